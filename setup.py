@@ -24,8 +24,7 @@ HERE = Path(__file__).resolve().parent
 # Never compiled: packages' own modules, and the sync helper, which a plain interpreter starts in a process of
 # its own and which must not load anything big.
 HOT = [
-    "broker/core/*.py",
-    "broker/core/selector/*.py",
+    "broker/core/**/*.py",
     "broker/store/*.py",
     "broker/journal/queue_recorder.py",
     "broker/journal/recording.py",

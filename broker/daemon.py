@@ -34,11 +34,11 @@ from broker.adapters.views import view_of
 from broker.auth.gate import Gate
 from broker.auth.passwords import Password, make_password
 from broker.auth.users import Users
-from broker.core.auto_creation import AutoCreateError
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.errors import StoreFailed
 from broker.core.schedule import Schedule
+from broker.core.vhosts.auto_creation import AutoCreateError
 from broker.flavour import FLAVOUR
 from broker.journal.opening import journal_of
 from broker.net.alarm_clock import AlarmClock

@@ -4,7 +4,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from typing import Final
 
-HOT_MODULES: Final = ("broker.core.queue", "protocol.amqp091.wire")
+HOT_MODULES: Final = ("broker.core.queues.queue", "protocol.amqp091.wire")
 """One module of each compiled top-level package; all are compiled together or not at all."""
 
 

@@ -15,11 +15,10 @@ from broker.auth.passwords import make_password
 from broker.auth.users import Users
 from broker.core.broker import Broker
 from broker.core.counters import Counters
-from broker.core.definitions import Change
-from broker.core.policy import OPERATOR_POLICY, POLICY
+from broker.core.policies.policy import OPERATOR_POLICY, POLICY
 from broker.core.ports import MessageStore
 from broker.core.schedule import Schedule
-from broker.core.vhost_changes import VHOST
+from broker.core.vhosts.changes import VHOST, Change
 from broker.store.disk import RealDisk
 from broker.store.log import Log
 from broker.store.reading import Reading

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from broker.core.delayed import Delays
-from broker.core.entry import QueueEntry
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import Message
-from broker.core.queue import Queue
-from broker.core.vhost import VirtualHost
+from broker.core.publishing.delay import Delays
+from broker.core.queues.queue import Queue
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.properties import Properties
 from tests.clock import HandClock
 from tests.topology import RecordingStore, add_exchange, new_broker, publish

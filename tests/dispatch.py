@@ -2,22 +2,18 @@
 
 from collections import deque
 
-from broker.core.attaching import attach, detach
-from broker.core.connection import Connection, Scheduler
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_target import ConsumerTarget
+from broker.core.arguments.queue import NACK
 from broker.core.counters import Counters
-from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
-from broker.core.entry_filter import EntryFilter
-from broker.core.entry_list import QueueEntryList
-from broker.core.fifo_list import FifoEntryList
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import Connection, ConsumerTarget, Scheduler, Session
+from broker.core.entries.entry import EntryFilter, QueueEntry
+from broker.core.entries.list import FifoEntryList, QueueEntryList
 from broker.core.message import Address, Message
-from broker.core.outcome import NACK
 from broker.core.ports import MessageStore
-from broker.core.queue import Queue
-from broker.core.returning import release_entries
-from broker.core.session import Session
+from broker.core.queues.attach import attach, detach
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import release_entries
 
 ADDRESS = Address("", "q")
 

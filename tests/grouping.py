@@ -3,13 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from broker.core.entry_filter import EntryFilter
-from broker.core.entry_list import QueueEntryList
-from broker.core.fifo_list import FifoEntryList
-from broker.core.group_key import GroupKeys
-from broker.core.groups import Groups
+from broker.core.entries.entry import EntryFilter
+from broker.core.entries.list import FifoEntryList, QueueEntryList
 from broker.core.message import Message
 from broker.core.ports import MessageStore
+from broker.core.queues.groups import GroupKeys, Groups
 from broker.core.view import MessageView
 from tests.clock import HandClock
 from tests.dispatch import Bench, message, number_of

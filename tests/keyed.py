@@ -2,10 +2,9 @@
 
 from typing import Final
 
-from broker.core.header_value import Headers
 from broker.core.message import Message
 from broker.core.ports import MessageStore
-from broker.core.view import MessageView
+from broker.core.view import Headers, MessageView
 
 KEY: Final = "key"
 

@@ -1,11 +1,11 @@
 """Operations of operators in tests of the core: how they end, and a store that is as slow as a test wants."""
 
-from broker.core.consumer import QueueConsumer
 from broker.core.message import Message
-from broker.core.operation import Operation
+from broker.core.operators.operation import Operation
 from broker.core.ports import DurableWaiter
-from broker.core.queue import Queue
-from broker.core.vhost import VirtualHost
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import Queue
+from broker.core.vhosts.vhost import VirtualHost
 from tests.topology import RecordingStore, Taker
 
 

@@ -1,8 +1,7 @@
 """What the tests of policies share."""
 
-from broker.core.effect import Effective
-from broker.core.policy import checked_policy
-from broker.core.vhost import VirtualHost
+from broker.core.policies.policy import Effective, checked_policy
+from broker.core.vhosts.vhost import VirtualHost
 
 
 def put(

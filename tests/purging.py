@@ -1,7 +1,7 @@
 """Purging a queue to the end, without a broker whose schedule would do it bit by bit."""
 
-from broker.core.purging import purge as begin
-from broker.core.queue import Queue
+from broker.core.queues.purge import purge as begin
+from broker.core.queues.queue import Queue
 from tests.clock import HandClock
 
 

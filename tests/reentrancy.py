@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import CodeType
 
-from broker.core.attaching import attach, detach
-from broker.core.clearing import dispose
-from broker.core.connection import Connection
-from broker.core.consumer_target import ConsumerTarget
-from broker.core.dead_letter import dead_letter
-from broker.core.discarding import discard_all
-from broker.core.getting import get_one
-from broker.core.immediate import enqueue_immediate, hand_over
-from broker.core.leaving import take_out
-from broker.core.operation import mark, unmark
-from broker.core.queue import Queue
-from broker.core.release import deliver_again, release
-from broker.core.settling import settle_all
+from broker.core.delivery.session import Connection, ConsumerTarget
+from broker.core.operators.operation import mark, unmark
+from broker.core.queues.attach import attach, detach, get_one
+from broker.core.queues.immediate import enqueue_immediate, hand_over
+from broker.core.queues.purge import dispose
+from broker.core.queues.queue import Queue, dead_letter, take_out
+from broker.core.queues.returns import deliver_again, discard_all, release, settle_all
 
 WAYS_IN: tuple[Callable[..., object], ...] = (
     Queue.enqueue,

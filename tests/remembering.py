@@ -4,7 +4,7 @@ from typing import Any
 
 from broker.core.message import Message
 from broker.core.ports import MessageStore
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from broker.core.view import MessageView
 from tests.yard import Yard
 

@@ -1,7 +1,7 @@
 """A client that gives a message back in any way there is, and waits until it comes again."""
 
-from broker.core.outcome import NACK
-from broker.core.queue import Queue
+from broker.core.arguments.queue import NACK
+from broker.core.queues.queue import Queue
 from tests.dispatch import Client
 from tests.yard import Yard
 

@@ -1,9 +1,9 @@
 """Clients that give very much back, and the turns in which it is back."""
 
-from broker.core.attaching import detach
-from broker.core.outcome import NACK
-from broker.core.queue import Queue
-from broker.core.returning import give_back
+from broker.core.arguments.queue import NACK
+from broker.core.queues.attach import detach
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import give_back
 from tests.dispatch import Client
 from tests.yard import Yard
 

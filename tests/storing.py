@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from broker.core.counters import Counters
-from broker.core.fifo_list import FifoEntryList
+from broker.core.entries.list import FifoEntryList
 from broker.core.message import Address, Message
 from broker.core.ports import DurableWaiter, MessageStore
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from broker.store.counts import Count
 from broker.store.disk import Disk
 from broker.store.log import Log

@@ -1,17 +1,15 @@
 """A virtual host with a stream, on a disk that is a list."""
 
-from broker.core.attaching import attach
-from broker.core.connection import Connection
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_target import ConsumerTarget
-from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
-from broker.core.extent import Extent
+from broker.core.arguments.consumer import Extent
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import Connection, ConsumerTarget, Session
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import Message
 from broker.core.ports import StoredStream, StreamPage, StreamWatcher
-from broker.core.queue import Queue
-from broker.core.session import Session
-from broker.core.streaming import QueueStream
+from broker.core.queues.attach import attach
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import Queue
+from broker.core.streams.stream import QueueStream
 from tests.topology import RecordingStore
 from tests.yard import Yard
 

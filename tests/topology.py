@@ -10,19 +10,17 @@ from pamqp.commands import Basic
 from broker.adapters.letters import write_letter
 from broker.adapters.view091 import View091
 from broker.adapters.views import view_of as view_of_message
-from broker.core.attaching import attach
 from broker.core.broker import Broker
-from broker.core.connection import Connection, Scheduler
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_target import ConsumerTarget
 from broker.core.counters import Counters
-from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import Connection, ConsumerTarget, Scheduler, Session
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import Message
 from broker.core.ports import MessageStore
-from broker.core.queue import Queue
-from broker.core.session import Session
-from broker.core.vhost import VirtualHost
+from broker.core.queues.attach import attach
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import Queue
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.properties import Properties
 from tests.clock import HandClock
 from tests.frames import header_bytes

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 from broker.auth.passwords import Password
 from broker.auth.users import Users
-from broker.core.altering import alter_queue, altered_arguments, stop_queue
 from broker.core.broker import Broker
 from broker.core.errors import BrokerError
 from broker.core.message import Message
-from broker.core.policy import Policy
+from broker.core.policies.policy import Policy
 from broker.core.ports import MessageStore
-from broker.core.vhost import VirtualHost
-from broker.core.volatile import NOTE_MS
+from broker.core.queues.volatile import NOTE_MS
+from broker.core.vhosts.vhost import VirtualHost, alter_queue, altered_arguments, stop_queue
 from tests.clock import HandClock
 from tests.topology import Change, definitions_of, new_broker
 

@@ -16,12 +16,12 @@ from broker.adapters.letters import write_letter
 from broker.adapters.server import Server
 from broker.adapters.views import view_of
 from broker.core.broker import Broker
-from broker.core.connection import Connection as CoreConnection
-from broker.core.connection import Scheduler
 from broker.core.counters import Counters
+from broker.core.delivery.session import Connection as CoreConnection
+from broker.core.delivery.session import Scheduler
 from broker.core.message import Message
 from broker.core.ports import DurableWaiter, MessageStore
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from broker.core.schedule import Schedule
 from protocol.amqp091.content import body, body_size, header_frame_bytes
 from tests.clock import HandClock

@@ -4,11 +4,11 @@ import itertools
 
 from broker.core.broker import Broker
 from broker.core.counters import Counters
-from broker.core.dead_letter import CAUSES, REASONS
-from broker.core.entry import QueueEntry
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import NEVER, Message
 from broker.core.ports import MessageStore
-from broker.core.queue import Queue
+from broker.core.queues.death import CAUSES, REASONS
+from broker.core.queues.queue import Queue
 from tests.clock import HandClock
 from tests.dispatch import Client, HandScheduler, number_of
 from tests.topology import RecordingStore

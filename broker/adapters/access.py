@@ -10,8 +10,9 @@ from typing import Final, Protocol, final
 
 from broker.auth.terms import CONFIGURE, READ, WRITE, Applicant
 from broker.core.errors import AccessRefused
-from broker.core.exchange import TOPIC, Exchange
 from broker.core.names import DEFAULT_EXCHANGE, refuse_default
+from broker.core.routing.exchanges import TOPIC
+from broker.core.routing.graph import Exchange
 
 QUEUE: Final = "queue"
 EXCHANGE: Final = "exchange"

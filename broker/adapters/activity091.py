@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Final, final
 
 from broker.adapters.access import EXCHANGE
 from broker.auth.terms import WRITE
-from broker.core.admission import is_refused
-from broker.core.consumer import QueueConsumer
 from broker.core.errors import PreconditionFailed
-from broker.core.journal import OWN
 from broker.core.message import Address, Message
 from broker.core.names import DEFAULT_EXCHANGE
-from broker.core.passage import Passage
+from broker.core.publishing.passage import Passage, is_refused
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.hooks import OWN
 from broker.core.schedule import Alarm, Schedule
 from protocol.amqp091.composing import compose
 
 if TYPE_CHECKING:
     from broker.adapters.access import Rights
-    from broker.core.vhost import VirtualHost
+    from broker.core.vhosts.vhost import VirtualHost
 
 SLICE: Final = 200  # messages that are published in one turn
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from broker.adapters.converting import content_for091
-from broker.core.entry import QueueEntry
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import Message, copy_of
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from protocol.amqp091.content import header_frame_bytes
 from protocol.amqp091.properties import Field, Properties
 from protocol.amqp10.annotations import entries_of, with_annotations

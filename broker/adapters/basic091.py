@@ -13,10 +13,10 @@ from broker.adapters.consuming091 import cancel, consume
 from broker.adapters.getting091 import get
 from broker.adapters.settling import give_back, recover_deliveries
 from broker.adapters.topology091 import Handler
-from broker.core.consumer import QueueConsumer
-from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
+from broker.core.delivery.credit import Credit
+from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
+from broker.core.queues.consumer import QueueConsumer
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.errors import SYNTAX_ERROR, ProtocolError

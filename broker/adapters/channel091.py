@@ -26,13 +26,13 @@ from broker.adapters.target091 import Target091
 from broker.adapters.topology091 import Handler
 from broker.adapters.transaction091 import Transaction091
 from broker.adapters.unacked import Unacked
-from broker.core.credit import Credit
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import Session
 from broker.core.errors import BrokerError, ExchangeReplaced
-from broker.core.journal import INVALID
 from broker.core.message import Address, Body, Message
-from broker.core.publishing import BY_MESSAGE, REFUSED
-from broker.core.session import Session
-from broker.core.settling import settle_one
+from broker.core.publishing.passage import BY_MESSAGE, REFUSED
+from broker.core.queues.hooks import INVALID
+from broker.core.queues.returns import settle_one
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.connection import CHANNEL_CLOSED, CHANNEL_OPEN, ERROR, advance_channel
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from broker.adapters.connection091 import Connection091
     from broker.adapters.getting091 import WaitingGet
     from broker.adapters.picked091 import PickedConsume
-    from broker.core.vhost import VirtualHost
+    from broker.core.vhosts.vhost import VirtualHost
 
 HANDLERS: Final[dict[int, Handler]] = basic091.HANDLERS | topology091.HANDLERS | transaction091.HANDLERS
 LIFE: Final = (c.CHANNEL_OPEN, c.CHANNEL_CLOSE, c.CHANNEL_CLOSE_OK)

@@ -24,8 +24,8 @@ from broker.adapters.opening import open_channel
 from broker.adapters.served import ServedConnection
 from broker.adapters.server import HELD, HELD_FOR_END, HELD_FOR_PEER, Edge, Server
 from broker.adapters.turns import Turns
-from broker.core.allowance import METHOD, PAYLOAD
-from broker.core.connection import Scheduler
+from broker.core.delivery.session import Scheduler
+from broker.core.schedule import METHOD, PAYLOAD
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.closing import CloseWatch
@@ -34,7 +34,7 @@ from protocol.amqp091.wire import Wire
 from protocol.errors import CHANNEL_ERROR, CONNECTION_FORCED, INTERNAL_ERROR, ProtocolError
 
 if TYPE_CHECKING:
-    from broker.core.vhost import VirtualHost
+    from broker.core.vhosts.vhost import VirtualHost
 
 CLOSING_SECONDS: Final = 5
 FLUSH_BYTES_MIN: Final = 262144

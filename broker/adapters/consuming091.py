@@ -16,33 +16,32 @@ from broker.adapters.selecting import SelectorFilter
 from broker.adapters.target091 import Target091
 from broker.adapters.topology091 import queue_named, serve_first
 from broker.auth.terms import READ
-from broker.core.argument_rule import invalid
-from broker.core.arguments import CONSUMER_TIMEOUT
-from broker.core.attaching import attach, detach
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_arguments import (
+from broker.core.arguments.consumer import (
     ALSO_CONSUME,
     EXCLUSIVE_CONSUMER,
     GET_COUNT,
     NOTIFY_ACTIVE,
     PREFETCH,
     PRIORITY,
+    Extent,
     browses,
     check_consumer_arguments,
+    check_together,
     extent_argument,
     gets_some,
+    selector_argument,
 )
-from broker.core.consumer_combinations import check_together
-from broker.core.credit import Credit
+from broker.core.arguments.queue import CONSUMER_TIMEOUT, is_non_destructive
+from broker.core.arguments.rule import invalid
+from broker.core.delivery.credit import Credit
 from broker.core.errors import NotAllowed, PreconditionFailed, Unsupported
-from broker.core.extent import Extent
-from broker.core.lease import Lease, lease_milliseconds
-from broker.core.queue import Queue
-from broker.core.queue_kinds import is_non_destructive
-from broker.core.selector.argument import selector_argument
+from broker.core.queues.attach import attach, detach
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.lease import Lease, lease_milliseconds
+from broker.core.queues.queue import Queue
 from broker.core.selector.selector import Selector
-from broker.core.stream_arguments import stream_extent
-from broker.core.stream_list import refuse_stream
+from broker.core.streams.extent import stream_extent
+from broker.core.streams.list import refuse_stream
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO

@@ -30,7 +30,7 @@ from protocol.amqp091.content import DIRECT_REPLY_TO, header_frame_bytes, with_r
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
     from broker.adapters.server import Server
-    from broker.core.vhost import VirtualHost
+    from broker.core.vhosts.vhost import VirtualHost
 
 PREFIX: Final = DIRECT_REPLY_TO + "."
 DELIVER_TAG_AT: Final = 11  # where in basic.deliver the consumer tag is; the delivery tag is behind it

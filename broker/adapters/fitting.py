@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from broker.core.message import Message
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from broker.core.schedule import Alarm
 from protocol.amqp091.content import header_frame_bytes
 from protocol.amqp091.deaths import without_deaths, without_oldest_deaths

@@ -13,20 +13,17 @@ from broker.adapters.fitting import Misfit, fitted, too_long
 from broker.adapters.redelivery import with_counts
 from broker.adapters.target091 import OUTPUT_BYTES_MAX, write_message
 from broker.adapters.topology091 import serve_first
-from broker.core.arguments import GET_WAIT
-from broker.core.attaching import attach, detach
-from broker.core.consumer import REMOVED, QueueConsumer
-from broker.core.consumer_target import ConsumerTarget
-from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
+from broker.core.arguments.queue import GET_WAIT, RELEASED, is_non_destructive
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import ConsumerTarget
+from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
-from broker.core.getting import get_one
-from broker.core.outcome import RELEASED
-from broker.core.queue import Queue
-from broker.core.queue_kinds import is_non_destructive
-from broker.core.returning import release_entries
+from broker.core.queues.attach import attach, detach, get_one
+from broker.core.queues.consumer import REMOVED, QueueConsumer
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import release_entries
 from broker.core.schedule import Alarm
-from broker.core.stream_list import refuse_stream
+from broker.core.streams.list import refuse_stream
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 

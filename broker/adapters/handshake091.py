@@ -11,8 +11,8 @@ from pamqp import base, commands
 from broker.adapters.access import Login
 from broker.adapters.opening import open_connection
 from broker.adapters.server import HELD_FOR_REPLY
-from broker.core.arguments import GET_WAIT, queue_argument_objection
-from broker.core.field_values import show
+from broker.core.arguments.queue import GET_WAIT, queue_argument_objection
+from broker.core.values import show
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.connection import AUTHENTICATED, AUTHENTICATING, CHALLENGED, advance

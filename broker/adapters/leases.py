@@ -8,8 +8,8 @@ from mypy_extensions import i64
 
 from broker.adapters.leasing import Leases
 from broker.adapters.settling import requeue
-from broker.core.lease import Lease
-from broker.core.outcome import TIMEOUT
+from broker.core.arguments.queue import TIMEOUT
+from broker.core.queues.lease import Lease
 from protocol.errors import PRECONDITION_FAILED
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import structlog
 from mypy_extensions import i64
 
 from broker.core.counters import Counters
-from broker.core.lease import Lease, LeaseHolder
+from broker.core.queues.lease import Lease, LeaseHolder
 from broker.core.schedule import Schedule
 
 SWEEP_MIN: Final = 16  # so many leases are kept, used or not

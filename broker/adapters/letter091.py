@@ -6,8 +6,8 @@ from typing import Final, final
 
 from broker.adapters.redelivery import counted_fields
 from broker.adapters.view091 import View091
-from broker.core.letter import DeadLetter, Notice, Past
 from broker.core.message import Message
+from broker.core.queues.death import DeadLetter, Notice, Past
 from broker.core.view import MessageView
 from protocol.amqp091.deaths import X_DEATH, Death, add_death, decode_deaths, long_string, write_headers
 from protocol.amqp091.fields import Reader

@@ -5,9 +5,9 @@ from __future__ import annotations
 from broker.adapters import letter091
 from broker.adapters.amqp10 import letter as letter10
 from broker.adapters.annotated import annotated_content
-from broker.core.letter import DeadLetter, Notice
 from broker.core.message import Message
 from broker.core.ports import MessageStore
+from broker.core.queues.death import DeadLetter, Notice
 from protocol.amqp10.sections import is_sections
 
 

@@ -16,7 +16,7 @@ from protocol.errors import NOT_ALLOWED, ProtocolError
 if TYPE_CHECKING:
     from broker.adapters.connection091 import Connection091
     from broker.adapters.server import Server
-    from broker.core.vhost import VirtualHost
+    from broker.core.vhosts.vhost import VirtualHost
 
 _log = structlog.get_logger("amqpd.connection")
 

@@ -14,21 +14,13 @@ from broker.adapters.access import QUEUE
 from broker.adapters.selecting import SelectorFilter
 from broker.adapters.target091 import Target091
 from broker.auth.terms import READ
-from broker.core.attaching import attach, detach
-from broker.core.consumer import INTERESTED, QueueConsumer
-from broker.core.consumer_arguments import GET_COUNT, GET_MESSAGE_ID, GET_POSITION
-from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
+from broker.core.arguments.consumer import GET_COUNT, GET_MESSAGE_ID, GET_POSITION
+from broker.core.delivery.credit import Credit
+from broker.core.entries.entry import QueueEntry
 from broker.core.errors import BrokerError, PreconditionFailed
-from broker.core.getting import begin_get, get_chosen
-from broker.core.random_access import (
-    FirstSearch,
-    IdSearch,
-    PlaceSearch,
-    Search,
-    is_message_id,
-    may_take,
-)
+from broker.core.queues.access import FirstSearch, IdSearch, PlaceSearch, Search, is_message_id, may_take
+from broker.core.queues.attach import attach, begin_get, detach, get_chosen
+from broker.core.queues.consumer import INTERESTED, QueueConsumer
 from broker.core.schedule import Alarm
 from broker.core.selector.selector import Selector
 from protocol.amqp091 import constants as c

@@ -9,13 +9,13 @@ from mypy_extensions import i64
 from broker.adapters.access import EXCHANGE, Rights
 from broker.auth.terms import WRITE
 from broker.core.message import Address
-from broker.core.route import Route
+from broker.core.routing.graph import Route
 from protocol.amqp091.constants import BASIC_PUBLISH
 from protocol.errors import SYNTAX_ERROR, ProtocolError
 
 if TYPE_CHECKING:
     from broker.adapters.direct_reply import ReplyConsumer
-    from broker.core.vhost import VirtualHost
+    from broker.core.vhosts.vhost import VirtualHost
 
 REMEMBERED_MAX: Final = 4096  # per channel; then all are forgotten, which costs one look-up each
 

@@ -6,7 +6,7 @@ from broker.adapters.access import EXCHANGE, Rights
 from broker.auth.terms import WRITE
 from broker.core.message import Message
 from broker.core.names import DEFAULT_EXCHANGE
-from broker.core.receipts import receipt_marks
+from broker.core.publishing.receipts import receipt_marks
 from protocol.amqp091.composing import compose
 
 

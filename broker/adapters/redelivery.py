@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.core.entry import QueueEntry
+from broker.core.entries.entry import QueueEntry
 from protocol.amqp091.content import header_frame_bytes
 from protocol.amqp091.properties import Field, Properties
 from protocol.errors import ProtocolError

@@ -8,10 +8,10 @@ from mypy_extensions import i64
 
 from broker.adapters.publication import Publication
 from broker.adapters.target091 import write_message
-from broker.core.allowance import PROPERTIES
 from broker.core.errors import BrokerError, QueueStopped, StoreFailed
 from broker.core.message import Message
-from broker.core.publishing import DUPLICATE, NOT_NOW
+from broker.core.publishing.passage import DUPLICATE, NOT_NOW
+from broker.core.schedule import PROPERTIES
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.errors import NO_CONSUMERS, NO_ROUTE, PRECONDITION_FAILED, REPLY_NAMES

@@ -7,11 +7,10 @@ from typing import final
 
 from broker.adapters.amqp10.view import View10
 from broker.adapters.selecting091 import Sieve091
-from broker.core.criterion import Criterion
-from broker.core.entry import QueueEntry
-from broker.core.entry_filter import EntryFilter
+from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.message import Message
 from broker.core.ports import MessageStore
+from broker.core.view import Criterion
 from protocol.amqp10.sections import is_sections
 
 

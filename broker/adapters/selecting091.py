@@ -7,7 +7,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.view091 import ContentView, marks
-from broker.core.criterion import Criterion
+from broker.core.view import Criterion
 from protocol.amqp091.content import header_frame_bytes
 from protocol.amqp091.lookup import NO_INTEGER, integer_at
 

@@ -6,7 +6,7 @@ from mypy_extensions import i64
 
 from broker.adapters.access import Origin, Rights
 from broker.adapters.server import Edge, Server
-from broker.core.connection import Connection, Scheduler
+from broker.core.delivery.session import Connection, Scheduler
 
 
 class ServedConnection(Connection):

@@ -13,14 +13,14 @@ from broker.adapters.amqp10.stealing import LinkNames
 from broker.adapters.connections import Connections
 from broker.adapters.converting import Conversions
 from broker.adapters.shortage import Shortage
-from broker.core.auto_creation import AutoCreation
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.ports import MessageStore
+from broker.core.vhosts.auto_creation import AutoCreation
 
 if TYPE_CHECKING:
     from broker.adapters.direct_reply import ReplyConsumer
-    from broker.core.vhost import VirtualHost
+    from broker.core.vhosts.vhost import VirtualHost
 
 HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has one of its own
 HELD_FOR_LOG: Final = 4

@@ -11,16 +11,13 @@ from mypy_extensions import i64
 
 from broker.adapters.target091 import Target091
 from broker.adapters.unacked import Unacked
-from broker.core import returning as core
-from broker.core.attaching import detach
-from broker.core.consumer import REMOVED, QueueConsumer
-from broker.core.discarding import discard_all
-from broker.core.entry import QueueEntry
-from broker.core.held_settlement import DISCARD, RELEASE, SETTLE
-from broker.core.outcome import CRASH, NACK, RECOVER, REJECT
-from broker.core.release import deliver_again
-from broker.core.returning import release_entries
-from broker.core.settling import restore, settle_runs
+from broker.core.arguments.queue import CRASH, NACK, RECOVER, REJECT
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues import returns as core
+from broker.core.queues.attach import detach
+from broker.core.queues.consumer import REMOVED, QueueConsumer
+from broker.core.queues.returns import deliver_again, discard_all, release_entries, restore, settle_runs
+from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE
 from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
 from protocol.errors import PRECONDITION_FAILED
 
@@ -84,7 +81,7 @@ def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method
 def requeue(channel: Channel, tags: list[i64], outcome: i64) -> None:
     """Release deliveries, all of one consumer at once: the earliest is the first to go out again.
 
-    `outcome`: how they come back, one of `broker.core.outcome`.
+    `outcome`: how they come back, one of `broker.core.arguments.queue`.
     """
     _release(channel, take_back(channel.unacked, tags), outcome)
 

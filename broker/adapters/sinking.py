@@ -12,12 +12,12 @@ from broker.adapters.expiration import parse_expiration
 from broker.adapters.special import DECODED, check_copies, check_user
 from broker.adapters.view091 import BCC, View091
 from broker.auth.terms import WRITE
-from broker.core.attempt import Known, Row
-from broker.core.delivery_time import due_date, hold_until_due
 from broker.core.errors import PreconditionFailed
 from broker.core.message import NOWHERE, Address, Message
 from broker.core.names import check_length
-from broker.core.receipts import receipt_marks
+from broker.core.operators.sink import Known, Row
+from broker.core.publishing.delay import due_date, hold_until_due
+from broker.core.publishing.receipts import receipt_marks
 from protocol.amqp091.content import (
     COPIES,
     DELAYS,
@@ -36,8 +36,8 @@ from protocol.streams.chunk import BASIC, BODY, EXCHANGE, PROPERTIES, ROUTING_KE
 from protocol.streams.rows import content_of
 
 if TYPE_CHECKING:
-    from broker.core.exchange import Exchange
-    from broker.core.vhost import VirtualHost
+    from broker.core.routing.graph import Exchange
+    from broker.core.vhosts.vhost import VirtualHost
 
 STORED_IN: Final = "amqpd.sink"  # the exchange of stored chunks, in the log
 HAS_HEADERS: Final = 0x20  # in the first octet of properties

@@ -11,11 +11,11 @@ from broker.adapters.expiration import parse_expiration
 from broker.adapters.receipt091 import mark_receipts
 from broker.adapters.view091 import BCC, CC, View091
 from broker.auth.terms import WRITE
-from broker.core.allowance import PROPERTIES
-from broker.core.delivery_time import hold_until_due
 from broker.core.errors import PreconditionFailed
-from broker.core.field_values import type_name
 from broker.core.message import Message
+from broker.core.publishing.delay import hold_until_due
+from broker.core.schedule import PROPERTIES
+from broker.core.values import type_name
 from protocol.amqp091.content import COPIES, DELAYS, EXPIRES, NAMES_USER, RECEIPTS, REPLIES, SPECIAL
 from protocol.amqp091.properties import EXPIRATION, USER_ID, Properties
 

@@ -7,8 +7,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.consumer import QueueConsumer
-from broker.core.entry import QueueEntry
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues.consumer import QueueConsumer
 
 GAPS_MIN: Final = 64
 

@@ -13,13 +13,13 @@ from broker.adapters.fitting import Misfit, fitted, too_long
 from broker.adapters.large_bodies import send_body
 from broker.adapters.large_sections import send_sections
 from broker.adapters.redelivery import with_counts
-from broker.core.attaching import detach
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_arguments import NOTIFY_ACTIVE
-from broker.core.consumer_target import ConsumerTarget
-from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
+from broker.core.arguments.consumer import NOTIFY_ACTIVE
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import ConsumerTarget
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import Address, Body, Message
+from broker.core.queues.attach import detach
+from broker.core.queues.consumer import QueueConsumer
 from protocol.amqp091 import methods
 from protocol.amqp091.constants import BASIC_DELIVER, FRAME_END, FRAME_METHOD, FRAME_MIN_SIZE
 from protocol.amqp091.content import header_frame_bytes, largest_frame, write_content, write_split

@@ -9,13 +9,12 @@ from __future__ import annotations
 from broker.adapters.access import EXCHANGE, QUEUE
 from broker.adapters.served import ServedConnection
 from broker.auth.terms import CONFIGURE, READ
-from broker.core.arguments import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
-from broker.core.binding import binding_key
-from broker.core.exchange import Exchange
+from broker.core.arguments.queue import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
 from broker.core.names import is_predeclared, refuse_default
-from broker.core.purging import Purge
-from broker.core.queue import Queue
-from broker.core.vhost import VirtualHost
+from broker.core.queues.purge import Purge
+from broker.core.queues.queue import Queue
+from broker.core.routing.graph import Exchange, binding_key
+from broker.core.vhosts.vhost import VirtualHost
 
 
 def declare_exchange(

@@ -11,18 +11,18 @@ from broker.adapters import direct_reply, topology
 from broker.adapters.access import EXCHANGE, QUEUE
 from broker.adapters.log_waiters import await_durable
 from broker.adapters.server import HELD_FOR_REPLY
-from broker.core.allowance import DELIVERY
 from broker.core.errors import NotFound
-from broker.core.getting import serve_notified
 from broker.core.names import one_line, refuse_default
-from broker.core.purging import Purge, PurgeWaiter
+from broker.core.queues.attach import serve_notified
+from broker.core.queues.purge import Purge, PurgeWaiter
+from broker.core.schedule import DELIVERY
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO
 
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
-    from broker.core.queue import Queue
+    from broker.core.queues.queue import Queue
 
 # pamqp's classes say what a frame holds; the table that finds the handler is keyed by their method numbers
 Handler = Callable[["Channel", Any], None]

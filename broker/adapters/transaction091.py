@@ -11,18 +11,17 @@ from broker.adapters.publication import Publication
 from broker.adapters.returning import not_taken
 from broker.adapters.server import HELD_FOR_REPLY
 from broker.adapters.topology091 import Handler
-from broker.core.allowance import ENTRIES
 from broker.core.errors import PreconditionFailed
-from broker.core.held_settlement import RELEASE, HeldSettlement
 from broker.core.message import Message, held_bytes
-from broker.core.transaction import HeldPublish, Transaction
+from broker.core.schedule import ENTRIES
+from broker.core.transactions.transaction import RELEASE, HeldPublish, HeldSettlement, Transaction
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.errors import PRECONDITION_FAILED, ProtocolError
 
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
-    from broker.core.vhost import VirtualHost
+    from broker.core.vhosts.vhost import VirtualHost
 
 PUBLISH_OVERHEAD: Final = 512  # bytes of memory that a held publish takes beside its content, roughly
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from broker.adapters.server import HELD_FOR_TURN
-from broker.core.allowance import Worker
-from broker.core.schedule import Alarm
+from broker.core.schedule import Alarm, Worker
 
 if TYPE_CHECKING:
     from broker.adapters.served import ServedConnection

@@ -7,8 +7,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.stragglers import Delivery, Stragglers
-from broker.core.consumer import QueueConsumer
-from broker.core.entry import QueueEntry
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues.consumer import QueueConsumer
 
 TRIM: Final = 1024
 SPARSE: Final = 8  # slots for each delivery that is outstanding: with more, the oldest leave the ring

@@ -23,8 +23,8 @@ from prometheus_client.registry import Collector
 from broker.admin.readers import Readers
 from broker.admin.state import AdminState, Measured, MeasuredQueue, Measures
 from broker.core.counters import Counters
-from broker.core.dead_letter import CAUSES, REASONS
-from broker.core.journal import Journal
+from broker.core.queues.death import CAUSES, REASONS
+from broker.core.queues.hooks import Journal
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SLICE: Final = 1000

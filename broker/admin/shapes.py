@@ -6,19 +6,16 @@ from typing import Any, Final
 from broker.admin.json_values import shown
 from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import User
-from broker.core.arguments import AT_LEAST_ONCE, AT_MOST_ONCE, strategy_warning
-from broker.core.binding import Binding, digest_of
-from broker.core.delayed import DelayedExchange
-from broker.core.delaying import delayed_in
-from broker.core.effect import Claim, Effect, Effective
-from broker.core.exchange import Exchange
-from broker.core.field_values import fingerprint
-from broker.core.policy import Policy
-from broker.core.policy_keys import type_of
-from broker.core.queue import Queue
-from broker.core.stopping import stopped
-from broker.core.streaming import QueueStream
-from broker.core.vhost import VirtualHost
+from broker.core.arguments.queue import AT_LEAST_ONCE, AT_MOST_ONCE, strategy_warning
+from broker.core.policies.policy import Claim, Effect, Effective, Policy, type_of
+from broker.core.publishing.delay import delayed_in
+from broker.core.queues.election import stopped
+from broker.core.queues.queue import Queue
+from broker.core.routing.graph import Binding, Exchange, digest_of
+from broker.core.routing.kinds import DelayedExchange
+from broker.core.streams.stream import QueueStream
+from broker.core.values import fingerprint
+from broker.core.vhosts.vhost import VirtualHost
 
 Shown = dict[str, Any]
 

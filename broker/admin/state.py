@@ -6,7 +6,7 @@ from typing import Protocol
 
 from broker.admin.readers import Readers
 from broker.core.counters import Counters
-from broker.core.journal import Journal
+from broker.core.queues.hooks import Journal
 
 
 class Measures(Protocol):

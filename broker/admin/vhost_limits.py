@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.core.broker import Broker
-from broker.core.vhost import VirtualHost
+from broker.core.vhosts.vhost import VirtualHost
 
 MAX_CONNECTIONS: Final = "max-connections"
 MAX_QUEUES: Final = "max-queues"

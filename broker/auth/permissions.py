@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, final
 
 from broker.auth.terms import CONFIGURE, READ, WRITE
-from broker.core.name_pattern import NamePattern
+from broker.core.policies.pattern import NamePattern
 
 NOTHING: Final = "(?!)"
 """What the empty expression stands for."""

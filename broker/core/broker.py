@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
@@ -10,37 +11,117 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.counters import Counters
-from broker.core.definitions import DELETED, Change, apply_change, number_of, text_of
-from broker.core.delivery_limit import give_up_exhausted
-from broker.core.description import described
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed
-from broker.core.exclusive import EXCLUSIVE_DRAIN
-from broker.core.journal import SILENT, Journal
-from broker.core.letter import LetterWriter, bare_letter
 from broker.core.names import check_length
-from broker.core.parameters import PARAMETER, Parameters
+from broker.core.operators.sink import Sinks
+from broker.core.operators.stage import STAGE, Staging
 from broker.core.ports import MessageStore
-from broker.core.queue import Queue
-from broker.core.queue_numbers import QueueNumbers
-from broker.core.receipts import ReceiptWriter, bare_receipt
-from broker.core.replacing import drop_outdated
+from broker.core.publishing.receipts import ReceiptWriter, bare_receipt
+from broker.core.queues.death import LetterWriter, bare_letter
+from broker.core.queues.election import EXCLUSIVE_DRAIN
+from broker.core.queues.hooks import SILENT, Journal
+from broker.core.queues.queue import Queue, drop_outdated, give_up_exhausted
+from broker.core.routing.topology import QueueNumbers, nobody_told
 from broker.core.schedule import Schedule
-from broker.core.sinks import Sinks
-from broker.core.stage import STAGE
-from broker.core.staging import Staging
-from broker.core.streaming import open_stream
-from broker.core.topology import nobody_told
-from broker.core.vhost import VirtualHost
-from broker.core.vhost_changes import (
+from broker.core.streams.stream import open_stream
+from broker.core.vhosts.changes import (
+    DELETED,
     VHOST,
-    apply_to,
-    changes_of,
+    Change,
     check_queue_type,
     limits_change,
     metadata_change,
+    number_of,
+    text_of,
     vhost_change,
 )
+from broker.core.vhosts.definitions import apply_change, apply_to, changes_of, described
+from broker.core.vhosts.vhost import VirtualHost
 from broker.core.view import Views, bare_view
+
+PARAMETER: Final = "parameter"
+_DELETED: Final = PARAMETER + ".delete"
+
+INTERNAL: Final = "internal"
+"""How the names of parameters begin that are about this one broker and no other. [RabbitMQ]"""
+
+CLUSTER_NAME: Final = "cluster_name"
+"""The parameter that names the broker. [RabbitMQ]"""
+
+ParameterChange = dict[str, object]
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two values are the same JSON: 1, 1.0 and true are three, though equal to Python."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+@final
+class Parameters:
+    """What JSON can hold, by name. [RabbitMQ global parameters]
+
+    `append` takes a change to the log, and raises StoreFailed when that has stopped.
+    """
+
+    def __init__(self, append: Callable[[ParameterChange], None]) -> None:
+        self._values: dict[str, object] = {}
+        self._append = append
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def get(self, name: str) -> object:
+        """The value of a parameter, None if there is none."""
+        return self._values.get(name)
+
+    def items(self) -> list[tuple[str, object]]:
+        """All names with their values, in order."""
+        return sorted(self._values.items())
+
+    def set(self, name: str, value: object) -> None:
+        """Give a parameter a value.
+
+        Raises:
+            PreconditionFailed: the name is empty or longer than 255 bytes.
+            StoreFailed: the log has stopped.
+        """
+        if not name:
+            raise PreconditionFailed("a parameter needs a name")
+        check_length("parameter name", name)
+        if name not in self._values or not _same(self._values[name], value):
+            self._append({"kind": PARAMETER, "name": name, "value": value})
+            self._values[name] = value
+
+    def delete(self, name: str) -> None:
+        """Forget a parameter.
+
+        Raises:
+            NotFound: there is none of this name.
+            StoreFailed: the log has stopped.
+        """
+        if name not in self._values:
+            raise NotFound(f"no global parameter '{name}'")
+        self._append({"kind": _DELETED, "name": name})
+        del self._values[name]
+
+    def changes(self) -> list[ParameterChange]:
+        """The changes that make these parameters again."""
+        return [{"kind": PARAMETER, "name": name, "value": value} for name, value in self.items()]
+
+    def apply(self, change: ParameterChange) -> None:
+        """Make one change again, at recovery.
+
+        Raises:
+            ValueError: it is no change of a parameter.
+        """
+        name = change.get("name")
+        if not isinstance(name, str) or change.get("kind") not in (PARAMETER, _DELETED):
+            raise ValueError(f"no change of a parameter: {change}")
+        if change["kind"] == _DELETED:
+            self._values.pop(name, None)
+        else:
+            self._values[name] = change.get("value")
+
 
 NEXT_NUMBER: Final = "next_number"
 

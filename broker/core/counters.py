@@ -4,8 +4,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-REASONS: Final = 6  # of deaths: `broker.core.dead_letter.REASONS`
-CAUSES: Final = 4  # of drops: `broker.core.dead_letter.CAUSES`
+REASONS: Final = 6  # of deaths: `broker.core.queues.death.REASONS`
+CAUSES: Final = 4  # of drops: `broker.core.queues.death.CAUSES`
 
 
 @final

@@ -1,4 +1,4 @@
-"""Messages and where they were sent."""
+"""Messages, and the addresses that they were published to."""
 
 from __future__ import annotations
 
@@ -128,3 +128,13 @@ def piece_of(body: Body, frames: bytes, size: i64) -> Message:
 
 
 NOWHERE: Final = Address("", "")
+
+
+def uid_of(message: Message) -> i64:
+    """The number that the journal knows `message` by, the same in all its queues; 0: it has had none yet."""
+    return message.uid if message.uid > 0 else message.sequence
+
+
+def descends(message: Message, origin: Message) -> None:
+    """Have the journal know that `message`, which is new, was made of `origin`."""
+    message.uid = -uid_of(origin)

@@ -10,7 +10,7 @@ from broker.core.errors import StoreFailed
 from broker.core.message import Body, Message
 
 if TYPE_CHECKING:
-    from broker.core.queue import Queue
+    from broker.core.queues.queue import Queue
 
 
 NO_PARTITION: Final[i64] = -1

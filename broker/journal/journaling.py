@@ -10,7 +10,7 @@ from typing import Final, final
 import structlog
 
 from broker.core.broker import Broker
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from broker.core.view import Views
 from broker.journal.recording import Recorder
 from broker.journal.serving import ServedJournal

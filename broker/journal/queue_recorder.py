@@ -6,12 +6,12 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.consumer import QueueConsumer
-from broker.core.dead_letter import EXPIRED, MAXLEN, REASONS, Death
-from broker.core.entry import QueueEntry
+from broker.core.arguments.queue import OUTCOMES
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import Message
-from broker.core.outcome import OUTCOMES
-from broker.core.queue import Queue
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.death import EXPIRED, MAXLEN, REASONS, Death
+from broker.core.queues.queue import Queue
 from broker.journal.watched import FULL_LEVEL, LEVEL_REASONS, NO_PLACE, WatchedQueue
 from protocol.journal import records as r
 from protocol.journal.names import Name

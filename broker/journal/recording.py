@@ -9,26 +9,22 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.connection import Connection
-from broker.core.consumer import QueueConsumer
-from broker.core.journal import (
+from broker.core.arguments.queue import JOURNAL, LEVELS, OFF, is_stream
+from broker.core.delivery.session import Connection, Session
+from broker.core.message import Address, Message
+from broker.core.ports import MessageStore
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.hooks import (
     COPIED,
     EDITED,
-    JOURNAL,
-    LEVELS,
     MOVED,
-    OFF,
     PUBLISHED,
     REDRIVEN,
     Journal,
     Operator,
     QueueJournal,
 )
-from broker.core.message import Address, Message
-from broker.core.ports import MessageStore
-from broker.core.queue import Queue
-from broker.core.queue_kinds import is_stream
-from broker.core.session import Session
+from broker.core.queues.queue import Queue
 from broker.core.view import Views
 from broker.journal.queue_recorder import QueueRecorder, flags_of
 from broker.journal.stream_recorder import StreamRecorder

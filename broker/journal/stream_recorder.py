@@ -6,10 +6,10 @@ from typing import final
 
 from mypy_extensions import i64
 
-from broker.core.consumer import QueueConsumer
-from broker.core.entry import QueueEntry
-from broker.core.journal import DEAD_LETTERED
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import Message
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.hooks import DEAD_LETTERED
 from broker.journal.queue_recorder import WAY_REASONS, flags_of
 from broker.journal.watched import FULL_LEVEL, LEVEL_REASONS, NO_PLACE, WatchedQueue
 from protocol.journal import records as r

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from broker.core.journal import LEVELS, QueueJournal
-from broker.core.queue import Queue
+from broker.core.arguments.queue import LEVELS
+from broker.core.queues.hooks import QueueJournal
+from broker.core.queues.queue import Queue
 from protocol.journal import records as r
 from protocol.journal.names import Name
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, final
 
-from broker.core.connection import Connection, Scheduler
+from broker.core.delivery.session import Connection, Scheduler
 
 SLICE_SECONDS: Final = 0.008  # then sockets, timers and acknowledgements get their turn
 QUANTUM: Final = 1024  # messages for one connection before the next one's turn

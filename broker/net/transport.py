@@ -20,7 +20,7 @@ from broker.adapters.amqp10.connection import Connection10
 from broker.adapters.connection091 import Connection091
 from broker.adapters.served import ServedConnection
 from broker.adapters.server import HELD_FOR_PEER, HELD_FOR_SHORTAGE, Server
-from broker.core.connection import Scheduler
+from broker.core.delivery.session import Scheduler
 from broker.net.tls import NameIn, origin_of
 from protocol.amqp091.constants import HEARTBEAT_FRAME
 from protocol.sniff import AMQP_0_9_1, HEADER_BYTES, sniff

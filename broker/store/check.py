@@ -7,9 +7,9 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from broker.core.field_values import decode_table
 from broker.core.message import REMEMBERED, Message
-from broker.core.queue_numbers import last_number
+from broker.core.routing.topology import last_number
+from broker.core.values import decode_table
 from broker.store.check_report import CheckReport
 from broker.store.counts import Count
 from broker.store.definition_text import DefinitionText

@@ -14,7 +14,7 @@ from mypy_extensions import i64
 from broker.core.message import Message, copy_of
 
 if TYPE_CHECKING:
-    from broker.core.queue import Queue
+    from broker.core.queues.queue import Queue
     from broker.store.log import Log
 
 STANDS_IN: Final[i64] = -1  # the sequence of a letter that the log knows only by what it stands in for

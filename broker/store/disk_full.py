@@ -16,7 +16,7 @@ from broker.store.records import Records
 from broker.store.segment import Segment
 
 if TYPE_CHECKING:
-    from broker.core.queue import Queue
+    from broker.core.queues.queue import Queue
     from broker.store.log import Log
 
 WAITING_MAX: Final = 5000  # so many counts are appended in one step

@@ -20,7 +20,7 @@ from broker.store.streams import Streams
 from broker.store.syncer import Syncer
 
 if TYPE_CHECKING:
-    from broker.core.queue import Queue
+    from broker.core.queues.queue import Queue
 
 
 def do_nothing() -> None:

@@ -23,7 +23,7 @@ from broker.store.space import Space
 from broker.store.syncer import Syncer
 
 if TYPE_CHECKING:
-    from broker.core.queue import Queue
+    from broker.core.queues.queue import Queue
 
 MIB: Final = 1024 * 1024
 PIECE: Final = encode_queues([]) + NOWHERE.encoded  # where a piece goes: nowhere by itself

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import final
 
 from broker.core.broker import Broker
-from broker.core.definitions import queue_change
 from broker.core.message import Message
-from broker.core.restoring import restore
+from broker.core.vhosts.changes import queue_change
+from broker.core.vhosts.definitions import restore
 from broker.store.counts import Count
 from broker.store.log import Log
 from broker.store.reading import RecoverySink

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Final
 
 from broker.adapters.views import view_of
-from broker.core.consumer import QueueConsumer
-from broker.core.entry import QueueEntry
-from broker.core.journal import FULL
+from broker.core.arguments.queue import FULL
+from broker.core.delivery.session import taker_of
+from broker.core.entries.entry import QueueEntry
 from broker.core.ports import MessageStore
-from broker.core.queue import Queue
-from broker.core.taker import taker_of
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import Queue
 from broker.flavour import FLAVOUR
 from broker.journal.opening import microseconds
 from broker.journal.recording import Recorder

@@ -10,7 +10,7 @@ from pamqp import base
 from pamqp.commands import Basic, Queue
 from pamqp.common import FieldTable
 
-from broker.core.queue import Queue as CoreQueue
+from broker.core.queues.queue import Queue as CoreQueue
 from broker.core.schedule import NS_PER_MS, Schedule
 from broker.net.pump import Pump
 from tests.frames import publish_bytes

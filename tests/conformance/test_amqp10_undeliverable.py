@@ -6,7 +6,7 @@ import pytest
 from pamqp.commands import Channel, Queue
 from pamqp.common import FieldTable, FieldValue
 
-from broker.core.contexts import FILTERS_MAX
+from broker.core.queues.queue import FILTERS_MAX
 from protocol.amqp10.annotations import entries_of
 from protocol.amqp10.composites import Modified, Source
 from protocol.amqp10.decoding import decode

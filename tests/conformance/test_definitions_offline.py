@@ -11,7 +11,7 @@ from typing import Any
 import pika
 import pytest
 
-from broker.core.policy import Policy
+from broker.core.policies.policy import Policy
 from broker.offline import opened
 from tests.api import Api, amqp, fetch
 from tests.daemon import ROOT, Daemon, DaemonStarter, clean_environment

@@ -5,18 +5,10 @@ Not run by the tests, and not to be run again: the committed files are the refer
 
 from pathlib import Path
 
-from broker.core.dead_letter import (
-    DELIVERY_LIMIT,
-    EXPIRED,
-    MAXLEN,
-    REJECTED,
-    Death,
-    marked_count,
-)
-from broker.core.letter import Past
 from broker.core.message import Message
-from broker.core.queue import Queue
-from broker.core.rules import Rules
+from broker.core.queues.death import EXHAUSTED, EXPIRED, MAXLEN, REJECTED, Death, Past, marked_count
+from broker.core.queues.limits import Rules
+from broker.core.queues.queue import Queue
 from broker.store.disk import Disk, RealDisk
 from broker.store.log import Log
 from tests.storing import content_of, logged_queue, new_message, open_log
@@ -47,7 +39,7 @@ def main() -> None:
     log.append_count(both, other, 7)
     wait(log, both, orders, REJECTED, 3)
     log.commit()
-    for number, reason in ((2, EXPIRED), (3, MAXLEN), (4, DELIVERY_LIMIT), (5, EXPIRED), (6, REJECTED)):
+    for number, reason in ((2, EXPIRED), (3, MAXLEN), (4, EXHAUSTED), (5, EXPIRED), (6, REJECTED)):
         message = new_message(content_of(number, 200))
         log.append_message(message, [orders])
         log.append_count(message, orders, number)

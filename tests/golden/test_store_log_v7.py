@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from broker.core.dead_letter import REASONS, marked_reason, plain_count, was_held
+from broker.core.queues.death import REASONS, marked_reason, plain_count, was_held
 from broker.store.check import check
 from broker.store.disk import RealDisk
 from tests.storing import Sink, content_of, open_log

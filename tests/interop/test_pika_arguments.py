@@ -9,11 +9,10 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from broker.core.argument_rule import ANY_SIZE, ArgumentRule
-from broker.core.arguments import QUEUE_RULES
-from broker.core.consumer_arguments import BROWSE, BROWSE_FROM, CONSUMER_RULES
-from broker.core.field_values import show
-from broker.core.selector.argument import SELECTOR
+from broker.core.arguments.consumer import BROWSE, BROWSE_FROM, CONSUMER_RULES, SELECTOR
+from broker.core.arguments.queue import QUEUE_RULES
+from broker.core.arguments.rule import ANY_SIZE, ArgumentRule
+from broker.core.values import show
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from broker.core.consumer import (
+from broker.core.entries.entry import ACQUIRED, AVAILABLE, HELD, QueueEntry
+from broker.core.queues.consumer import (
     BLOCKED_BY_SIZE,
     BLOCKED_BY_STANDBY,
     BLOCKED_BY_TARGET,
@@ -24,8 +25,7 @@ from broker.core.consumer import (
     NOTIFIED,
     QueueConsumer,
 )
-from broker.core.entry import ACQUIRED, AVAILABLE, HELD, QueueEntry
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from tests.dispatch import number_of
 from tests.property.queue_cursors import check_cursors, filtered
 from tests.property.queue_group_checks import check_groups

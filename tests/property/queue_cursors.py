@@ -1,10 +1,9 @@
 """What must be true of cursors: I4 nothing that can be taken is hidden behind one, and none is dead."""
 
-from broker.core.browsers import SWEEP
-from broker.core.context import QueueContext
-from broker.core.entry import AVAILABLE, QueueEntry
-from broker.core.index import Index
-from broker.core.queue import Queue
+from broker.core.entries.cursor import SWEEP, QueueContext
+from broker.core.entries.entry import AVAILABLE, QueueEntry
+from broker.core.entries.index import Index
+from broker.core.queues.queue import Queue
 from tests.property.queue_rules import DivisorView
 
 

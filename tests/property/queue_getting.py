@@ -2,11 +2,10 @@
 
 import pytest
 
-from broker.core.attaching import attach
-from broker.core.consumer import QueueConsumer
-from broker.core.credit import Credit
+from broker.core.delivery.credit import Credit
 from broker.core.errors import QueueStopped, ResourceLocked
-from broker.core.getting import get_one
+from broker.core.queues.attach import attach, get_one
+from broker.core.queues.consumer import QueueConsumer
 from tests.property.queue_probe import Probe
 from tests.property.queue_serving import IN_ORDER
 from tests.property.queue_world import World

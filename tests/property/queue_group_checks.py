@@ -4,12 +4,11 @@ G1 counts, G2 who owns what knows it, G3 what is parked is found by the owner, o
 free, G4 nothing is kept that is not needed, G5 what is done in turns to come goes on.
 """
 
-from broker.core.consumer import REMOVED, QueueConsumer
-from broker.core.context import QueueContext
-from broker.core.entry import AVAILABLE, QueueEntry
-from broker.core.group import Group
-from broker.core.groups import Groups
-from broker.core.queue import Queue
+from broker.core.entries.cursor import QueueContext
+from broker.core.entries.entry import AVAILABLE, QueueEntry
+from broker.core.queues.consumer import REMOVED, QueueConsumer
+from broker.core.queues.groups import Group, Groups
+from broker.core.queues.queue import Queue
 from tests.dispatch import number_of
 from tests.property.queue_rules import key_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.core.consumer import BLOCKED_BY_SIZE, QueueConsumer
+from broker.core.queues.consumer import BLOCKED_BY_SIZE, QueueConsumer
 from tests.property.queue_checks import has_room, probe_of, wants_work
 from tests.property.queue_model import Item, Model, attached, precedence
 

@@ -3,15 +3,14 @@
 from bisect import insort
 from dataclasses import dataclass, field
 
-from broker.core.consumer import REMOVED, QueueConsumer
-from broker.core.consumer_target import ConsumerTarget
 from broker.core.counters import Counters
-from broker.core.entry import QueueEntry
-from broker.core.entry_filter import EntryFilter
+from broker.core.delivery.session import ConsumerTarget
+from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.ports import MessageStore
-from broker.core.queue import Queue
+from broker.core.queues.consumer import REMOVED, QueueConsumer
+from broker.core.queues.election import DEQUEUE, stopped
+from broker.core.queues.queue import Queue
 from broker.core.schedule import Schedule
-from broker.core.stopping import DEQUEUE, stopped
 from tests.dispatch import number_of
 from tests.property.queue_orders import ByPriority
 from tests.property.queue_rules import RULES, impose

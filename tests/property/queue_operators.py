@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.core.consumer import QueueConsumer
-from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
+from broker.core.delivery.credit import Credit
+from broker.core.entries.entry import QueueEntry
 from broker.core.errors import NotFound
-from broker.core.operation import Operation
-from broker.core.stopping import DEQUEUE, set_stopped
+from broker.core.operators.operation import Operation
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.election import DEQUEUE, set_stopped
 from tests.dispatch import number_of
 from tests.property.queue_model import OUT, READY, Model
 from tests.property.queue_probe import Probe, new_wire

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.core.entry_list import QueueEntryList
-from broker.core.fifo_list import FifoEntryList
-from broker.core.last_value_list import LastValueEntryList
-from broker.core.priority_list import PriorityEntryList
-from broker.core.sorted_list import SortedEntryList
+from broker.core.entries.last_value import LastValueEntryList
+from broker.core.entries.list import FifoEntryList, QueueEntryList
+from broker.core.entries.priority import PriorityEntryList
+from broker.core.entries.sorted import SortedEntryList
 from tests.keyed import HEADERS, KEY
 
 if TYPE_CHECKING:

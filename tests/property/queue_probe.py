@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.core.connection import Connection, Scheduler
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_target import ConsumerTarget
-from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
-from broker.core.lease import Lease, LeaseHolder
-from broker.core.returning import release_entries
-from broker.core.session import Session
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import Connection, ConsumerTarget, Scheduler, Session
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.lease import Lease, LeaseHolder
+from broker.core.queues.returns import release_entries
 from tests.property import queue_checks as checks
 
 if TYPE_CHECKING:

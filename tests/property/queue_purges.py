@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.core.purging import Purge, purge
+from broker.core.queues.purge import Purge, purge
 from tests.dispatch import number_of
 from tests.property.queue_model import OUT, Model
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.core.consumer import QueueConsumer
-from broker.core.fifo_list import INDEX
-from broker.core.group_key import GroupKeys
-from broker.core.groups import Groups
-from broker.core.index import new_index
+from broker.core.arguments.queue import INDEX
+from broker.core.entries.index import new_index
 from broker.core.message import Message
 from broker.core.ports import MessageStore
-from broker.core.queue import Queue
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.groups import GroupKeys, Groups
+from broker.core.queues.order import StrictOrder
+from broker.core.queues.queue import Queue
 from broker.core.schedule import Schedule
-from broker.core.strict_order import StrictOrder
 from broker.core.view import MessageView
 
 if TYPE_CHECKING:

@@ -1,10 +1,9 @@
 """Who is served where not everybody is: the plain rules that an Election must come to."""
 
-from broker.core.arguments import ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEOVER
-from broker.core.consumer import QueueConsumer
-from broker.core.exclusive import Election, declared_election
-from broker.core.queue import Queue
-from broker.core.start_gate import StartGate
+from broker.core.arguments.queue import ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEOVER
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.election import Election, StartGate, declared_election
+from broker.core.queues.queue import Queue
 from tests.clock import HandClock
 
 EVERYBODY, SINGLE, ALL, SOME = "everybody", "single active", "all exclusive", "some exclusive"

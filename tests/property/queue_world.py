@@ -4,20 +4,20 @@
 something are any number: it is taken modulo what there is to choose from, so that shrinking stays meaningful.
 """
 
-from broker.core.attaching import attach, detach
-from broker.core.clearing import dispose
-from broker.core.consumer import QueueConsumer
 from broker.core.counters import Counters
-from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import Session
+from broker.core.entries.entry import QueueEntry
 from broker.core.errors import AccessRefused
-from broker.core.immediate import enqueue_immediate
 from broker.core.message import NEVER, Message
-from broker.core.queue import Queue
-from broker.core.retry import Retry
-from broker.core.returning import release_entries
-from broker.core.rules import Rules
-from broker.core.session import Session
+from broker.core.queues.attach import attach, detach
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.immediate import enqueue_immediate
+from broker.core.queues.limits import Rules
+from broker.core.queues.purge import dispose
+from broker.core.queues.queue import Queue
+from broker.core.queues.retry import Retry
+from broker.core.queues.returns import release_entries
 from tests.clock import HandClock
 from tests.dispatch import HandScheduler, MemoryStore, message, number_of
 from tests.property import queue_checks as checks

@@ -12,7 +12,7 @@ from broker.adapters.amqp10.property_filters import ApplicationPropertiesFilter,
 from broker.adapters.amqp10.sql import SqlFilter
 from broker.adapters.amqp10.view import View10
 from broker.adapters.view091 import ContentView
-from broker.core.entry import QueueEntry
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import NOWHERE
 from broker.core.message import Message as KeptMessage
 from broker.core.ports import MessageStore

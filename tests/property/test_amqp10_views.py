@@ -8,15 +8,14 @@ from hypothesis import strategies as st
 from broker.adapters.amqp10.view import View10
 from broker.adapters.letters import write_letter
 from broker.adapters.selecting import SelectorFilter
-from broker.core.delivery_time import DELAY, delay_of
-from broker.core.entry import QueueEntry
-from broker.core.field_values import encode_table
-from broker.core.header_value import identity, sort_key
-from broker.core.letter import Notice
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import NOWHERE, Message
 from broker.core.ports import MessageStore
+from broker.core.publishing.delay import DELAY, delay_of
+from broker.core.queues.death import Notice
 from broker.core.selector.selector import Selector
-from broker.core.view import JMS_DELIVERY_MODE, JMS_FIELDS, PROPERTIES, plain
+from broker.core.values import encode_table
+from broker.core.view import JMS_DELIVERY_MODE, JMS_FIELDS, PROPERTIES, identity, plain, sort_key
 from protocol.amqp10.types import Array, Decimal, Described, Symbol, Timestamp, Uint
 from tests.contents10 import bare10, content10, history_in
 

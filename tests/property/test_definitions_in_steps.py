@@ -9,7 +9,7 @@ import random
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from broker.core.definitions import queue_change
+from broker.core.vhosts.changes import queue_change
 from broker.store.definition_text import DefinitionText
 from broker.store.restore import close
 from tests.effort import cases

@@ -5,7 +5,7 @@ import re
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from broker.core.name_pattern import NamePattern
+from broker.core.policies.pattern import NamePattern
 
 ATOMS = ("a", "b", "[ab]", "[^a]", ".", r"\w", r"\.", "ab", "", "A", "é")
 PLACES = ("^", "$", r"\b", r"\B", r"\A", r"\Z")

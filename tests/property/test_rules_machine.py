@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.core.entry import AVAILABLE, QueueEntry
+from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.message import NEVER
-from broker.core.publishing import REFUSED
-from broker.core.rules import apply_rules
+from broker.core.publishing.passage import REFUSED
+from broker.core.queues.limits import apply_rules
 from tests.dispatch import Client, number_of
 from tests.effort import cases
 from tests.purging import purge

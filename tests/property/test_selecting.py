@@ -9,7 +9,7 @@ from pamqp.commands import Basic
 
 from broker.adapters.selecting import SelectorFilter
 from broker.adapters.view091 import ContentView, View091
-from broker.core.entry import QueueEntry
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import NOWHERE, Message
 from broker.core.ports import MessageStore
 from broker.core.selector.selector import Selector

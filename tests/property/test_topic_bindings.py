@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.core.binding import Binding
-from broker.core.bindings import SLICE
-from broker.core.vhost import VirtualHost
+from broker.core.routing.bindings import SLICE
+from broker.core.routing.graph import Binding
+from broker.core.vhosts.vhost import VirtualHost
 from tests.clock import HandClock
 from tests.property.test_topic_trie import naive
 from tests.topology import add_exchange, add_queue, new_vhost, publish

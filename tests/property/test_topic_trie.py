@@ -5,11 +5,10 @@ from itertools import pairwise
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from broker.core.binding import Binding
 from broker.core.chance import Chance
-from broker.core.exchange import Description, TopicExchange
-from broker.core.route import Resolution
-from broker.core.topic import TopicTrie, pattern_words, words_of
+from broker.core.routing.exchanges import TopicExchange
+from broker.core.routing.graph import Binding, Description, Resolution
+from broker.core.routing.topic import TopicTrie, pattern_words, words_of
 from tests.topology import add_queue, new_vhost
 
 WORDS = ["", "a", "b", "ab", "**", "*a"]

@@ -4,13 +4,13 @@ import itertools
 from typing import Any
 
 from broker.adapters.sinking import rows_of
-from broker.core.attaching import attach
 from broker.core.broker import Broker
-from broker.core.consumer import QueueConsumer
 from broker.core.counters import Counters
-from broker.core.entry import QueueEntry
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import Message
-from broker.core.vhost import VirtualHost
+from broker.core.queues.attach import attach
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.vhosts.vhost import VirtualHost
 from broker.core.view import Views, bare_view
 from broker.store.log import Log
 from broker.store.restore import Recovered

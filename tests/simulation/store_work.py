@@ -3,7 +3,7 @@
 import random
 
 from broker.core.message import Body, Message, piece_of
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from broker.store.log import Log
 from broker.store.stream import Stream
 from protocol.streams.chunk import BASIC

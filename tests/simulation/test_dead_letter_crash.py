@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.core.returning import release_entries
+from broker.core.queues.returns import release_entries
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
 from tests.storing import content_of

@@ -9,11 +9,11 @@ from collections import Counter
 
 import pytest
 
-from broker.core.attaching import detach
 from broker.core.errors import StoreFailed
 from broker.core.message import KNOWN, Message
 from broker.core.ports import DurableWaiter
-from broker.core.publishing import DUPLICATE
+from broker.core.publishing.passage import DUPLICATE
+from broker.core.queues.attach import detach
 from tests.remembering import Said
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk

@@ -12,9 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from broker.core.errors import PreconditionFailed
-from broker.core.held_settlement import SETTLE
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
-from broker.core.transaction import HeldPublish, Transaction
+from broker.core.transactions.transaction import SETTLE, HeldPublish, Transaction
 from broker.core.view import MessageView
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk

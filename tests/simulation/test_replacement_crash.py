@@ -8,14 +8,14 @@ import random
 
 import pytest
 
-from broker.core.attaching import detach
-from broker.core.consumer import QueueConsumer
-from broker.core.entry import QueueEntry
+from broker.core.arguments.queue import NACK
+from broker.core.entries.entry import QueueEntry
 from broker.core.errors import StoreFailed
 from broker.core.message import Message
-from broker.core.outcome import NACK
 from broker.core.ports import DurableWaiter
-from broker.core.returning import release_entries
+from broker.core.queues.attach import detach
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.returns import release_entries
 from broker.store.segmented_commit import INLINE_WRITE_MAX
 from tests.keyed import KEY, view
 from tests.simulation.broker_life import Life

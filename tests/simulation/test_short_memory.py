@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.core.attaching import detach
 from broker.core.message import Message
-from broker.core.queue import Queue
-from broker.core.returning import release_entries
-from broker.core.transaction import HeldPublish, Transaction
+from broker.core.queues.attach import detach
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import release_entries
+from broker.core.transactions.transaction import HeldPublish, Transaction
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import SimDisk
 from tests.storing import content_of

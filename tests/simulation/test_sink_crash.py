@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.adapters.sinking import stored
-from broker.core.attempt import Attempt
+from broker.core.operators.sink import Attempt
 from protocol.streams.chunk import BASIC, ChunkWriter
 from protocol.streams.rows import columns_of
 from tests.simulation.broker_life import Life

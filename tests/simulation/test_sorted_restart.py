@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from broker.core.letter import bare_letter
+from broker.core.queues.death import bare_letter
 from tests.clock import HandClock
 from tests.simulation.queues.life import Life, message_of
 from tests.simulation.queues.model import Note

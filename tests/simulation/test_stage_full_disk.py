@@ -2,7 +2,7 @@
 
 import random
 
-from broker.core.settling import settle_all
+from broker.core.queues.returns import settle_all
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import SimDisk
 from tests.storing import Waiter

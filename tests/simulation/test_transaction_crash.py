@@ -9,9 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.core.held_settlement import DISCARD, SETTLE
 from broker.core.message import Message
-from broker.core.transaction import HeldPublish, Transaction
+from broker.core.transactions.transaction import DISCARD, SETTLE, HeldPublish, Transaction
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
 from tests.storing import content_of

@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.core.dead_letter import FULL
-from broker.core.dead_letter_backlog import RETRY_MS, SOON_MS, Backlog, Lane
-from broker.core.dead_letters import DeadLetters
-from broker.core.publishing import REFUSED
-from broker.core.queue import Queue
-from broker.core.rules import Rules
+from broker.core.publishing.dead_letters import DeadLetters
+from broker.core.publishing.passage import REFUSED
+from broker.core.queues.backlog import RETRY_MS, SOON_MS, Backlog, Lane
+from broker.core.queues.death import FULL
+from broker.core.queues.limits import Rules
+from broker.core.queues.queue import Queue
 from broker.flavour import FLAVOUR
 from tests.dispatch import Client
 from tests.yard import Yard, numbers

@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.core.attaching import detach
-from broker.core.dead_letter import REASONS
-from broker.core.dead_letter_backlog import RETRY_MS, SOON_MS
-from broker.core.held_settlement import DISCARD, SETTLE
 from broker.core.message import Message
-from broker.core.queue import Queue
+from broker.core.queues.attach import detach
+from broker.core.queues.backlog import RETRY_MS, SOON_MS
+from broker.core.queues.death import REASONS
+from broker.core.queues.queue import Queue
+from broker.core.transactions.transaction import DISCARD, SETTLE
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
 from tests.simulation.test_dead_letter_crash import expire, reject, return_once_too_often

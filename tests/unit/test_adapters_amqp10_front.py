@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from broker.adapters.amqp10.front import Front
 from broker.adapters.amqp10.ingest import kept_header
-from broker.core.entry import ACQUIRED, QueueEntry
+from broker.core.entries.entry import ACQUIRED, QueueEntry
 from broker.core.message import Message
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from protocol.amqp10.composing import decode_composite
 from protocol.amqp10.composites import Header
 from protocol.amqp10.constructors import NONE

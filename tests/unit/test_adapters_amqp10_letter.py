@@ -6,11 +6,11 @@ import pytest
 
 from broker.adapters.amqp10.view import View10
 from broker.adapters.letters import write_letter
-from broker.core.attaching import detach
-from broker.core.letter import DeadLetter, Notice, Past
 from broker.core.message import Address, Message
 from broker.core.ports import MessageStore
-from broker.core.vhost import VirtualHost
+from broker.core.queues.attach import detach
+from broker.core.queues.death import DeadLetter, Notice, Past
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.deaths import Death, decode_deaths, encode_deaths
 from protocol.amqp10.decoding import decode, decode_typed

@@ -8,10 +8,10 @@ from broker.adapters.amqp10.view import View10
 from broker.adapters.selecting import SelectorFilter
 from broker.adapters.view091 import ContentView
 from broker.adapters.views import view_of
-from broker.core.entry import QueueEntry
-from broker.core.groups import Groups
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import NOWHERE, Message
 from broker.core.ports import MessageStore
+from broker.core.queues.groups import Groups
 from broker.core.selector.selector import Selector
 from protocol.amqp10.types import Symbol, Timestamp, Uint
 from tests.contents10 import content10

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.core.entry import AVAILABLE
+from broker.core.entries.entry import AVAILABLE
 from protocol.amqp10.performatives import Close, Detach, Flow, Transfer
 from tests.contents10 import content10
 from tests.kept10 import data, put, put_large

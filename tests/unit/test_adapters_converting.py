@@ -5,8 +5,8 @@ from pamqp.commands import Basic, Channel, Connection, Queue
 
 from broker.adapters.converting import KEPT_BYTES_MAX, KEPT_EACH_MAX, Conversions, content_for091
 from broker.adapters.letters import write_letter
-from broker.core.letter import Notice
 from broker.core.message import Address, Message
+from broker.core.queues.death import Notice
 from protocol.amqp091 import properties as basic
 from protocol.amqp091.content import body
 from protocol.amqp091.deaths import decode_deaths

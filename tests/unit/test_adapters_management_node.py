@@ -8,7 +8,7 @@ import pytest
 from broker.adapters.amqp10.management.messages import REQUEST_BYTES_MAX
 from broker.adapters.amqp10.management.refusal import STATUSES
 from broker.core import errors
-from broker.core.allowance import PAYLOAD, REQUEST, Worker
+from broker.core.schedule import PAYLOAD, REQUEST, Worker
 from protocol.amqp10.descriptors import AMQP_SEQUENCE, DATA, PROPERTIES
 from protocol.amqp10.encoding import encode, encode_described
 from protocol.amqp10.types import Ulong

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from broker.core.purging import SLICE
+from broker.core.queues.purge import SLICE
 from protocol.amqp10.types import Array, Map, Symbol, Timestamp, Uint, Ulong, Ushort
 from protocol.amqp10.types import Decimal as Decimal10
 from tests.management10 import Desk, request

@@ -5,7 +5,7 @@ from pamqp.commands import Basic, Queue
 
 from broker.adapters import picked091
 from broker.auth.terms import READ
-from broker.core.purging import SLICE
+from broker.core.queues.purge import SLICE
 from tests.wired import House, Wired
 
 FAR = int(picked091.LOOK) + 1  # a place that is not found in one turn

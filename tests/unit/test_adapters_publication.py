@@ -5,7 +5,7 @@ import pytest
 from broker.adapters.access import Rights
 from broker.adapters.publication import resolve
 from broker.core.errors import NotFound
-from broker.core.vhost import VirtualHost
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.errors import SYNTAX_ERROR, ProtocolError
 from tests.door import Door
 from tests.wired import House

@@ -13,8 +13,8 @@ from pamqp.common import FieldTable
 
 from broker.adapters.getting091 import WaitingGet
 from broker.adapters.target091 import Target091
-from broker.core.attaching import detach
-from broker.core.consumer_target import ConsumerTarget
+from broker.core.delivery.session import ConsumerTarget
+from broker.core.queues.attach import detach
 from tests.frames import publish_bytes
 from tests.reentrancy import WAYS_IN, codes
 from tests.wired import CAPABILITIES, House, Wired

@@ -3,7 +3,7 @@
 import pytest
 from pamqp.commands import Basic, Channel, Queue
 
-from broker.core.queue import Queue as CoreQueue
+from broker.core.queues.queue import Queue as CoreQueue
 from tests.wired import House, Wired
 
 ALSO = "x-also-consume"

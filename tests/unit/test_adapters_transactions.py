@@ -5,7 +5,7 @@ from pamqp.commands import Basic, Channel, Queue, Tx
 
 from broker.adapters.channel091 import Channel as ChannelOf091
 from broker.adapters.server import HELD_FOR_REPLY
-from broker.core.queue import Queue as CoreQueue
+from broker.core.queues.queue import Queue as CoreQueue
 from tests.wired import House, Wired
 
 

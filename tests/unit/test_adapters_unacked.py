@@ -7,16 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from broker.adapters.unacked import SPARSE, TRIM, Unacked
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_target import ConsumerTarget
 from broker.core.counters import Counters
-from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
-from broker.core.fifo_list import FifoEntryList
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import ConsumerTarget, Session
+from broker.core.entries.entry import QueueEntry
+from broker.core.entries.list import FifoEntryList
 from broker.core.message import Address, Message
 from broker.core.ports import MessageStore
-from broker.core.queue import Queue
-from broker.core.session import Session
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import Queue
 from tests.wired import House
 
 

@@ -3,12 +3,12 @@
 from pamqp.commands import Basic, Connection, Queue, Tx
 
 from broker.adapters.connections import CONNECTION, SLICE
-from broker.core import vacating
+from broker.core.vhosts import deletion
 from tests.frames import publish_bytes
 from tests.people import ALL, Town
 from tests.wired import Wired
 
-QUEUES = 3 * int(vacating.SLICE // vacating.QUEUE)  # that take several turns
+QUEUES = 3 * int(deletion.VACATING_SLICE // deletion.QUEUE)  # that take several turns
 FORCED = "CONNECTION_FORCED - vhost 'other' is deleted"
 
 

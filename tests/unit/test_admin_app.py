@@ -12,7 +12,7 @@ from broker.adapters.shortage import Shortage
 from broker.admin.app import AdminApp, Application, Message, Receive, Send
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
-from broker.core.journal import Journal
+from broker.core.queues.hooks import Journal
 from broker.net.resources import Resources
 from tests.clock import HandClock
 

@@ -8,8 +8,8 @@ import pytest
 
 from broker.admin.definitions.importing import DefinitionsError, clear_passwords, import_steps
 from broker.auth.passwords import make_password
-from broker.core.bindings import SLICE
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
+from broker.core.routing.bindings import SLICE
 from tests.definitions import Place
 
 

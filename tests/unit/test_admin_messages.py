@@ -8,12 +8,12 @@ from broker.adapters.selecting import SelectorFilter
 from broker.admin.api import slices
 from broker.admin.api.messages import look, take
 from broker.admin.api.showing import BYTES_MAX
-from broker.core.context import SCAN_BUDGET
-from broker.core.entry import QueueEntry
+from broker.core.entries.cursor import SCAN_BUDGET
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import Address, Message
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from broker.core.selector.selector import Selector
-from broker.core.vhost import VirtualHost
+from broker.core.vhosts.vhost import VirtualHost
 from tests.purging import purge
 from tests.topology import add_queue, consume, new_vhost, publish
 

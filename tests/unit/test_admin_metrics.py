@@ -15,8 +15,8 @@ from broker.adapters.shortage import Shortage
 from broker.admin.metrics import SLICE, TOTALS, Exposition
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
-from broker.core.dead_letter import CAUSES, DELIVERY_LIMIT, EXPIRED, FULL
-from broker.core.journal import Journal
+from broker.core.queues.death import CAUSES, EXHAUSTED, EXPIRED, FULL
+from broker.core.queues.hooks import Journal
 from broker.net.resources import Resources
 from tests.clock import HandClock
 
@@ -136,7 +136,7 @@ async def test_dead_letters_by_reason() -> None:
     counters = Counters()
     counters.dead_lettered[EXPIRED] = 7
     counters.dead_lettered_surely[EXPIRED] = 5
-    counters.discarded[DELIVERY_LIMIT] = 8
+    counters.discarded[EXHAUSTED] = 8
     samples = await scraped(exposition(FakeBroker({}, counters)))
     found = {
         (name, dict(labels)["dead_letter_strategy"]): count

@@ -13,7 +13,7 @@ from tests.yard import Yard
 def test_a_place_in_a_queue_that_is_deleted_meanwhile_is_not_found(
     monkeypatch: pytest.MonkeyPatch, deleted_after: int
 ) -> None:
-    monkeypatch.setattr("broker.core.clearing.SLICE", 3)  # so that the deleted queue goes in several turns
+    monkeypatch.setattr("broker.core.queues.purge.CLEARING_SLICE", 3)  # in several turns
     monkeypatch.setattr(ready, "LOOK", 4)
     yard = Yard()
     breaths: list[int] = []

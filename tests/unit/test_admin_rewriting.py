@@ -8,9 +8,9 @@ from broker.adapters.amqp10.view import View10
 from broker.adapters.letters import write_letter
 from broker.admin.api.errors import ApiError
 from broker.admin.api.rewriting import Edit, revived
-from broker.core.letter import Notice
 from broker.core.message import Address, Body, Message, piece_of
 from broker.core.ports import MessageStore
+from broker.core.queues.death import Notice
 from protocol.amqp10.decoding import decode_typed
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.headers import header_section

@@ -16,11 +16,11 @@ from broker.adapters.amqp10.filters import (
     filters_of,
 )
 from broker.adapters.selecting import SelectorFilter
-from broker.core.attaching import attach
-from broker.core.consumer import QueueConsumer
-from broker.core.entry import QueueEntry
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import NOWHERE, Address, Message
 from broker.core.ports import MessageStore
+from broker.core.queues.attach import attach
+from broker.core.queues.consumer import QueueConsumer
 from broker.core.selector.selector import Selector
 from protocol.amqp10.composing import decode_composite, encode_composite
 from protocol.amqp10.composites import Source

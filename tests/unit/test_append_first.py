@@ -8,7 +8,7 @@ from broker.auth.passwords import Password
 from broker.auth.users import Users
 from broker.core.broker import Broker
 from broker.core.errors import PreconditionFailed
-from broker.core.policy import Policy
+from broker.core.policies.policy import Policy
 from broker.core.ports import MessageStore
 from tests.topology import definitions_of, new_broker
 

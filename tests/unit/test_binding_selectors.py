@@ -6,8 +6,8 @@ import pytest
 
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
-from broker.core.publishing import BY_MESSAGE
-from broker.core.vhost import VirtualHost
+from broker.core.publishing.passage import BY_MESSAGE
+from broker.core.vhosts.vhost import VirtualHost
 from tests.topology import (
     RecordingStore,
     add_exchange,

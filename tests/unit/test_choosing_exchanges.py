@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from broker.core.chance import Chance
 from broker.core.errors import PreconditionFailed
-from broker.core.hashing import SLOTS
-from broker.core.vhost import VirtualHost
+from broker.core.routing.hashed import SLOTS
+from broker.core.vhosts.vhost import VirtualHost
 from tests.effort import cases
 from tests.topology import add_exchange, add_queue, new_vhost, publish, routed
 

@@ -2,11 +2,10 @@
 
 import pytest
 
-from broker.core.altering import alter_queue, altered_arguments
 from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, StoreFailed
-from broker.core.policy import checked_policy
-from broker.core.queue import Queue
-from broker.core.vhost import VirtualHost
+from broker.core.policies.policy import checked_policy
+from broker.core.queues.queue import Queue
+from broker.core.vhosts.vhost import VirtualHost, alter_queue, altered_arguments
 from tests.clock import HandClock
 from tests.topology import (
     RecordingStore,

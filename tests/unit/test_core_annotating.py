@@ -4,14 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.core.annotating import Addition, annotate
-from broker.core.consumer import QueueConsumer
-from broker.core.entry import QueueEntry
-from broker.core.leaving import drop
-from broker.core.outcome import NACK, RELEASED
-from broker.core.priority_list import PriorityEntryList
-from broker.core.restoring import restore
-from broker.core.returning import give_back
+from broker.core.arguments.queue import NACK, RELEASED
+from broker.core.entries.entry import QueueEntry
+from broker.core.entries.priority import PriorityEntryList
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import drop
+from broker.core.queues.returns import Addition, annotate, give_back
+from broker.core.vhosts.definitions import restore
 from tests.dispatch import Bench, Client
 from tests.returning import turn
 from tests.yard import delivered

@@ -1,12 +1,11 @@
 """Browsers see every entry in order and take none. Cases of Broker-J's BrowserTest."""
 
-from broker.core.attaching import attach
-from broker.core.browsers import LEAST, SHARE
-from broker.core.consumer import NON_ACQUIRING, QueueConsumer
-from broker.core.fifo_list import FifoEntryList
-from broker.core.getting import get_one
-from broker.core.priority_list import PriorityEntryList
-from broker.core.queue import Queue
+from broker.core.entries.cursor import LEAST, SHARE
+from broker.core.entries.list import FifoEntryList
+from broker.core.entries.priority import PriorityEntryList
+from broker.core.queues.attach import attach, get_one
+from broker.core.queues.consumer import NON_ACQUIRING, QueueConsumer
+from broker.core.queues.queue import Queue
 from tests.dispatch import Bench
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.core.consumer import INTERESTED, NOT_INTERESTED
-from broker.core.credit import Credit
-from broker.core.offering import TOLD_MAX
-from broker.core.priority_list import PriorityEntryList
+from broker.core.delivery.credit import Credit
+from broker.core.entries.priority import PriorityEntryList
+from broker.core.queues.consumer import INTERESTED, NOT_INTERESTED
+from broker.core.queues.queue import TOLD_MAX
 from tests.dispatch import Bench
 from tests.purging import purge
 from tests.simulation.queues.costs import Steps

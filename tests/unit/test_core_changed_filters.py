@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.core.attaching import change_filter
-from broker.core.contexts import FILTERS_MAX
 from broker.core.errors import PreconditionFailed
-from broker.core.exclusive import Election
+from broker.core.queues.attach import change_filter
+from broker.core.queues.election import Election
+from broker.core.queues.queue import FILTERS_MAX
 from tests.dispatch import Bench
 from tests.grouping import GroupBench, Numbers
 

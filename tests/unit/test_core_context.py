@@ -1,10 +1,9 @@
 """The cursor and what lies behind it."""
 
-from broker.core.browsers import Browsers
-from broker.core.context import QueueContext
-from broker.core.entry import ACQUIRED, AVAILABLE, DEQUEUED, QueueEntry
-from broker.core.fifo_list import FifoEntryList
-from broker.core.priority_list import PriorityEntryList
+from broker.core.entries.cursor import Browsers, QueueContext
+from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, QueueEntry
+from broker.core.entries.list import FifoEntryList
+from broker.core.entries.priority import PriorityEntryList
 from tests.dispatch import message
 
 

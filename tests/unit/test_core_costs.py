@@ -2,12 +2,11 @@
 
 import pytest
 
-from broker.core.entry import QueueEntry
-from broker.core.entry_list import QueueEntryList
-from broker.core.fifo_list import FifoEntryList
-from broker.core.getting import get_one
+from broker.core.entries.entry import QueueEntry
+from broker.core.entries.list import FifoEntryList, QueueEntryList
+from broker.core.entries.priority import PriorityEntryList
 from broker.core.message import Message
-from broker.core.priority_list import PriorityEntryList
+from broker.core.queues.attach import get_one
 from tests.dispatch import Bench
 
 

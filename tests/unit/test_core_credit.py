@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.core.credit import Credit
+from broker.core.delivery.credit import Credit
 from tests.dispatch import Bench
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from broker.core.dead_letter import REASONS, REJECTED
-from broker.core.dead_letter_backlog import PAUSE_MS, RETRY_MS, SOON_MS, TRIES, UNREADABLE_MS
-from broker.core.dead_letters import TOLD_MS
-from broker.core.delaying import delayed_in
 from broker.core.errors import PreconditionFailed
-from broker.core.publishing import REFUSED
-from broker.core.queue import Queue
+from broker.core.publishing.dead_letters import TOLD_MS
+from broker.core.publishing.delay import delayed_in
+from broker.core.publishing.passage import REFUSED
+from broker.core.queues.backlog import PAUSE_MS, RETRY_MS, SOON_MS, TRIES, UNREADABLE_MS
+from broker.core.queues.death import REASONS, REJECTED
+from broker.core.queues.queue import Queue
 from tests.dispatch import Client
 from tests.purging import purge
 from tests.topology import RecordingStore
@@ -262,7 +262,7 @@ def test_a_deleted_queue_waits_for_no_room_any_more() -> None:
 
 
 def test_a_deleted_queue_with_several_routes_is_tried_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.core.clearing.SLICE", 3)  # so that the deleted queue goes in several turns
+    monkeypatch.setattr("broker.core.queues.purge.CLEARING_SLICE", 3)  # in several turns
     yard = Yard()
     dead = full(yard)
     routes: dict[str, Any] = {

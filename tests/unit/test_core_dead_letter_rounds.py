@@ -3,9 +3,8 @@
 import pytest
 
 from broker.adapters.views import view_of
-from broker.core.delivery_limit import give_up_exhausted
-from broker.core.entry import AVAILABLE
-from broker.core.queue import Queue
+from broker.core.entries.entry import AVAILABLE
+from broker.core.queues.queue import Queue, give_up_exhausted
 from tests.clock import HandClock
 from tests.dispatch import Client, HandScheduler
 from tests.topology import new_vhost, publish

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from broker.core.dead_letter import DELIVERY_LIMIT, dead_letter
-from broker.core.dead_letters import REPORT_MS
-from broker.core.publishing import REFUSED
+from broker.core.publishing.dead_letters import REPORT_MS
+from broker.core.publishing.passage import REFUSED
+from broker.core.queues.death import EXHAUSTED
+from broker.core.queues.queue import dead_letter
 from tests.topology import RecordingStore
 from tests.yard import Yard, entry_of, numbers
 
@@ -68,7 +69,7 @@ def test_what_was_given_out_too_often(acquired: bool) -> None:
     client = yard.client(queue, prefetch=1)
     yard.publish(count=2)
     yard.run()
-    dead_letter(queue, entry_of(queue, 1 if acquired else 2), DELIVERY_LIMIT)
+    dead_letter(queue, entry_of(queue, 1 if acquired else 2), EXHAUSTED)
     assert numbers(dead) == [1 if acquired else 2]
     assert client.consumer.inflight == (0 if acquired else 1)
     assert yard.died() == {"delivery_limit": 1}

@@ -1,11 +1,11 @@
 """How exchanges hold messages for as long as it takes: in the log, beside limits, and until they can go."""
 
 from broker.adapters.view091 import View091
-from broker.core.delaying import UNREADABLE_WAIT_MS, UNSYNCED_MAX
-from broker.core.getting import get_one
 from broker.core.message import Address, Message
-from broker.core.returning import release_entries
-from broker.core.timetable import RETRY_MS
+from broker.core.publishing.delay import UNREADABLE_WAIT_MS, UNSYNCED_MAX
+from broker.core.queues.attach import get_one
+from broker.core.queues.returns import release_entries
+from broker.core.schedule import RETRY_MS
 from broker.store.restore import Recovered
 from protocol.amqp091.properties import Properties
 from tests.delays import Site, bound, entries, headers_of

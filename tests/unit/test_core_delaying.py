@@ -5,17 +5,23 @@ from typing import Any
 
 import pytest
 
-from broker.core.delaying import UNREADABLE_WAIT_MS, QueueDelays, delayed_in, delays_of
-from broker.core.delivery_time import due_date, hold_until_due
 from broker.core.errors import PreconditionFailed, StoreFailed
-from broker.core.history import History
 from broker.core.message import BY_CLOCK, DELAYED, NEVER, Message
-from broker.core.policy import Policy
-from broker.core.publishing import REFUSED
-from broker.core.queue import Queue
-from broker.core.restoring import restore
-from broker.core.timetable import RETRY_MS, Held, soonest_first
-from broker.core.transaction import HeldPublish
+from broker.core.policies.policy import Policy
+from broker.core.publishing.delay import (
+    UNREADABLE_WAIT_MS,
+    QueueDelays,
+    delayed_in,
+    delays_of,
+    due_date,
+    hold_until_due,
+)
+from broker.core.publishing.passage import REFUSED
+from broker.core.queues.queue import Queue
+from broker.core.routing.history import History
+from broker.core.schedule import RETRY_MS, Held, soonest_first
+from broker.core.transactions.transaction import HeldPublish
+from broker.core.vhosts.definitions import restore
 from protocol.amqp091.properties import Properties
 from tests.clock import HandClock
 from tests.purging import purge

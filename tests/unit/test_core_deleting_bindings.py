@@ -2,11 +2,11 @@
 
 import pytest
 
-from broker.core.attaching import detach
-from broker.core.binding import Binding
-from broker.core.bindings import SLICE
-from broker.core.queue import Queue
-from broker.core.vhost import VirtualHost
+from broker.core.queues.attach import detach
+from broker.core.queues.queue import Queue
+from broker.core.routing.bindings import SLICE
+from broker.core.routing.graph import Binding
+from broker.core.vhosts.vhost import VirtualHost
 from tests.clock import HandClock
 from tests.topology import (
     RecordingStore,

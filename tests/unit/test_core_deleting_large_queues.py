@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from broker.core.attaching import detach
-from broker.core.clearing import SLICE, dispose
-from broker.core.foretelling import Foretelling
-from broker.core.group import Group
-from broker.core.held_settlement import SETTLE, HeldSettlement
-from broker.core.outcome import NACK
-from broker.core.returning import release_entries
+from broker.core.arguments.queue import NACK
+from broker.core.publishing.receipts import Foretelling
+from broker.core.queues.attach import detach
+from broker.core.queues.groups import Group
+from broker.core.queues.purge import CLEARING_SLICE, dispose
+from broker.core.queues.returns import release_entries
+from broker.core.transactions.transaction import SETTLE, HeldSettlement
 from tests.clock import HandClock
 from tests.delays import Site
 from tests.grouping import GroupBench
 from tests.topology import RecordingStore, add_exchange, new_vhost, publish
 from tests.yard import Yard, entry_of, numbers
 
-MANY = int(SLICE) * 2 + 500
+MANY = int(CLEARING_SLICE) * 2 + 500
 
 
 def groups_alive() -> int:
@@ -44,7 +44,7 @@ def test_what_it_held_goes_in_slices(limits: dict[str, Any]) -> None:
     assert (client.removed, len(client.cancelled)) == ([], 1)
     assert (queue.ready, queue.unacked, queue.ready_bytes) == (0, 0, 0)
     assert "q" not in yard.vhost.queues
-    assert len(store.forgotten) == SLICE
+    assert len(store.forgotten) == CLEARING_SLICE
     again = yard.queue(**limits)
     yard.publish(persistent=True)
     for _ in range(2):
@@ -67,7 +67,7 @@ def test_what_clients_had_is_taken_back_in_slices(way: str) -> None:
     yard.run()
     held = list(client.held)
     yard.vhost.delete_queue("q", False, False)
-    assert (client.consumer.inflight, len(client.removed)) == (MANY - SLICE, SLICE)
+    assert (client.consumer.inflight, len(client.removed)) == (MANY - CLEARING_SLICE, CLEARING_SLICE)
     assert (queue.ready, queue.unacked, queue.unacked_bytes) == (0, 0, 0)
     for entry in held if way in ("settled", "discarded") else ():
         (queue.settle if way == "settled" else queue.discard)(entry)
@@ -97,7 +97,7 @@ def test_a_transaction_settles_nothing_of_a_deleted_queue() -> None:
     settlement.entries.append(client.held[-1])
     assert settlement.valid() == client.held[-1:]
     yard.vhost.delete_queue("q", False, False)
-    assert client.consumer.inflight == MANY - SLICE
+    assert client.consumer.inflight == MANY - CLEARING_SLICE
     assert settlement.valid() == []
     assert not settlement.append(yard.vhost, Foretelling(yard.vhost.receipts))
     settlement.put(store)
@@ -134,7 +134,7 @@ def test_what_an_exchange_holds_goes_in_slices_too() -> None:
     for _ in range(MANY):
         site.publish(100, persistent=True)
     site.vhost.delete_exchange("x", False)
-    assert len(site.store.forgotten) == SLICE
+    assert len(site.store.forgotten) == CLEARING_SLICE
     for _ in range(2):
         site.clock.advance(0)
     assert len(site.store.forgotten) == MANY
@@ -149,7 +149,7 @@ def test_a_history_goes_in_slices_as_well() -> None:
     for _ in range(MANY):
         publish(vhost, "x", "k", persistent=True)
     vhost.delete_exchange("x", False)
-    assert len(store.forgotten) == SLICE
+    assert len(store.forgotten) == CLEARING_SLICE
     for _ in range(2):
         clock.advance(0)
     assert len(store.forgotten) == MANY

@@ -2,15 +2,14 @@
 
 import pytest
 
-from broker.core.delivery_limit import QUORUM_LIMIT, give_up_exhausted
-from broker.core.entry import DEQUEUED
+from broker.core.entries.entry import DEQUEUED
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
-from broker.core.policy import Policy
-from broker.core.queue import Queue
-from broker.core.release import deliver_again
-from broker.core.restoring import restore
-from broker.core.vhost import VirtualHost
+from broker.core.policies.policy import Policy
+from broker.core.queues.queue import QUORUM_LIMIT, Queue, give_up_exhausted
+from broker.core.queues.returns import deliver_again
+from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.vhost import VirtualHost
 from tests.dispatch import Bench, message
 from tests.topology import new_vhost
 

@@ -4,10 +4,10 @@ from typing import Final
 
 import pytest
 
-from broker.core.dependents import SLICE, Dependent
-from broker.core.exchange import Exchange
-from broker.core.queue import Queue
-from broker.core.vhost import VirtualHost
+from broker.core.queues.queue import Queue
+from broker.core.routing.graph import Exchange
+from broker.core.vhosts.deletion import SLICE, Dependent
+from broker.core.vhosts.vhost import VirtualHost
 from tests.clock import HandClock
 from tests.topology import RecordingStore, add_exchange, new_broker
 

@@ -5,10 +5,9 @@ from bisect import insort
 
 import pytest
 
-from broker.core.entry import ACQUIRED, AVAILABLE, RANK_SHIFT, QueueEntry
-from broker.core.entry_list import QueueEntryList
-from broker.core.fifo_list import FifoEntryList
-from broker.core.priority_list import PriorityEntryList, mapped_level
+from broker.core.entries.entry import ACQUIRED, AVAILABLE, RANK_SHIFT, QueueEntry
+from broker.core.entries.list import FifoEntryList, QueueEntryList
+from broker.core.entries.priority import PriorityEntryList, mapped_level
 from tests.dispatch import message, number_of
 
 

@@ -2,15 +2,13 @@
 
 import pytest
 
-from broker.core.attaching import detach
-from broker.core.clearing import dispose
-from broker.core.connection import Connection
-from broker.core.consumer import NOT_INTERESTED, SINGLE_ACTIVE, UP, WAITING
+from broker.core.delivery.session import Connection, Session
 from broker.core.errors import AccessRefused, ResourceLocked
-from broker.core.exclusive import STALE_MIN, Election
-from broker.core.getting import get_one
-from broker.core.immediate import enqueue_immediate
-from broker.core.session import Session
+from broker.core.queues.attach import detach, get_one
+from broker.core.queues.consumer import NOT_INTERESTED, SINGLE_ACTIVE, UP, WAITING
+from broker.core.queues.election import STALE_MIN, Election
+from broker.core.queues.immediate import enqueue_immediate
+from broker.core.queues.purge import dispose
 from tests.clock import HandClock
 from tests.dispatch import Bench, Client
 from tests.topology import RecordingStore, new_broker, rebuilt

@@ -2,8 +2,9 @@
 
 import pytest
 
-from broker.core.attaching import detach
-from broker.core.consumer import (
+from broker.core.errors import AccessRefused, PreconditionFailed, ResourceLocked
+from broker.core.queues.attach import detach, get_one
+from broker.core.queues.consumer import (
     ATTACHED,
     DETACHED,
     DRAINING,
@@ -15,10 +16,8 @@ from broker.core.consumer import (
     UP,
     WAITING,
 )
-from broker.core.errors import AccessRefused, PreconditionFailed, ResourceLocked
-from broker.core.exclusive import declared_election
-from broker.core.getting import get_one
-from broker.core.returning import release_entries
+from broker.core.queues.election import declared_election
+from broker.core.queues.returns import release_entries
 from tests.dispatch import Bench, Client
 from tests.topology import RecordingStore, new_broker, new_vhost, rebuilt
 

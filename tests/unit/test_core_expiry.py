@@ -1,10 +1,10 @@
 """Time to live: of queues and messages, anywhere in the queue, and never delivered late."""
 
-from broker.core.getting import get_one
-from broker.core.immediate import enqueue_immediate
 from broker.core.message import NEVER, Message
-from broker.core.restoring import restore
-from broker.core.rules import SLICE
+from broker.core.queues.attach import get_one
+from broker.core.queues.immediate import enqueue_immediate
+from broker.core.queues.limits import SLICE
+from broker.core.vhosts.definitions import restore
 from tests.dispatch import ADDRESS
 from tests.purging import purge
 from tests.topology import RecordingStore

@@ -4,12 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broker.core.attaching import attach, detach
-from broker.core.consumer import QueueConsumer
-from broker.core.entry_filter import EntryFilter
-from broker.core.extent import LAST, NEXT, Extent
-from broker.core.getting import get_one
-from broker.core.priority_list import PriorityEntryList
+from broker.core.arguments.consumer import LAST, NEXT, Extent
+from broker.core.entries.entry import EntryFilter
+from broker.core.entries.priority import PriorityEntryList
+from broker.core.queues.attach import attach, detach, get_one
+from broker.core.queues.consumer import QueueConsumer
 from tests.clock import HandClock
 from tests.dispatch import Bench, Client
 from tests.property.queue_model import Multiples

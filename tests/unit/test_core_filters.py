@@ -1,13 +1,12 @@
 """What selectors cost: each entry is asked about once for all consumers with one, and so many in a turn."""
 
-from broker.core.attaching import attach, detach
-from broker.core.consumer import QueueConsumer
-from broker.core.context import FILTER_COST, LOAD_COST, SCAN_BUDGET
-from broker.core.entry import QueueEntry
-from broker.core.entry_filter import EntryFilter
+from broker.core.entries.cursor import FILTER_COST, LOAD_COST, SCAN_BUDGET
+from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.message import Address, Message
-from broker.core.offering import TOLD_MAX
-from broker.core.returning import release_entries
+from broker.core.queues.attach import attach, detach
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import TOLD_MAX
+from broker.core.queues.returns import release_entries
 from tests.dispatch import Bench, Client
 
 

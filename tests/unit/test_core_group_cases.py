@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from broker.core.operation import mark
-from broker.core.start_gate import apply_gate
+from broker.core.operators.operation import mark
+from broker.core.queues.election import apply_gate
 from tests.clock import HandClock
 from tests.dispatch import Client
 from tests.grouping import GroupBench

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.core.fifo_list import FifoEntryList
-from broker.core.rules import Rules
+from broker.core.entries.list import FifoEntryList
+from broker.core.queues.limits import Rules
 from tests.clock import HandClock
 from tests.grouping import GroupBench, Numbers
 from tests.topology import new_vhost

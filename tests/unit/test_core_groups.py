@@ -2,16 +2,14 @@
 
 import pytest
 
-from broker.core.connection import Connection
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_target import ConsumerTarget
-from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
-from broker.core.getting import get_one
-from broker.core.immediate import enqueue_immediate
-from broker.core.leaving import drop
-from broker.core.priority_list import PriorityEntryList
-from broker.core.session import Session
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import Connection, ConsumerTarget, Session
+from broker.core.entries.entry import QueueEntry
+from broker.core.entries.priority import PriorityEntryList
+from broker.core.queues.attach import get_one
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.immediate import enqueue_immediate
+from broker.core.queues.queue import drop
 from tests.dispatch import Client, message, number_of
 from tests.grouping import GroupBench, Numbers
 from tests.property.queue_model import Multiples

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.core.immediate import enqueue_immediate
+from broker.core.entries.priority import PriorityEntryList
 from broker.core.message import NEVER
-from broker.core.priority_list import PriorityEntryList
+from broker.core.queues.immediate import enqueue_immediate
 from tests.dispatch import Bench, message
 from tests.yard import Yard
 

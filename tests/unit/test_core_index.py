@@ -3,16 +3,14 @@
 import pytest
 
 from broker.adapters.selecting import SelectorFilter
-from broker.core.attaching import attach, detach
-from broker.core.consumer import QueueConsumer
-from broker.core.contexts import FILTERS_MAX
-from broker.core.entry import QueueEntry
-from broker.core.entry_filter import EntryFilter
+from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Address, Message
-from broker.core.queue import Queue
-from broker.core.restoring import restore
+from broker.core.queues.attach import attach, detach
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import FILTERS_MAX, Queue
 from broker.core.selector.selector import Selector
+from broker.core.vhosts.definitions import restore
 from tests.dispatch import Client, HandScheduler
 from tests.topology import content_of, new_vhost
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from broker.core.dead_letter_backlog import RETRY_MS, SOON_MS
-from broker.core.policy import Policy
-from broker.core.queue import Queue
-from broker.core.rules import LOOKS, SLICE
+from broker.core.policies.policy import Policy
+from broker.core.queues.backlog import RETRY_MS, SOON_MS
+from broker.core.queues.limits import LOOKS, SLICE
+from broker.core.queues.queue import Queue
 from tests.topology import RecordingStore
 from tests.yard import Yard, numbers
 

@@ -1,10 +1,10 @@
 """Last-value queues. Cases of Broker-J's LastValueQueueListTest and LastValueQueueTest, Artemis' LVQTest."""
 
-from broker.core.entry import AVAILABLE, DEQUEUED
-from broker.core.immediate import enqueue_immediate
-from broker.core.last_value_list import LastValueEntryList
-from broker.core.queue import Queue
-from broker.core.rules import Rules
+from broker.core.entries.entry import AVAILABLE, DEQUEUED
+from broker.core.entries.last_value import LastValueEntryList
+from broker.core.queues.immediate import enqueue_immediate
+from broker.core.queues.limits import Rules
+from broker.core.queues.queue import Queue
 from tests.clock import HandClock
 from tests.dispatch import Bench, message
 from tests.keyed import HEADERS, KEY

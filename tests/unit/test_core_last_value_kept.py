@@ -2,12 +2,12 @@
 
 import pytest
 
-from broker.core.header_value import identity
-from broker.core.last_value_list import LastValueEntryList
-from broker.core.operation import mark, unmark
-from broker.core.replacing import drop_outdated
-from broker.core.restoring import restore
-from broker.core.taker import taker_of
+from broker.core.delivery.session import taker_of
+from broker.core.entries.last_value import LastValueEntryList
+from broker.core.operators.operation import mark, unmark
+from broker.core.queues.queue import drop_outdated
+from broker.core.vhosts.definitions import restore
+from broker.core.view import identity
 from tests.dispatch import Bench, message
 from tests.keyed import HEADERS, KEY
 from tests.purging import purge

@@ -3,7 +3,7 @@
 import pytest
 from mypy_extensions import i64
 
-from broker.core.lease import SLICE, TRIM, Lease, LeaseHolder, lease_milliseconds
+from broker.core.queues.lease import SLICE, TRIM, Lease, LeaseHolder, lease_milliseconds
 from tests.clock import HandClock
 from tests.topology import new_vhost
 

@@ -4,15 +4,14 @@ from typing import Any
 
 import pytest
 
-from broker.core.arguments import DEATHS, DEATHS_WITH_QUEUE
-from broker.core.dead_letter import REASONS
+from broker.core.arguments.queue import CRASH, DEATHS, DEATHS_WITH_QUEUE, NACK
 from broker.core.errors import PreconditionFailed
 from broker.core.message import NEVER, Message
-from broker.core.outcome import CRASH, NACK
-from broker.core.policy import Policy
-from broker.core.queue import Queue
-from broker.core.returning import release_entries
-from broker.core.vhost import VirtualHost
+from broker.core.policies.policy import Policy
+from broker.core.queues.death import REASONS
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import release_entries
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.properties import Properties
 from tests.clock import HandClock
 from tests.dispatch import Client, HandScheduler

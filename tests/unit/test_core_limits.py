@@ -5,10 +5,10 @@ import random
 import pytest
 
 from broker.core.message import NEVER
-from broker.core.publishing import REFUSED
-from broker.core.queue import Queue
-from broker.core.restoring import restore
-from broker.core.rules import SLICE, apply_rules
+from broker.core.publishing.passage import REFUSED
+from broker.core.queues.limits import SLICE, apply_rules
+from broker.core.queues.queue import Queue
+from broker.core.vhosts.definitions import restore
 from tests.dispatch import number_of
 from tests.purging import purge
 from tests.topology import RecordingStore

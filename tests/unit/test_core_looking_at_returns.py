@@ -3,8 +3,8 @@
 import pytest
 
 from broker.core.errors import PreconditionFailed
-from broker.core.getting import get_one
-from broker.core.later import SLICE
+from broker.core.queues.attach import get_one
+from broker.core.queues.returns import SLICE
 from tests.dispatch import number_of
 from tests.returning import lose, nack, state
 from tests.yard import Yard, delivered, numbers

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from broker.core.delaying import delayed_in, delays_of
 from broker.core.message import DELAYED, Message
-from broker.core.restoring import restore
-from broker.core.timetable import SLICE, soonest_first
+from broker.core.publishing.delay import delayed_in, delays_of
+from broker.core.schedule import SLICE, soonest_first
+from broker.core.vhosts.definitions import restore
 from tests.yard import Yard
 
 MILLION = 1_000_000

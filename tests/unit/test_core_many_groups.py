@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from broker.core.attaching import detach
-from broker.core.clearing import dispose
-from broker.core.getting import get_one
-from broker.core.returning import release_entries
-from broker.core.stopping import DEQUEUE, set_stopped
+from broker.core.queues.attach import detach, get_one
+from broker.core.queues.election import DEQUEUE, set_stopped
+from broker.core.queues.purge import dispose
+from broker.core.queues.returns import release_entries
 from tests.dispatch import Client, number_of
 from tests.grouping import GroupBench
 

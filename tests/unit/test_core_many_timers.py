@@ -5,7 +5,7 @@ import random
 import pytest
 
 from broker.core.message import NEVER, Message
-from broker.core.rules import SLICE
+from broker.core.queues.limits import SLICE
 from tests.yard import Yard
 
 MILLION = 1_000_000

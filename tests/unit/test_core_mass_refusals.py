@@ -4,14 +4,14 @@ from typing import Any
 
 from pamqp.commands import Basic
 
-from broker.core.discarding import SLICE, discard_all
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import DISCARD_SLICE, discard_all
 from tests.bench.loop import Site
 from tests.dispatch import Client
 from tests.topology import RecordingStore
 from tests.yard import Yard, delivered, numbers
 
-MOST = int(SLICE)
+MOST = int(DISCARD_SLICE)
 MANY = 2 * MOST + 1
 LETTERS: dict[str, Any] = {"dead_letter_exchange": "", "dead_letter_routing_key": "d"}
 

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 from pamqp.commands import Basic
 
-from broker.core.consumer import BLOCKED_BY_RETURNS
-from broker.core.discarding import SLICE as DISCARDED
-from broker.core.later import DEAR, SLICE
-from broker.core.outcome import NACK
-from broker.core.returning import give_back
+from broker.core.arguments.queue import NACK
+from broker.core.queues.consumer import BLOCKED_BY_RETURNS
+from broker.core.queues.returns import DEAR, SLICE, give_back
+from broker.core.queues.returns import DISCARD_SLICE as DISCARDED
 from tests.bench.loop import Site
 from tests.returning import lose, nack, state, turn
 from tests.yard import Yard, delivered, numbers

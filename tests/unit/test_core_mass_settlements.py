@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from pamqp.commands import Basic
 
-from broker.core.later import DEAR, SLICE
 from broker.core.message import TELLS_CONSUMED
-from broker.core.queue import Queue
-from broker.core.settling import settle_runs
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import DEAR, SLICE, settle_runs
 from broker.store.restore import close
 from tests.bench.loop import Site
 from tests.dispatch import Client

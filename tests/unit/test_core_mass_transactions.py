@@ -9,14 +9,13 @@ from pamqp import base
 from pamqp.commands import Basic, Tx
 from pamqp.commands import Queue as Method
 
-from broker.core.attaching import attach
-from broker.core.consumer import QueueConsumer
-from broker.core.held_settlement import DISCARD, RELEASE, SETTLE
-from broker.core.later import DEAR, FEW, SLICE
 from broker.core.message import TELLS_CONSUMED, Message
-from broker.core.queue import Queue
-from broker.core.route import Route
-from broker.core.transaction import Transaction
+from broker.core.queues.attach import attach
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import DEAR, FEW, SLICE
+from broker.core.routing.graph import Route
+from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE, Transaction
 from broker.store.restore import close
 from tests.bench.loop import Site
 from tests.frames import method_bytes

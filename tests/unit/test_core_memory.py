@@ -3,10 +3,10 @@
 import pytest
 
 from broker.core.errors import PreconditionFailed, StoreFailed
-from broker.core.memory import SLICE, new_mark
 from broker.core.message import NEVER, REMEMBERED, Message
-from broker.core.publishing import DUPLICATE, NOT_NOW, REFUSED
-from broker.core.restoring import restore
+from broker.core.publishing.passage import DUPLICATE, NOT_NOW, REFUSED
+from broker.core.queues.duplicates import SLICE, new_mark
+from broker.core.vhosts.definitions import restore
 from broker.core.view import MessageView
 from tests.policies import put
 from tests.purging import purge

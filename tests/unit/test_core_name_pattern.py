@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.core.name_pattern import LENGTH_MAX, NamePattern
+from broker.core.policies.pattern import LENGTH_MAX, NamePattern
 from tests.effort import ending
 
 LONG = "a" * 254 + "!"

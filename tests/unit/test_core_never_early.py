@@ -4,10 +4,10 @@ import pytest
 from mypy_extensions import i64
 
 from broker.core.chance import Chance
-from broker.core.delivery_time import due_date
-from broker.core.lease import Lease, LeaseHolder
 from broker.core.message import Address, Message
-from broker.core.route import Resolution
+from broker.core.publishing.delay import due_date
+from broker.core.queues.lease import Lease, LeaseHolder
+from broker.core.routing.graph import Resolution
 from tests.clock import HandClock
 from tests.topology import view_of
 from tests.yard import delivered

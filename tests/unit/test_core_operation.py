@@ -2,12 +2,12 @@
 
 import pytest
 
-from broker.core.altering import stop_queue
-from broker.core.entry import AVAILABLE, DEQUEUED, QueueEntry
+from broker.core.entries.entry import AVAILABLE, DEQUEUED, QueueEntry
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.message import Message, copy_of
-from broker.core.queue import Queue
-from broker.core.stopping import ENQUEUE
+from broker.core.queues.election import ENQUEUE
+from broker.core.queues.queue import Queue
+from broker.core.vhosts.vhost import stop_queue
 from tests.clock import HandClock
 from tests.operating import SlowStore, Told
 from tests.topology import add_queue, consume, content_of, new_vhost, publish, pull

@@ -4,12 +4,11 @@ from random import Random
 
 import pytest
 
-from broker.core.entry import AVAILABLE, QueueEntry
-from broker.core.leaving import drop
-from broker.core.operation import mark, unmark
-from broker.core.places import BLOCK, IDLE_MIN, NO_NUMBER, Sums, places_of
-from broker.core.queue import Queue
-from broker.core.random_access import IdSearch, PlaceSearch, is_message_id, message_id
+from broker.core.entries.entry import AVAILABLE, QueueEntry
+from broker.core.entries.places import BLOCK, IDLE_MIN, NO_NUMBER, Sums, places_of
+from broker.core.operators.operation import mark, unmark
+from broker.core.queues.access import IdSearch, PlaceSearch, is_message_id, message_id
+from broker.core.queues.queue import Queue, drop
 from tests.dispatch import Bench
 from tests.effort import cases, lines_executed
 from tests.property.queue_orders import ORDERS
@@ -56,7 +55,7 @@ def check(queue: Queue, random: Random) -> None:
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("seed", range(cases(100)))
 def test_places_are_those_that_counting_finds(order: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.core.places.BLOCK", 3)
+    monkeypatch.setattr("broker.core.entries.places.BLOCK", 3)
     random = Random(seed)
     bench = Bench(ORDERS[order](3).entries())
     queue = bench.queue

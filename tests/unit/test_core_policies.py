@@ -5,7 +5,7 @@ import json
 import pytest
 
 from broker.core.errors import NotFound, StoreFailed
-from broker.core.policy import Policy
+from broker.core.policies.policy import Policy
 from tests.policies import put, told
 from tests.topology import (
     RecordingStore,

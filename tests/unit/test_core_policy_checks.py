@@ -3,7 +3,7 @@
 import pytest
 
 from broker.core.errors import PreconditionFailed
-from broker.core.policy import checked_policy
+from broker.core.policies.policy import checked_policy
 
 
 @pytest.mark.parametrize(

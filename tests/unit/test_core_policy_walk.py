@@ -3,8 +3,8 @@
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.message import Address, Message
-from broker.core.policies import SLICE
 from broker.core.schedule import Schedule
+from broker.core.vhosts.policies import SLICE
 from broker.store.restore import Recovered
 from tests.clock import HandClock
 from tests.policies import put

@@ -1,9 +1,9 @@
 """Consumer priority, and message priority. Cases of Broker-J's ConsumerPriorityTest and PriorityQueueTest."""
 
-from broker.core.attaching import detach
-from broker.core.consumer import INTERESTED, NOTIFIED
-from broker.core.priority_list import PriorityEntryList
-from broker.core.session import Session
+from broker.core.delivery.session import Session
+from broker.core.entries.priority import PriorityEntryList
+from broker.core.queues.attach import detach
+from broker.core.queues.consumer import INTERESTED, NOTIFIED
 from tests.dispatch import Bench, Client
 
 

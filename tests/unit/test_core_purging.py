@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 
-from broker.core.altering import stop_queue
-from broker.core.attaching import detach
-from broker.core.consumer import BLOCKED_BY_PURGE
-from broker.core.getting import get_one
-from broker.core.operation import mark, unmark
-from broker.core.purging import SLICE, Purge, PurgeWaiter, purge
-from broker.core.queue import Queue
-from broker.core.returning import release_entries
+from broker.core.operators.operation import mark, unmark
+from broker.core.queues.attach import detach, get_one
+from broker.core.queues.consumer import BLOCKED_BY_PURGE
+from broker.core.queues.purge import SLICE, Purge, PurgeWaiter, purge
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import release_entries
+from broker.core.vhosts.vhost import stop_queue
 from tests.dispatch import Client
 from tests.topology import RecordingStore
 from tests.yard import Yard, entry_of, numbers

@@ -2,11 +2,11 @@
 
 import pytest
 
-from broker.core.consumer import INTERESTED, NOT_INTERESTED, NOTIFIED
-from broker.core.entry import ACQUIRED
+from broker.core.entries.entry import ACQUIRED
 from broker.core.errors import AccessRefused
-from broker.core.getting import get_one
-from broker.core.returning import release_entries
+from broker.core.queues.attach import get_one
+from broker.core.queues.consumer import INTERESTED, NOT_INTERESTED, NOTIFIED
+from broker.core.queues.returns import release_entries
 from tests.dispatch import Bench
 
 

@@ -3,12 +3,11 @@
 import pytest
 
 from broker.core.errors import PreconditionFailed
-from broker.core.held_settlement import SETTLE
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
-from broker.core.queue import Queue
-from broker.core.receipts import SLICE, receipt_marks
-from broker.core.returning import release_entries
-from broker.core.transaction import HeldPublish, Transaction
+from broker.core.publishing.receipts import SLICE, receipt_marks
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import release_entries
+from broker.core.transactions.transaction import SETTLE, HeldPublish, Transaction
 from tests.office import BOTH, Office, said
 
 

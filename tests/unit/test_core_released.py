@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.core.attaching import detach
-from broker.core.outcome import CRASH, NACK, RELEASED
-from broker.core.returning import release_entries
+from broker.core.arguments.queue import CRASH, NACK, RELEASED
+from broker.core.queues.attach import detach
+from broker.core.queues.returns import release_entries
 from tests.dispatch import MemoryStore, message
 from tests.yard import Yard, delivered, entry_of, numbers
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from broker.core.consumer import SINGLE_ACTIVE, WAITING
-from broker.core.entry import DEQUEUED, HELD
+from broker.core.arguments.queue import CRASH, NACK, RECOVER, REJECT, RELEASED, TIMEOUT
+from broker.core.entries.entry import DEQUEUED, HELD
 from broker.core.errors import PreconditionFailed
-from broker.core.outcome import CRASH, NACK, RECOVER, REJECT, RELEASED, TIMEOUT
-from broker.core.policy import Policy
-from broker.core.queue import Queue
-from broker.core.release import deliver_again
+from broker.core.policies.policy import Policy
+from broker.core.queues.consumer import SINGLE_ACTIVE, WAITING
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import deliver_again
 from tests.purging import purge
 from tests.retrying import waits
 from tests.yard import Yard, delivered, entry_of, numbers

@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 
-from broker.core.annotating import annotate
-from broker.core.entry import AVAILABLE
+from broker.core.arguments.queue import CRASH, NACK, RECOVER, REJECT, RELEASED, TIMEOUT
+from broker.core.entries.entry import AVAILABLE
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
-from broker.core.outcome import CRASH, NACK, RECOVER, REJECT, RELEASED, TIMEOUT
-from broker.core.release import deliver_again
-from broker.core.restoring import restore
+from broker.core.queues.returns import annotate, deliver_again
+from broker.core.vhosts.definitions import restore
 from tests.dispatch import MemoryStore, message
 from tests.retrying import waits
 from tests.yard import Yard, delivered, entry_of, numbers

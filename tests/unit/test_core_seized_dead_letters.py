@@ -1,10 +1,10 @@
 """Operations on messages that wait to be dead-lettered: seized, then taken away all at once or not at all."""
 
-from broker.core.dead_letter_backlog import STALE_MIN, Backlog
-from broker.core.dead_letters import waits_for
 from broker.core.message import copy_of
-from broker.core.publishing import REFUSED
-from broker.core.queue import Queue
+from broker.core.publishing.dead_letters import waits_for
+from broker.core.publishing.passage import REFUSED
+from broker.core.queues.backlog import STALE_MIN, Backlog
+from broker.core.queues.queue import Queue
 from tests.operating import SlowStore, Told
 from tests.purging import purge
 from tests.yard import Yard, numbers

@@ -2,12 +2,12 @@
 
 import pytest
 
-from broker.core.clearing import dispose
-from broker.core.consumer import REMOVED
-from broker.core.entry import AVAILABLE, DEQUEUED
-from broker.core.priority_list import PriorityEntryList
-from broker.core.restoring import restore
-from broker.core.returning import release_entries
+from broker.core.entries.entry import AVAILABLE, DEQUEUED
+from broker.core.entries.priority import PriorityEntryList
+from broker.core.queues.consumer import REMOVED
+from broker.core.queues.purge import dispose
+from broker.core.queues.returns import release_entries
+from broker.core.vhosts.definitions import restore
 from tests.clock import HandClock
 from tests.dispatch import Bench, message
 from tests.purging import purge

@@ -6,12 +6,11 @@ from collections.abc import Callable
 import pytest
 from pamqp.commands import Basic
 
-from broker.core.clearing import dispose
-from broker.core.exclusive import Election
-from broker.core.fifo_list import FifoEntryList
-from broker.core.priority_list import PriorityEntryList
-from broker.core.returning import release_entries
-from broker.core.settling import settle_all
+from broker.core.entries.list import FifoEntryList
+from broker.core.entries.priority import PriorityEntryList
+from broker.core.queues.election import Election
+from broker.core.queues.purge import dispose
+from broker.core.queues.returns import release_entries, settle_all
 from tests.bench.loop import Site
 from tests.clock import HandClock
 from tests.dispatch import Bench, Client

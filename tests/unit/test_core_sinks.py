@@ -6,14 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core import sinks as sinks_module
-from broker.core.attempt import Attempt, Known, Row
 from broker.core.broker import Broker
 from broker.core.errors import LimitReached, NotFound, PreconditionFailed
 from broker.core.message import NOWHERE, Address, Message
-from broker.core.moving import objection
-from broker.core.sink import Sink
-from broker.core.vhost import VirtualHost
+from broker.core.operators import sink as sinks_module
+from broker.core.operators.sink import Attempt, Known, Row, Sink, objection
+from broker.core.vhosts.vhost import VirtualHost
 from tests.clock import HandClock
 from tests.topology import RecordingStore, add_exchange, add_queue, definitions_of, new_broker, rebuilt
 

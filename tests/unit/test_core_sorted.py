@@ -7,12 +7,11 @@ from decimal import Decimal
 
 import pytest
 
-from broker.core.entry import QueueEntry
-from broker.core.header_value import Headers, sort_key
+from broker.core.entries.entry import QueueEntry
+from broker.core.entries.sorted import SortedEntryList
 from broker.core.message import Message
 from broker.core.ports import MessageStore
-from broker.core.sorted_list import SortedEntryList
-from broker.core.view import MessageView
+from broker.core.view import Headers, MessageView, sort_key
 from tests.dispatch import Bench, message, number_of
 from tests.keyed import HEADERS, KEY
 

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from broker.core.broker import Broker
 from broker.core.errors import LimitReached, NotFound, StoreFailed
-from broker.core.queue import Queue
-from broker.core.restoring import restore
-from broker.core.stage import Stage
-from broker.core.staging import READERS_MAX
+from broker.core.operators.stage import READERS_MAX, Stage
+from broker.core.queues.queue import Queue
+from broker.core.vhosts.definitions import restore
 from tests.topology import RecordingStore, add_queue, consume, definitions_of, new_broker, publish, pull
 
 

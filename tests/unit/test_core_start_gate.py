@@ -2,11 +2,11 @@
 
 import pytest
 
-from broker.core.clearing import dispose
-from broker.core.consumer import BLOCKED_BY_GATE
-from broker.core.getting import get_one
-from broker.core.immediate import enqueue_immediate
-from broker.core.start_gate import apply_gate
+from broker.core.queues.attach import get_one
+from broker.core.queues.consumer import BLOCKED_BY_GATE
+from broker.core.queues.election import apply_gate
+from broker.core.queues.immediate import enqueue_immediate
+from broker.core.queues.purge import dispose
 from tests.clock import HandClock
 from tests.dispatch import Bench
 from tests.policies import put

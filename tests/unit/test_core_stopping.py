@@ -2,17 +2,15 @@
 
 import pytest
 
-from broker.core.altering import stop_queue
-from broker.core.attaching import attach
-from broker.core.consumer import INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
 from broker.core.errors import PreconditionFailed, QueueStopped, StoreFailed
-from broker.core.getting import get_one
 from broker.core.message import Message
-from broker.core.queue import Queue
-from broker.core.returning import release_entries
-from broker.core.stopping import DEQUEUE, ENQUEUE, stopped
-from broker.core.transaction import HeldPublish, Transaction
-from broker.core.vhost import VirtualHost
+from broker.core.queues.attach import attach, get_one
+from broker.core.queues.consumer import INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
+from broker.core.queues.election import DEQUEUE, ENQUEUE, stopped
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import release_entries
+from broker.core.transactions.transaction import HeldPublish, Transaction
+from broker.core.vhosts.vhost import VirtualHost, stop_queue
 from tests.topology import (
     RecordingStore,
     Taker,

@@ -3,8 +3,7 @@
 import pytest
 
 from broker.core.errors import PreconditionFailed
-from broker.core.stream_arguments import stream_extent
-from broker.core.stream_extent import StreamExtent
+from broker.core.streams.extent import StreamExtent, stream_extent
 
 WHERE = "queue 's' in vhost '/'"
 

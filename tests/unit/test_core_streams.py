@@ -2,16 +2,15 @@
 
 import pytest
 
-from broker.core.attaching import detach
-from broker.core.context import LOAD_COST, LOAD_SHIFT, SCAN_BUDGET
+from broker.core.arguments.consumer import LAST, Extent
+from broker.core.entries.cursor import LOAD_COST, LOAD_SHIFT, SCAN_BUDGET
 from broker.core.errors import PreconditionFailed, StoreFailed, Unsupported
-from broker.core.extent import LAST, Extent
-from broker.core.queue import Queue
-from broker.core.stream_arguments import stream_extent
-from broker.core.stream_extent import StreamExtent
-from broker.core.stream_list import StreamEntry
-from broker.core.stream_progress import NAMES_MAX
-from broker.core.streaming import QueueStream, open_stream
+from broker.core.queues.attach import detach
+from broker.core.queues.queue import Queue
+from broker.core.streams.extent import StreamExtent, stream_extent
+from broker.core.streams.list import StreamEntry
+from broker.core.streams.progress import NAMES_MAX
+from broker.core.streams.stream import QueueStream, open_stream
 from tests.stream_yard import PAGE, ROW_BYTES, Reader, StreamYard
 from tests.yard import Yard
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.core.immediate import enqueue_immediate
+from broker.core.queues.immediate import enqueue_immediate
 from tests.dispatch import Bench, Client
 from tests.policies import put
 from tests.topology import RecordingStore, new_broker, rebuilt

@@ -2,12 +2,11 @@
 
 import pytest
 
-from broker.core.entry_list import QueueEntryList
-from broker.core.fifo_list import FifoEntryList
-from broker.core.getting import get_one
-from broker.core.immediate import enqueue_immediate
-from broker.core.priority_list import PriorityEntryList
-from broker.core.strict_order import StrictOrder
+from broker.core.entries.list import FifoEntryList, QueueEntryList
+from broker.core.entries.priority import PriorityEntryList
+from broker.core.queues.attach import get_one
+from broker.core.queues.immediate import enqueue_immediate
+from broker.core.queues.order import StrictOrder
 from tests.dispatch import Bench, Client, number_of
 from tests.property.queue_model import Multiples
 from tests.purging import purge

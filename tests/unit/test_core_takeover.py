@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.core.consumer import DRAINING, SINGLE_ACTIVE, WAITING
-from broker.core.exclusive import Election
+from broker.core.queues.consumer import DRAINING, SINGLE_ACTIVE, WAITING
+from broker.core.queues.election import Election
 from tests.dispatch import Bench, Client
 
 

@@ -3,7 +3,7 @@
 import random
 
 from broker.core.message import Address, Message
-from broker.core.timetable import LOOK_MS, SLICE, STALE_MIN, Timetable
+from broker.core.schedule import LOOK_MS, SLICE, STALE_DATES_MIN, Timetable
 from tests.clock import HandClock
 
 ADDRESS = Address("x", "k")
@@ -98,7 +98,7 @@ def test_cancelled_messages_are_not_released() -> None:
         table.cancel(place)
         table.cancel(place)
     assert len(table) == 10
-    assert sum(map(len, table.places())) <= 20 + STALE_MIN + 1
+    assert sum(map(len, table.places())) <= 20 + STALE_DATES_MIN + 1
     clock.advance(2_000)
     assert [number for number, _ in table.released] == list(range(990, 1000))
     table.cancel(held[995])

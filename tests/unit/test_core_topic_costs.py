@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.core.exchange import TopicExchange
-from broker.core.vhost import VirtualHost
+from broker.core.routing.exchanges import TopicExchange
+from broker.core.vhosts.vhost import VirtualHost
 from tests.topology import add_exchange, add_queue, new_vhost, routed
 
 Shape = tuple[Callable[[int], str], Callable[[int, int], str]]

@@ -2,16 +2,14 @@
 
 import pytest
 
-from broker.core.attaching import attach
-from broker.core.connection import Connection
-from broker.core.consumer import NOTIFIED, QueueConsumer
 from broker.core.counters import Counters
-from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
-from broker.core.fifo_list import FifoEntryList
-from broker.core.getting import get_one
-from broker.core.queue import Queue
-from broker.core.session import Session
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import Connection, Session
+from broker.core.entries.entry import QueueEntry
+from broker.core.entries.list import FifoEntryList
+from broker.core.queues.attach import attach, get_one
+from broker.core.queues.consumer import NOTIFIED, QueueConsumer
+from broker.core.queues.queue import Queue
 from tests.dispatch import Bench, Client, HandScheduler, MemoryStore, message, number_of
 
 

@@ -1,8 +1,7 @@
 """x-expires: a queue that nobody uses goes. [RabbitMQ x-expires]"""
 
-from broker.core.attaching import detach
-from broker.core.getting import get_one
-from broker.core.rules import touch
+from broker.core.queues.attach import detach, get_one
+from broker.core.queues.limits import touch
 from tests.yard import Yard
 
 

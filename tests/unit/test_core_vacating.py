@@ -2,16 +2,16 @@
 
 import pytest
 
-from broker.core.attaching import detach
-from broker.core.bindings import SLICE as BINDINGS
 from broker.core.broker import Broker
-from broker.core.delaying import delayed_in
 from broker.core.errors import NotFound
 from broker.core.message import DELAYED, Message
-from broker.core.returning import release_entries
-from broker.core.transaction import HeldPublish, Transaction
-from broker.core.vacating import QUEUE, SLICE
-from broker.core.vhost import VirtualHost
+from broker.core.publishing.delay import delayed_in
+from broker.core.queues.attach import detach
+from broker.core.queues.returns import release_entries
+from broker.core.routing.bindings import SLICE as BINDINGS
+from broker.core.transactions.transaction import HeldPublish, Transaction
+from broker.core.vhosts.deletion import QUEUE, VACATING_SLICE
+from broker.core.vhosts.vhost import VirtualHost
 from tests.clock import HandClock
 from tests.policies import put
 from tests.topology import (
@@ -25,7 +25,7 @@ from tests.topology import (
     routed,
 )
 
-MANY = 3 * int(SLICE // QUEUE)  # slices of empty queues
+MANY = 3 * int(VACATING_SLICE // QUEUE)  # slices of empty queues
 LATER_MS = 3_600_000
 
 
@@ -92,11 +92,11 @@ def test_what_is_in_its_queues_counts() -> None:
     land = Land()
     for number in range(10):
         publish(land.vhost, "", f"q{2 * number}", persistent=True)
-    for _ in range(int(SLICE)):
+    for _ in range(int(VACATING_SLICE)):
         publish(land.vhost, "", "first", persistent=True)
     land.delete()
     land.finish()
-    assert len(land.store.forgotten) == SLICE + 10
+    assert len(land.store.forgotten) == VACATING_SLICE + 10
     assert list(land.first.entries) == []
 
 

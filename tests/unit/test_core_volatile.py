@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from broker.core.definitions import queue_change
 from broker.core.errors import PreconditionFailed
-from broker.core.queue import Queue
-from broker.core.volatile import NOTE_MS
+from broker.core.queues.queue import Queue
+from broker.core.queues.volatile import NOTE_MS
+from broker.core.vhosts.changes import queue_change
 from tests.topology import RecordingStore, definitions_of
 from tests.yard import Yard, numbers
 

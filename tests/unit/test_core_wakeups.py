@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.core.consumer import NOTIFIED
-from broker.core.credit import Credit
-from broker.core.getting import get_one
-from broker.core.session import Session
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import Session
+from broker.core.queues.attach import get_one
+from broker.core.queues.consumer import NOTIFIED
 from tests.dispatch import Bench
 from tests.grouping import Numbers
 

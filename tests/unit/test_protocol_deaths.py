@@ -3,9 +3,9 @@
 import pytest
 
 from broker.adapters.letters import write_letter
-from broker.core.letter import DeadLetter, Notice
 from broker.core.message import Address, Message
 from broker.core.ports import MessageStore
+from broker.core.queues.death import DeadLetter, Notice
 from protocol.amqp091.deaths import Death, add_death, decode_deaths, encode_deaths
 from protocol.amqp091.properties import EXPIRATION, MESSAGE_ID, Properties
 from tests.frames import body_frames, header_bytes

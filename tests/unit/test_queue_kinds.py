@@ -2,14 +2,13 @@
 
 import pytest
 
-from broker.core.arguments import check_queue_arguments
-from broker.core.equivalence import assert_same_queue_arguments
+from broker.core.arguments.equivalence import assert_same_queue_arguments
+from broker.core.arguments.queue import KINDS, check_queue_arguments, kind_of
+from broker.core.entries.last_value import LastValueEntryList
+from broker.core.entries.list import FifoEntryList
+from broker.core.entries.priority import PriorityEntryList
+from broker.core.entries.sorted import SortedEntryList
 from broker.core.errors import PreconditionFailed
-from broker.core.fifo_list import FifoEntryList
-from broker.core.last_value_list import LastValueEntryList
-from broker.core.priority_list import PriorityEntryList
-from broker.core.queue_kinds import KINDS, kind_of
-from broker.core.sorted_list import SortedEntryList
 from tests.topology import new_vhost
 
 QUEUE = "queue 'q' in vhost '/'"

@@ -7,8 +7,8 @@ import pytest
 from broker.adapters.views import view_of
 from broker.core.broker import Broker
 from broker.core.errors import PreconditionFailed, StoreFailed
-from broker.core.restoring import restore
-from broker.core.vhost import VirtualHost
+from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.vhost import VirtualHost
 from tests.topology import (
     RecordingStore,
     add_exchange,

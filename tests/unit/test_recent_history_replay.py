@@ -3,9 +3,9 @@
 import pytest
 
 from broker.adapters.views import view_of
-from broker.core.delaying import delayed_in, delays_of
 from broker.core.message import BY_CLOCK, DELAYED, TELLS_ARRIVAL, Message
-from broker.core.vhost import VirtualHost
+from broker.core.publishing.delay import delayed_in, delays_of
+from broker.core.vhosts.vhost import VirtualHost
 from tests.clock import HandClock
 from tests.topology import RecordingStore, add_exchange, content_of, new_vhost, publish
 

@@ -6,7 +6,7 @@ import pytest
 
 from broker.adapters.selecting import SelectorFilter
 from broker.core.message import Address, Message
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from broker.core.selector.selector import Selector
 from tests.dispatch import Client, HandScheduler
 from tests.topology import RecordingStore, content_of, new_vhost

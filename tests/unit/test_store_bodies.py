@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.core.message import Body, Message, copy_of, piece_of
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from broker.store.check import check, repair
 from broker.store.disk import RealDisk
 from broker.store.errors import LogDamaged

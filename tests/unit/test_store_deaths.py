@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from broker.core.message import Message, piece_of
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from broker.store.log import Log
 from tests.bad_disk import FOLDER, BadDisk, durable, fill_disk, log_on_bad_disk, places
 from tests.storing import Deferred, content_of, logged_queue, new_message, open_log, publish

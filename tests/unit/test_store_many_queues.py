@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from broker.store.check import check
 from broker.store.disk import RealDisk
 from broker.store.log import Log

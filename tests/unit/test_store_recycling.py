@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker.core.message import Message
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from broker.store import sync_helper
 from broker.store.check import check, repair
 from broker.store.disk import Disk, RealDisk

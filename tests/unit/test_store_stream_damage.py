@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from broker.core.field_values import encode_table
+from broker.core.values import encode_table
 from broker.store.check import check, repair
 from broker.store.check_report import CheckReport
 from broker.store.disk import RealDisk

@@ -2,12 +2,12 @@
 
 import pytest
 
-from broker.core.arguments import check_exchange_arguments, check_queue_arguments
-from broker.core.equivalence import (
+from broker.core.arguments.equivalence import (
     assert_same_exchange_arguments,
     assert_same_field,
     assert_same_queue_arguments,
 )
+from broker.core.arguments.queue import check_exchange_arguments, check_queue_arguments
 from broker.core.errors import PreconditionFailed
 
 QUEUE = "queue 'q' in vhost '/'"

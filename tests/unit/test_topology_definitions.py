@@ -8,7 +8,7 @@ import pytest
 from broker.core.broker import Broker
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed, StoreFailed
 from broker.core.message import Message
-from broker.core.restoring import restore
+from broker.core.vhosts.definitions import restore
 from tests.topology import (
     RecordingStore,
     add_exchange,

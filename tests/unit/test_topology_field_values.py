@@ -7,15 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from broker.core.field_values import (
-    decode,
-    decode_table,
-    encode,
-    encode_table,
-    fingerprint,
-    show,
-    type_name,
-)
+from broker.core.values import decode, decode_table, encode, encode_table, fingerprint, show, type_name
 
 VALUES = [
     None,

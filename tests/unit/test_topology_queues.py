@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.core.attaching import detach
+from broker.core.entries.list import FifoEntryList
+from broker.core.entries.priority import PriorityEntryList
 from broker.core.errors import (
     AccessRefused,
     Inequivalent,
@@ -13,8 +14,7 @@ from broker.core.errors import (
     ResourceLocked,
     StoreFailed,
 )
-from broker.core.fifo_list import FifoEntryList
-from broker.core.priority_list import PriorityEntryList
+from broker.core.queues.attach import detach
 from tests.topology import RecordingStore, add_exchange, add_queue, consume, new_vhost, publish, routed
 
 LOCKED = (

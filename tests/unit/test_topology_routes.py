@@ -4,7 +4,7 @@ import pytest
 
 from broker.core.errors import AccessRefused, NotFound, StoreFailed
 from broker.core.message import Message
-from broker.core.publishing import BY_MESSAGE, NOT_NOW
+from broker.core.publishing.passage import BY_MESSAGE, NOT_NOW
 from tests.topology import (
     RecordingStore,
     add_exchange,

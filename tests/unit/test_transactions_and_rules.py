@@ -6,8 +6,8 @@ import pytest
 from pamqp.commands import Basic, Channel, Confirm, Connection, Queue, Tx
 
 from broker.core.message import Message
-from broker.core.queue import Queue as CoreQueue
-from broker.core.transaction import HeldPublish, Transaction
+from broker.core.queues.queue import Queue as CoreQueue
+from broker.core.transactions.transaction import HeldPublish, Transaction
 from tests.frames import HEADER, frame_bytes, method_bytes
 from tests.wired import House, Wired
 

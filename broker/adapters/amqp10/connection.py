@@ -34,10 +34,10 @@ from broker.adapters.large_bodies import OUTPUT_KEPT_MAX
 from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, brake, wait_for_log
 from broker.adapters.served import ServedConnection
 from broker.adapters.server import HELD_FOR_END, HELD_FOR_PEER, Edge, Server
-from broker.core.connection import Scheduler
+from broker.core.delivery.session import Scheduler
 from broker.core.errors import LimitReached
-from broker.core.queue import Queue
-from broker.core.vhost import VirtualHost
+from broker.core.queues.queue import Queue
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.conditions import (
     CONNECTION_FORCED,

@@ -9,8 +9,8 @@ from mypy_extensions import i64
 from broker.adapters.amqp10.gathering import Gathering
 from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.transactions import Transaction10
-from broker.core.allowance import METHOD
 from broker.core.errors import BrokerError
+from broker.core.schedule import METHOD
 from protocol.amqp10.composing import decode_composite
 from protocol.amqp10.composites import Declare, Discharge
 from protocol.amqp10.conditions import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker.adapters import topology
-from broker.core.allowance import METHOD
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
+from broker.core.schedule import METHOD
 from protocol.amqp10.addresses import CREATED_ALWAYS, CREATED_NEVER, Node
 
 if TYPE_CHECKING:

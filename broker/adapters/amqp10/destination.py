@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from broker.core.dependents import Dependent
-from broker.core.exchange import Exchange
 from broker.core.names import DEFAULT_EXCHANGE
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
+from broker.core.routing.graph import Exchange
+from broker.core.vhosts.deletion import Dependent
 from protocol.amqp10.conditions import RESOURCE_DELETED
 
 if TYPE_CHECKING:

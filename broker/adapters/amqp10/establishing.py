@@ -17,13 +17,13 @@ from broker.adapters.amqp10.refusing import condition_of
 from broker.adapters.amqp10.taking_up import hear_again, take_up_received, take_up_sent
 from broker.adapters.server import HELD_FOR_REPLY
 from broker.auth.terms import READ, WRITE
-from broker.core.attaching import attach, detach
-from broker.core.consumer import QueueConsumer
 from broker.core.errors import BrokerError, NotFound
 from broker.core.message import Address, Message
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.ports import DurableWaiter
-from broker.core.queue import Queue
+from broker.core.queues.attach import attach, detach
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import Queue
 from protocol.amqp10.addresses import EXCHANGE, NAME, AddressError, node_of
 from protocol.amqp10.composites import Error, Target
 from protocol.amqp10.conditions import INTERNAL_ERROR, STOLEN, PeerError

@@ -11,12 +11,11 @@ from broker.adapters.amqp10.link_arguments import FILTERS as LINK_FILTERS
 from broker.adapters.amqp10.property_filters import ApplicationPropertiesFilter, PropertiesFilter
 from broker.adapters.amqp10.sql import SqlFilter
 from broker.adapters.selecting import SelectorFilter
-from broker.core.criterion import Criterion
 from broker.core.errors import PreconditionFailed
 from broker.core.names import is_short
 from broker.core.ports import MessageStore
 from broker.core.selector.selector import Selector
-from broker.core.view import MessageView
+from broker.core.view import Criterion, MessageView
 from protocol.amqp10.conditions import INVALID_FIELD, PeerError
 from protocol.amqp10.types import Char, Described, Map, Timestamp
 

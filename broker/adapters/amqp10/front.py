@@ -13,12 +13,12 @@ from mypy_extensions import i64
 from broker.adapters.amqp10.converted import content_for10, pieces_of
 from broker.adapters.amqp10.reach import sent_bytes
 from broker.adapters.annotated import content_given
-from broker.core.entry import ACQUIRED, QueueEntry
+from broker.core.entries.entry import ACQUIRED, QueueEntry
 from broker.core.message import NEVER, Address, Message
 from broker.core.ports import MessageStore
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from broker.core.schedule import Schedule
-from broker.core.vhost import VirtualHost
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.annotations import annotated
 from protocol.amqp10.constructors import NONE, SMALL_ULONG
 from protocol.amqp10.descriptors import MESSAGE_ANNOTATIONS

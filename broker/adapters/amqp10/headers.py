@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.adapters.amqp10.header_values import NOTHING, header_value, simple_value
-from broker.core.delivery_time import DELAY, DELIVERY_TIME
+from broker.core.publishing.delay import DELAY, DELIVERY_TIME
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.constructors import STRING8, SYMBOL8
 from protocol.amqp10.decoding import decode

@@ -17,8 +17,8 @@ from broker.adapters.amqp10.suspended import Expiry
 from broker.adapters.amqp10.tags import Tags
 from broker.auth.terms import WRITE
 from broker.core.errors import BrokerError
-from broker.core.journal import INVALID
 from broker.core.message import Address, Message
+from broker.core.queues.hooks import INVALID
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp10.conditions import ILLEGAL_STATE, INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, PeerError
 from protocol.amqp10.constructors import NONE

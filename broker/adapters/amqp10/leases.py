@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from broker.adapters.leasing import Leases
-from broker.core import returning
-from broker.core.consumer import QueueConsumer
-from broker.core.entry import QueueEntry
-from broker.core.lease import Lease, lease_milliseconds
-from broker.core.outcome import TIMEOUT
-from broker.core.queue import Queue
+from broker.core.arguments.queue import TIMEOUT
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues import returns
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.lease import Lease, lease_milliseconds
+from broker.core.queues.queue import Queue
 from protocol.amqp10.outcomes import RELEASED_VALUE
 from protocol.amqp10.outgoing import disposition
 
@@ -51,7 +51,7 @@ class SessionLeases(Leases):
             session.peer.out.write(
                 disposition(session.channel, False, delivery_id, delivery_id, True, RELEASED_VALUE)
             )
-        returning.give_back(list(runs.items()), TIMEOUT, session, session.vhost)
+        returns.give_back(list(runs.items()), TIMEOUT, session, session.vhost)
         session.peer.end_turn()
 
     def whose(self) -> tuple[str, str, i64]:

@@ -6,8 +6,8 @@ from typing import Final
 
 from broker.adapters.amqp10.headers import raw_annotation
 from broker.adapters.amqp10.view import View10
-from broker.core.letter import DeadLetter, Notice, Past
 from broker.core.message import Message
+from broker.core.queues.death import DeadLetter, Notice, Past
 from protocol.amqp10.annotations import reannotated, with_annotations
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.deaths import DEATHS, FIRST, LAST, Death, add_death, decode_deaths, encode_deaths

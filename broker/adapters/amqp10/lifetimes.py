@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.core.lifespan import Lifespan
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from broker.core.schedule import Alarm
+from broker.core.vhosts.deletion import Lifespan
 from protocol.amqp10.composites import (
     DeleteOnClose,
     DeleteOnNoLinks,
@@ -22,7 +22,7 @@ from protocol.amqp10.conditions import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_
 from protocol.amqp10.types import Described, Symbol
 
 if TYPE_CHECKING:
-    from broker.core.vhost import VirtualHost
+    from broker.core.vhosts.vhost import VirtualHost
 
 # until when there is one, unless its link is closed before
 LINK_DETACH: Final = "link-detach"

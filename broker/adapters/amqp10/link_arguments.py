@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, final
 
-from broker.core.arguments import CONSUMER_TIMEOUT
-from broker.core.consumer_arguments import (
+from broker.core.arguments.consumer import (
     ALSO_CONSUME,
     BROWSE,
     BROWSE_FROM,
@@ -21,17 +20,18 @@ from broker.core.consumer_arguments import (
     NOTIFY_ACTIVE,
     PRIORITY,
     check_consumer_arguments,
+    check_together,
 )
-from broker.core.consumer_combinations import check_together
+from broker.core.arguments.queue import CONSUMER_TIMEOUT
 from broker.core.errors import PreconditionFailed
-from broker.core.field_values import show
+from broker.core.values import show
 from protocol.amqp10.addresses import AddressError
 from protocol.amqp10.conditions import INVALID_FIELD, PeerError
 from protocol.amqp10.performatives import Attach
 from protocol.amqp10.types import Array, Timestamp
 
 if TYPE_CHECKING:
-    from broker.core.queue import Queue
+    from broker.core.queues.queue import Queue
 
 EXCLUSIVE: Final = "exclusive"  # which is no argument, but a bit of basic.consume
 NAMES: Final = (*CONSUMER_RULES, BROWSE, BROWSE_FROM, EXCLUSIVE)

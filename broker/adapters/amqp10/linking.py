@@ -45,9 +45,7 @@ from broker.adapters.amqp10.sources import (
 from broker.adapters.amqp10.suspended import Expiry, expiry_of
 from broker.adapters.amqp10.taking_up import TakenUpLater, is_ahead
 from broker.auth.terms import READ
-from broker.core.arguments import CONSUMER_TIMEOUT
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_arguments import (
+from broker.core.arguments.consumer import (
     ALSO_CONSUME,
     BROWSE,
     EXCLUSIVE_CONSUMER,
@@ -55,12 +53,12 @@ from broker.core.consumer_arguments import (
     browses,
     extent_argument,
 )
-from broker.core.entry_filter import EntryFilter
+from broker.core.arguments.queue import CONSUMER_TIMEOUT, RELEASED, is_non_destructive
+from broker.core.entries.entry import EntryFilter
 from broker.core.errors import BrokerError, NotFound
-from broker.core.outcome import RELEASED
-from broker.core.queue import Queue
-from broker.core.queue_kinds import is_non_destructive
-from broker.core.stream_arguments import stream_extent
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import Queue
+from broker.core.streams.extent import stream_extent
 from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import AddressError, node_of
 from protocol.amqp10.composites import Coordinator, Modified, Released, Source, Target

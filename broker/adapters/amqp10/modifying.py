@@ -7,10 +7,10 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.target import Target10
-from broker.core.annotating import Addition, annotate
-from broker.core.consumer import QueueConsumer
-from broker.core.entry import QueueEntry
-from broker.core.queue import Queue
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import Addition, annotate
 from broker.core.schedule import Alarm
 from protocol.amqp10.annotations import entries_of, map_of
 from protocol.amqp10.conditions import RESOURCE_LIMIT_EXCEEDED

@@ -29,7 +29,7 @@ from protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.connection import Connection10
-    from broker.core.vhost import VirtualHost
+    from broker.core.vhosts.vhost import VirtualHost
 
 SESSIONS_MAX: Final = 255  # the highest channel
 CONTAINER_CHARACTERS_MAX: Final = 255

@@ -13,9 +13,9 @@ from broker.adapters.amqp10.settling import held_by
 from broker.adapters.amqp10.suspended import Expiry, give_back
 from broker.adapters.amqp10.target import Target10
 from broker.auth.terms import READ
-from broker.core.attaching import detach
-from broker.core.queue import Queue
-from broker.core.returning import release_entries
+from broker.core.queues.attach import detach
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import release_entries
 from protocol.amqp10.conditions import UNAUTHORIZED_ACCESS, PeerError
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.decoding import decode

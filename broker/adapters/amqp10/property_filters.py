@@ -8,8 +8,7 @@ from uuid import UUID
 
 from broker.adapters.amqp10.parts import parts_of
 from broker.adapters.amqp10.references import Reference
-from broker.core.criterion import Criterion
-from broker.core.view import MessageView
+from broker.core.view import Criterion, MessageView
 from protocol.amqp10 import properties as p
 from protocol.amqp10.types import Char, Map, Timestamp
 

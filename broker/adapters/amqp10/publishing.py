@@ -14,12 +14,12 @@ from broker.adapters.amqp10.routes import place
 from broker.adapters.amqp10.view import View10
 from broker.adapters.receipt091 import mark_receipts
 from broker.auth.terms import WRITE
-from broker.core.allowance import METHOD, PROPERTIES
-from broker.core.delivery_time import hold_until_due
 from broker.core.errors import AccessRefused, BrokerError, ExchangeReplaced, NotFound, PreconditionFailed
 from broker.core.message import ON_ITS_WAY, Address, Message
-from broker.core.publishing import BY_MESSAGE, DUPLICATE, REFUSED
-from broker.core.route import Route
+from broker.core.publishing.delay import hold_until_due
+from broker.core.publishing.passage import BY_MESSAGE, DUPLICATE, REFUSED
+from broker.core.routing.graph import Route
+from broker.core.schedule import METHOD, PROPERTIES
 from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import AddressError, node_of
 from protocol.amqp10.conditions import (

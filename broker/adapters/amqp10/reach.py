@@ -6,13 +6,12 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.attaching import change_filter
-from broker.core.consumer import QueueConsumer
-from broker.core.entry import DEQUEUED, QueueEntry
-from broker.core.entry_filter import EntryFilter
+from broker.core.entries.entry import DEQUEUED, EntryFilter, QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message, held_bytes
-from broker.core.undeliverable import Undeliverable
+from broker.core.queues.attach import change_filter
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.undeliverable import Undeliverable
 
 FRONT_BYTES: Final[i64] = 600  # a header and where the message was published to, which come to what is kept
 _SWEEP_MIN: Final = 64

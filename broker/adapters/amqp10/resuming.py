@@ -15,9 +15,9 @@ from mypy_extensions import i64
 from broker.adapters.amqp10.sending import send_on
 from broker.adapters.amqp10.settling import apply, numbers_of
 from broker.adapters.amqp10.suspended import KEPT_MAX, Expiry, Held, Suspended, give_back
-from broker.core.consumer import QueueConsumer
-from broker.core.outcome import TIMEOUT
-from broker.core.queue import Queue
+from broker.core.arguments.queue import TIMEOUT
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import Queue
 from broker.core.schedule import Alarm
 from protocol.amqp10.conditions import PeerError
 from protocol.amqp10.constructors import NONE

@@ -9,15 +9,15 @@ from broker.adapters.access import EXCHANGE
 from broker.adapters.amqp10.creating import TOPIC_CAPABILITY, create_queue, may_create
 from broker.auth.terms import WRITE
 from broker.core.names import DEFAULT_EXCHANGE
-from broker.core.queue import Queue
-from broker.core.route import Route
+from broker.core.queues.queue import Queue
+from broker.core.routing.graph import Route
 from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import Node
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.connection import Connection10
     from broker.adapters.amqp10.session import Session10
-    from broker.core.vhost import VirtualHost
+    from broker.core.vhosts.vhost import VirtualHost
 
 REMEMBERED_MAX: Final = 4096  # then all are forgotten, which costs one look-up each
 

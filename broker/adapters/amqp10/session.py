@@ -19,10 +19,9 @@ from broker.adapters.amqp10.settling import by_target, settle
 from broker.adapters.amqp10.suspended import Suspended, expire_all
 from broker.adapters.amqp10.target import Target10
 from broker.adapters.unacked import Unacked
-from broker.core.allowance import ENTRIES
-from broker.core.consumer_target import ConsumerTarget
-from broker.core.queue import Queue
-from broker.core.session import Session
+from broker.core.delivery.session import ConsumerTarget, Session
+from broker.core.queues.queue import Queue
+from broker.core.schedule import ENTRIES
 from protocol.amqp10.composites import Error
 from protocol.amqp10.conditions import (
     FRAMING_ERROR,
@@ -44,7 +43,7 @@ from protocol.amqp10.windows import IncomingWindow, OutgoingWindow
 if TYPE_CHECKING:
     from broker.adapters.amqp10.connection import Connection10
     from broker.adapters.amqp10.sender import Sender
-    from broker.core.vhost import VirtualHost
+    from broker.core.vhosts.vhost import VirtualHost
 
 LINKS_MAX: Final = 255  # the highest handle
 WINDOW_BYTES: Final[i64] = 16777216  # of transfers that the peer may send before it hears of more

@@ -11,7 +11,7 @@ from broker.adapters.amqp10.incoming import IncomingLink
 from broker.adapters.amqp10.sending import send_all_on
 from broker.adapters.amqp10.session import Session10
 from broker.auth.terms import MAX_CHANNELS
-from broker.core.allowance import METHOD, PAYLOAD
+from broker.core.schedule import METHOD, PAYLOAD
 from protocol.amqp10.conditions import (
     ILLEGAL_STATE,
     NOT_ALLOWED,

@@ -9,16 +9,15 @@ from mypy_extensions import i64
 from broker.adapters.amqp10.modifying import modification
 from broker.adapters.amqp10.target import Target10
 from broker.adapters.amqp10.undeliverable import may_die, send_away
-from broker.core import returning
-from broker.core.allowance import ENTRIES, MODIFICATION
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_target import ConsumerTarget
-from broker.core.discarding import discard_all
-from broker.core.entry import QueueEntry
-from broker.core.held_settlement import DISCARD, RELEASE, SETTLE
-from broker.core.outcome import CRASH, NACK, RELEASED
-from broker.core.settling import settle_one, settle_runs
-from broker.core.undeliverable import Reach
+from broker.core.arguments.queue import CRASH, NACK, RELEASED
+from broker.core.delivery.session import ConsumerTarget
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues import returns
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.returns import discard_all, settle_one, settle_runs
+from broker.core.queues.undeliverable import Reach
+from broker.core.schedule import ENTRIES, MODIFICATION
+from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE
 from protocol.amqp10 import descriptors as d
 from protocol.amqp10.conditions import PeerError
 from protocol.amqp10.dispositions import Disposition
@@ -95,7 +94,7 @@ def apply(
         for consumer, entries in runs:
             discard_all(consumer.queue, entries, consumer)
     elif code == d.RELEASED:
-        returning.give_back(runs, RELEASED, session, virtual_host)
+        returns.give_back(runs, RELEASED, session, virtual_host)
     elif code == d.MODIFIED and state is not None:
         outcome = NACK if state.delivery_failed else RELEASED
         addition = modification(state)
@@ -105,10 +104,10 @@ def apply(
         if state.undeliverable_here:
             send_away(session, runs, outcome, addition)
             return
-        returning.give_back(runs, outcome, session, virtual_host, addition)
+        returns.give_back(runs, outcome, session, virtual_host, addition)
     else:
         for run in runs:
-            returning.give_back([run], abandoned(run[0]), session, virtual_host)
+            returns.give_back([run], abandoned(run[0]), session, virtual_host)
 
 
 def _retire(session: Session10, said: Disposition, state: DeliveryState, first: i64, last: i64) -> None:

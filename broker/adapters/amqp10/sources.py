@@ -25,11 +25,11 @@ from broker.adapters.amqp10.lifetimes import (
 from broker.adapters.amqp10.routes import lasting_name
 from broker.adapters.direct_reply import PREFIX as REPLY_PREFIX
 from broker.auth.terms import CONFIGURE, READ
+from broker.core.arguments.consumer import SELECTOR
 from broker.core.errors import BrokerError, ResourceLocked
-from broker.core.exchange import TOPIC
-from broker.core.no_local import NO_LOCAL
-from broker.core.queue import Queue
-from broker.core.selector.argument import SELECTOR
+from broker.core.queues.queue import Queue
+from broker.core.routing.bindings import NO_LOCAL
+from broker.core.routing.exchanges import TOPIC
 from broker.core.selector.selector import Selector
 from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import Node, node_of, queue_address, quote

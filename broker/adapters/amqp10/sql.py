@@ -19,7 +19,6 @@ from broker.adapters.amqp10.sql_tokens import (
     USER_ID,
     sql_tokens,
 )
-from broker.core.criterion import Criterion
 from broker.core.errors import PreconditionFailed
 from broker.core.selector.condition import Comparison, In, demands_of
 from broker.core.selector.expression import (
@@ -34,7 +33,7 @@ from broker.core.selector.expression import (
 from broker.core.selector.lexer import SIGN, WORD, Token
 from broker.core.selector.parser import Parser
 from broker.core.selector.selector import LENGTH_MAX
-from broker.core.view import MessageView
+from broker.core.view import Criterion, MessageView
 
 _NUMBERS: Final = count(1)
 

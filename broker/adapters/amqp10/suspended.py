@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.lifetimes import CONNECTION_CLOSE, EXPIRY_SECONDS_MAX, LINK_DETACH, SESSION_END
-from broker.core.consumer import QueueConsumer
-from broker.core.entry import QueueEntry
-from broker.core.returning import release_entries
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.returns import release_entries
 from broker.core.schedule import Alarm, Schedule
 from protocol.amqp10.composites import Source, Target
 

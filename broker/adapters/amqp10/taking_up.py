@@ -14,8 +14,8 @@ from mypy_extensions import i64
 from broker.adapters.amqp10.remembered import Remembered
 from broker.adapters.amqp10.resuming import Resuming
 from broker.adapters.server import HELD_FOR_REPLY
-from broker.core.consumer import QueueConsumer
 from broker.core.ports import DurableWaiter
+from broker.core.queues.consumer import QueueConsumer
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.conditions import INTERNAL_ERROR
 from protocol.amqp10.decoding import decode_typed

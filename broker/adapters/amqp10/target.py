@@ -9,13 +9,13 @@ from mypy_extensions import i64
 from broker.adapters.amqp10.front import Front
 from broker.adapters.amqp10.remembered import NOTHING_RECEIVED
 from broker.adapters.amqp10.sending import OUTPUT_BYTES_MAX, send_on
-from broker.core.attaching import detach
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_arguments import NOTIFY_ACTIVE
-from broker.core.consumer_target import ConsumerTarget
-from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
-from broker.core.outcome import CRASH
+from broker.core.arguments.consumer import NOTIFY_ACTIVE
+from broker.core.arguments.queue import CRASH
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import ConsumerTarget
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues.attach import detach
+from broker.core.queues.consumer import QueueConsumer
 from protocol.amqp10.conditions import RESOURCE_DELETED
 from protocol.amqp10.outcomes import transactional
 from protocol.amqp10.outgoing import SplitTransfer
@@ -31,7 +31,7 @@ class Target10(ConsumerTarget):
     """Writes deliveries. The receiver says how many it takes, and settling them allows no more.
 
     `draining`: it wants to hear when there is nothing to send. `abandoned`: how what it has not settled comes
-    back when the link ends, one of `broker.core.outcome`.
+    back when the link ends, one of `broker.core.arguments.queue`.
     """
 
     def __init__(self, link: OutgoingLink) -> None:

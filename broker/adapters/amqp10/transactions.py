@@ -11,17 +11,16 @@ from mypy_extensions import i64
 from broker.adapters.amqp10.reach import exclude
 from broker.adapters.amqp10.settling import abandoned
 from broker.adapters.amqp10.target import Target10
-from broker.core import returning
-from broker.core.annotating import Addition
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_target import ConsumerTarget
-from broker.core.entry import QueueEntry
+from broker.core.delivery.session import ConsumerTarget
+from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
-from broker.core.held_settlement import RELEASE, HeldSettlement
 from broker.core.message import Message, held_bytes
-from broker.core.route import Route
+from broker.core.queues import returns
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.returns import Addition
+from broker.core.routing.graph import Route
 from broker.core.schedule import Alarm
-from broker.core.transaction import HeldPublish, Transaction
+from broker.core.transactions.transaction import RELEASE, HeldPublish, HeldSettlement, Transaction
 from protocol.amqp10.conditions import TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID, PeerError
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from broker.adapters.amqp10.coordinator import CoordinatorLink
     from broker.adapters.amqp10.session import Session10
     from broker.adapters.direct_reply import ReplyConsumer
-    from broker.core.vhost import VirtualHost
+    from broker.core.vhosts.vhost import VirtualHost
 
 PUBLISH_OVERHEAD: Final = 512  # bytes of memory that a held publish takes beside its content, roughly
 TIMED_OUT_MAX: Final = 100  # so many are remembered: as many as a link may have open
@@ -190,7 +189,7 @@ class Transaction10(Transaction):
         self._acquired = []
         for consumer, entries in back:
             if consumer.acquires:
-                returning.give_back([(consumer, entries)], abandoned(consumer), None, self.virtual_host)
+                returns.give_back([(consumer, entries)], abandoned(consumer), None, self.virtual_host)
 
     def committed(self) -> None:
         """Say so (Transaction)."""

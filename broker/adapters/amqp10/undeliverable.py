@@ -2,7 +2,7 @@
 
 Such a message goes back to its queue for other consumers. If no other consumer could take the message, and
 the queue dead-letters what is rejected, the message is dead-lettered, with the annotations that the receiver
-has added; also later, when the last other consumer leaves (broker.core.undeliverable).
+has added; also later, when the last other consumer leaves (broker.core.queues.undeliverable).
 [RabbitMQ rabbit_amqp_session: modified with undeliverable-here discards]
 """
 
@@ -14,14 +14,12 @@ from mypy_extensions import i64
 
 from broker.adapters.amqp10.reach import exclude
 from broker.adapters.amqp10.target import Target10
-from broker.core import returning
-from broker.core.annotating import Addition
-from broker.core.consumer import QueueConsumer
-from broker.core.dead_letter import REJECTED
-from broker.core.discarding import discard_all
-from broker.core.entry import QueueEntry
-from broker.core.later import DEAR, Later, Run, are_few
-from broker.core.undeliverable import Reach
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues import returns
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.death import REJECTED
+from broker.core.queues.returns import DEAR, Addition, Later, Run, are_few, discard_all
+from broker.core.queues.undeliverable import Reach
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.session import Session10
@@ -45,7 +43,7 @@ def send_away(session: Session10, runs: list[Run], outcome: i64, addition: Addit
     for consumer, entries in back:
         _keep_away(consumer, entries)
     if back:
-        returning.give_back(back, outcome, session, session.vhost, addition)
+        returns.give_back(back, outcome, session, session.vhost, addition)
     if not dying:
         return
     later = SentAway(dying, session, outcome, addition)
@@ -90,7 +88,7 @@ class SentAway(Later):
                 (back if others.could_take(entry) else dead).append(entry)
         if back:
             _keep_away(consumer, back)
-            returning.give_back(
+            returns.give_back(
                 [(consumer, back)], self._outcome, self.session, self._virtual_host, self._addition
             )
         if dead:

@@ -22,10 +22,10 @@ from broker.admin.api.visitor import Asker, Visitor
 from broker.admin.fields import table, text
 from broker.admin.json_values import field_table
 from broker.admin.shapes import BINDING_ORDER, Shown, properties_key, shown_binding
-from broker.core.binding import Binding
 from broker.core.names import DEFAULT_EXCHANGE, refuse_default
-from broker.core.queue import Queue
-from broker.core.vhost import VirtualHost
+from broker.core.queues.queue import Queue
+from broker.core.routing.graph import Binding
+from broker.core.vhosts.vhost import VirtualHost
 
 CREATED: Final = 201
 CHANGED: Final = 204

@@ -4,8 +4,8 @@ from broker.adapters.access import Origin, Rights
 from broker.adapters.channel091 import Channel
 from broker.adapters.connection091 import Connection091
 from broker.adapters.server import Server
-from broker.core.taker import NoTurns
-from broker.core.vhost import VirtualHost
+from broker.core.delivery.session import NoTurns
+from broker.core.vhosts.vhost import VirtualHost
 
 
 class _NoSocket:

@@ -13,11 +13,11 @@ from broker.admin.api.paths import Name
 from broker.admin.api.sessions import session_details
 from broker.admin.api.visitor import Asker, Visitor
 from broker.admin.json_values import shown
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_arguments import ALSO_CONSUME
-from broker.core.consumer_target import ConsumerTarget
-from broker.core.queue import Queue
-from broker.core.vhost import VirtualHost
+from broker.core.arguments.consumer import ALSO_CONSUME
+from broker.core.delivery.session import ConsumerTarget
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import Queue
+from broker.core.vhosts.vhost import VirtualHost
 
 Shown = dict[str, Any]
 

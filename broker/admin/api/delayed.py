@@ -18,11 +18,11 @@ from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, number
 from broker.admin.json_values import shown
 from broker.admin.shapes import Shown
-from broker.core.argument_rule import MILLISECONDS_MAX
-from broker.core.delaying import QueueDelays
+from broker.core.arguments.rule import MILLISECONDS_MAX
 from broker.core.message import Message
-from broker.core.queue import Queue
-from broker.core.timetable import Held, soonest_first
+from broker.core.publishing.delay import QueueDelays
+from broker.core.queues.queue import Queue
+from broker.core.schedule import Held, soonest_first
 
 CHANGED: Final = 204
 LOOKED_AT_ONCE: Final = 1000

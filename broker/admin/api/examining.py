@@ -41,14 +41,13 @@ from broker.admin.api.ready import (
 from broker.admin.api.showing import BYTES_MAX, shown_message
 from broker.admin.api.visitor import Asker
 from broker.admin.json_values import shown
-from broker.core.dead_letter import REASONS, Death
-from broker.core.dead_letters import waits_for
-from broker.core.entry import QueueEntry
-from broker.core.entry_filter import EntryFilter
-from broker.core.operation import is_over
-from broker.core.places import places_of
-from broker.core.queue import Queue
-from broker.core.random_access import id_of, message_id
+from broker.core.entries.entry import EntryFilter, QueueEntry
+from broker.core.entries.places import places_of
+from broker.core.operators.operation import is_over
+from broker.core.publishing.dead_letters import waits_for
+from broker.core.queues.access import id_of, message_id
+from broker.core.queues.death import REASONS, Death
+from broker.core.queues.queue import Queue
 
 USUAL_COUNT: Final = 100
 USUAL_BYTES: Final = 50_000  # of a body that are shown

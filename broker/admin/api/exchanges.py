@@ -19,12 +19,11 @@ from broker.admin.fields import Fields, flag, table, text
 from broker.admin.json_values import field_table
 from broker.admin.shapes import Shown, shown_binding, shown_effective, shown_exchange
 from broker.auth.terms import CONFIGURE
-from broker.core.arguments import ALTERNATE_EXCHANGE
-from broker.core.binding import Binding
-from broker.core.exchange import Exchange
+from broker.core.arguments.queue import ALTERNATE_EXCHANGE
 from broker.core.names import DEFAULT_EXCHANGE, one_line
-from broker.core.queue import Queue
-from broker.core.vhost import VirtualHost
+from broker.core.queues.queue import Queue
+from broker.core.routing.graph import Binding, Exchange
+from broker.core.vhosts.vhost import VirtualHost
 
 CREATED: Final = 201
 CHANGED: Final = 204

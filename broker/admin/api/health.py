@@ -14,8 +14,8 @@ from broker.admin.api.paths import Name
 from broker.admin.api.publishing import publish_message
 from broker.admin.api.visitor import Asker
 from broker.auth.terms import CONFIGURE, READ
-from broker.core.getting import get_one
-from broker.core.taker import taker_of
+from broker.core.delivery.session import taker_of
+from broker.core.queues.attach import get_one
 
 FAILED: Final = 503
 ALIVENESS_QUEUE: Final = "aliveness-test"

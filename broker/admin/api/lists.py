@@ -16,7 +16,7 @@ from fastapi.responses import Response, StreamingResponse
 from broker.admin.api.answers import JSONResponse
 from broker.admin.api.errors import ApiError
 from broker.admin.api.slices import Slices
-from broker.core.name_pattern import NamePattern
+from broker.core.policies.pattern import NamePattern
 
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500

@@ -29,20 +29,13 @@ from broker.admin.api.showing import BYTES_MAX, shown_message
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number, text
-from broker.core.consumer import QueueConsumer
-from broker.core.contexts import join, leave
-from broker.core.dead_letter import Death
-from broker.core.discipline import next_entry
-from broker.core.entry import QueueEntry
-from broker.core.entry_filter import EntryFilter
+from broker.core.arguments.queue import RELEASED
+from broker.core.delivery.session import taker_of
+from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.errors import PreconditionFailed
-from broker.core.getting import begin_get, get_chosen, get_one
-from broker.core.notifying import pass_baton
-from broker.core.operation import is_over
-from broker.core.outcome import RELEASED
+from broker.core.operators.operation import is_over
 from broker.core.ports import MessageStore
-from broker.core.queue import Queue
-from broker.core.random_access import (
+from broker.core.queues.access import (
     FirstSearch,
     IdSearch,
     PlaceSearch,
@@ -52,10 +45,15 @@ from broker.core.random_access import (
     may_take,
     numbers_of,
 )
-from broker.core.returning import release_entries
+from broker.core.queues.attach import begin_get, get_chosen, get_one
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.consumers import pass_baton
+from broker.core.queues.death import Death
+from broker.core.queues.hooks import next_entry
+from broker.core.queues.queue import Queue, join, leave
+from broker.core.queues.returns import release_entries
 from broker.core.selector.selector import Selector
-from broker.core.stream_list import refuse_stream
-from broker.core.taker import taker_of
+from broker.core.streams.list import refuse_stream
 
 COUNT_MAX: Final = 10_000
 PIECE: Final = 64  # messages that are sent at once

@@ -26,17 +26,17 @@ from broker.admin.api.showing import loaded
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number, table, text
 from broker.auth.terms import WRITE
-from broker.core.dead_letter import EXPIRED, Death
-from broker.core.entry import AVAILABLE, QueueEntry
-from broker.core.journal import COPIED, EDITED, MOVED, PUBLISHED, REDRIVEN, descends
-from broker.core.message import NEVER, Message, copy_of, held_bytes
-from broker.core.operation import Operation, is_over
-from broker.core.queue import Queue
-from broker.core.random_access import id_of, is_message_id, message_id, numbers_of
-from broker.core.route import Route
-from broker.core.stream_list import refuse_stream
-from broker.core.taker import taker_of
-from broker.core.vhost import VirtualHost
+from broker.core.delivery.session import taker_of
+from broker.core.entries.entry import AVAILABLE, QueueEntry
+from broker.core.message import NEVER, Message, copy_of, descends, held_bytes
+from broker.core.operators.operation import Operation, is_over
+from broker.core.queues.access import id_of, is_message_id, message_id, numbers_of
+from broker.core.queues.death import EXPIRED, Death
+from broker.core.queues.hooks import COPIED, EDITED, MOVED, PUBLISHED, REDRIVEN
+from broker.core.queues.queue import Queue
+from broker.core.routing.graph import Route
+from broker.core.streams.list import refuse_stream
+from broker.core.vhosts.vhost import VirtualHost
 
 MESSAGES_MAX: Final = 2000  # of one operation: its commit is one step, which must not take long
 BYTES_MAX: Final = 8 * 2**20  # of content that one operation appends to the log, about

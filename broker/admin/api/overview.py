@@ -22,9 +22,9 @@ from broker.admin.api.vhosts import SUMMED_AT_ONCE
 from broker.admin.api.visitor import Administrator, Asker
 from broker.admin.fields import text
 from broker.admin.shapes import queue_counters
-from broker.core.exchange_kinds import KINDS
-from broker.core.parameters import CLUSTER_NAME
-from broker.core.vhost import VirtualHost
+from broker.core.broker import CLUSTER_NAME
+from broker.core.routing.kinds import KINDS
+from broker.core.vhosts.vhost import VirtualHost
 
 COMPATIBLE_WITH: Final = "3.13.0"
 """The version of RabbitMQ whose API this is: tools choose by it what they ask for."""

@@ -24,9 +24,9 @@ from broker.admin.vhost_limits import (
     vhost_limits,
 )
 from broker.auth.user import checked_limits
-from broker.core.parameters import CLUSTER_NAME, INTERNAL
-from broker.core.policy import OPERATOR_POLICY
-from broker.core.vhost import VirtualHost
+from broker.core.broker import CLUSTER_NAME, INTERNAL
+from broker.core.policies.policy import OPERATOR_POLICY
+from broker.core.vhosts.vhost import VirtualHost
 
 CREATED: Final = 201
 CHANGED: Final = 204

@@ -16,8 +16,8 @@ from broker.admin.api.paths import Name
 from broker.admin.api.visitor import Administrator, Asker
 from broker.admin.definitions.items import policy_of
 from broker.admin.shapes import shown_policy
-from broker.core.policy import Policy
-from broker.core.vhost import VirtualHost
+from broker.core.policies.policy import Policy
+from broker.core.vhosts.vhost import VirtualHost
 
 CREATED: Final = 201
 CHANGED: Final = 204

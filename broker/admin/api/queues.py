@@ -27,15 +27,14 @@ from broker.admin.shapes import (
     shown_queue,
 )
 from broker.auth.terms import CONFIGURE, READ
-from broker.core.altering import alter_queue, altered_arguments, stop_queue
-from broker.core.arguments import DEAD_LETTER_EXCHANGE
-from broker.core.binding import Binding
+from broker.core.arguments.queue import DEAD_LETTER_EXCHANGE
 from broker.core.names import one_line
-from broker.core.policy_keys import without_effect
-from broker.core.purging import Purge, PurgeWaiter
-from broker.core.queue import Queue
-from broker.core.stopping import DEQUEUE, ENQUEUE, OPERATIONS, stopped
-from broker.core.vhost import VirtualHost
+from broker.core.policies.policy import without_effect
+from broker.core.queues.election import DEQUEUE, ENQUEUE, OPERATIONS, stopped
+from broker.core.queues.purge import Purge, PurgeWaiter
+from broker.core.queues.queue import Queue
+from broker.core.routing.graph import Binding
+from broker.core.vhosts.vhost import VirtualHost, alter_queue, altered_arguments, stop_queue
 
 CREATED: Final = 201
 CHANGED: Final = 204

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final, final
 
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 
 INTERVAL_SECONDS: Final = 5.0  # looks that follow one another sooner see the same rates
 SUMS_MAX: Final = 1000  # one for each set of virtual hosts that somebody may see

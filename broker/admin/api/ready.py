@@ -4,16 +4,13 @@ from collections.abc import AsyncGenerator
 from typing import Final
 
 from broker.admin.api.slices import Slices
-from broker.core.browsers import begin_browsing, end_browsing
-from broker.core.context import QueueContext
-from broker.core.contexts import browsing
-from broker.core.dead_letter import DELIVERY_LIMIT, REJECTED, Death
-from broker.core.entry import AVAILABLE, DEQUEUED, HELD, QueueEntry
-from broker.core.entry_filter import EntryFilter
-from broker.core.operation import is_over
-from broker.core.places import places_of
-from broker.core.queue import Queue
-from broker.core.random_access import Search
+from broker.core.entries.cursor import QueueContext, begin_browsing, end_browsing
+from broker.core.entries.entry import AVAILABLE, DEQUEUED, HELD, EntryFilter, QueueEntry
+from broker.core.entries.places import places_of
+from broker.core.operators.operation import is_over
+from broker.core.queues.access import Search
+from broker.core.queues.death import EXHAUSTED, REJECTED, Death
+from broker.core.queues.queue import Queue, browsing
 
 LOOK: Final = 2000  # entries that are looked at at once
 READY: Final = "ready"
@@ -100,7 +97,7 @@ def stand_in(death: Death) -> QueueEntry:
     entry = QueueEntry(death.message, death.order)
     entry.state = DEQUEUED
     entry.delivery_count = death.deliveries
-    entry.redelivered = death.deliveries > 0 or death.reason in (REJECTED, DELIVERY_LIMIT)
+    entry.redelivered = death.deliveries > 0 or death.reason in (REJECTED, EXHAUSTED)
     return entry
 
 

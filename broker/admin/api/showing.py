@@ -10,10 +10,10 @@ from broker.adapters.server import Server
 from broker.adapters.view091 import ContentView
 from broker.admin.api.errors import bad_request
 from broker.admin.json_values import shown
-from broker.core.entry import QueueEntry
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import Body, Message
 from broker.core.ports import MessageStore
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from broker.core.view import PROPERTIES, MessageView
 from protocol.amqp091.content import body as body_of
 from protocol.amqp091.content import body_of_frames

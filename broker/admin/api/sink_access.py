@@ -8,7 +8,7 @@ from broker.admin.api.management import Management
 from broker.admin.api.visitor import Visitor
 from broker.admin.fields import Fields, number, text
 from broker.core.names import check_length
-from broker.core.sink import Sink
+from broker.core.operators.sink import Sink
 
 NUMBER_MAX: Final = 2**62
 

@@ -57,10 +57,8 @@ from broker.admin.api.sink_access import (
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker, Visitor
 from broker.admin.fields import Fields, flag, number
-from broker.core.attempt import Attempt, Known, content_of
 from broker.core.errors import BrokerError
-from broker.core.moving import objection
-from broker.core.sink import Sink
+from broker.core.operators.sink import Attempt, Known, Sink, content_of, objection
 from protocol.errors import ProtocolError
 
 WAIT: Final = 30  # seconds for which a commit waits for rows to be published, unless it says for how many

@@ -24,8 +24,8 @@ from broker.admin.api.streams import CHUNKS
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, number
 from broker.core.message import Message
+from broker.core.operators.stage import Stage
 from broker.core.ports import MessageStore
-from broker.core.stage import Stage
 from protocol.streams.chunk import ChunkWriter
 from protocol.streams.rows import columns_of
 

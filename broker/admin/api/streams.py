@@ -26,7 +26,7 @@ from broker.admin.shapes import shown_partitions
 from broker.admin.zero_copy import EXTENSION
 from broker.auth.terms import READ
 from broker.core.ports import StoredStream, StreamExtent
-from broker.core.streaming import QueueStream
+from broker.core.streams.stream import QueueStream
 
 CHUNKS: Final = "application/vnd.amqpd.chunks"
 

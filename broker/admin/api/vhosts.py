@@ -16,8 +16,8 @@ from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Administrator, Asker, Visitor
 from broker.admin.fields import flag, tags_of, text
 from broker.admin.shapes import Shown, described_vhost
-from broker.core.vhost import VirtualHost
-from broker.core.vhost_changes import check_queue_type
+from broker.core.vhosts.changes import check_queue_type
+from broker.core.vhosts.vhost import VirtualHost
 
 CREATED: Final = 201
 CHANGED: Final = 204

@@ -10,15 +10,13 @@ from broker.admin.vhost_limits import LIMITS_COMPONENT, LIMITS_PARAMETER, vhost_
 from broker.auth.passwords import ARGON2ID
 from broker.auth.user import User
 from broker.auth.users import Users
-from broker.core.binding import Binding
-from broker.core.broker import Broker
+from broker.core.broker import INTERNAL, Broker
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
-from broker.core.parameters import INTERNAL
-from broker.core.policy import OPERATOR_POLICY
-from broker.core.policy_keys import type_of
-from broker.core.queue import Queue
-from broker.core.stopping import stopped
-from broker.core.vhost import VirtualHost
+from broker.core.policies.policy import OPERATOR_POLICY, type_of
+from broker.core.queues.election import stopped
+from broker.core.queues.queue import Queue
+from broker.core.routing.graph import Binding
+from broker.core.vhosts.vhost import VirtualHost
 
 Shown = dict[str, Any]
 

@@ -13,17 +13,14 @@ from broker.admin.vhost_limits import LIMITS_COMPONENT, LIMITS_OF_VHOSTS, set_vh
 from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, imported
 from broker.auth.user import USER_LIMITS, checked_limits
 from broker.auth.users import Users
-from broker.core.altering import stop_queue
-from broker.core.arguments import DEFAULT_QUEUE_TYPE
-from broker.core.broker import Broker
+from broker.core.arguments.queue import DEFAULT_QUEUE_TYPE, QUEUE_TYPE
+from broker.core.broker import INTERNAL, Broker
 from broker.core.errors import NotFound, PreconditionFailed
-from broker.core.field_values import show
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX, one_line
-from broker.core.parameters import INTERNAL
-from broker.core.policy import ALL, OPERATOR_POLICY, Policy, checked_policy
-from broker.core.queue_kinds import QUEUE_TYPE
-from broker.core.stopping import OPERATIONS
-from broker.core.vhost import VirtualHost
+from broker.core.policies.policy import ALL, OPERATOR_POLICY, Policy, checked_policy
+from broker.core.queues.election import OPERATIONS
+from broker.core.values import show
+from broker.core.vhosts.vhost import VirtualHost, stop_queue
 
 PROTECTED: Final = "protected_from_deletion"
 METADATA: Final = ("description", "tags", "default_queue_type", PROTECTED)

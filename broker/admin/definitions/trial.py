@@ -7,10 +7,10 @@ from broker.auth.user import changes_of
 from broker.auth.users import Users
 from broker.core.broker import Broker
 from broker.core.counters import Counters
-from broker.core.exchange_kinds import new_exchange
 from broker.core.ports import MessageStore
+from broker.core.routing.kinds import new_exchange
 from broker.core.schedule import Schedule
-from broker.core.vhost import VirtualHost
+from broker.core.vhosts.vhost import VirtualHost
 
 _SOMEBODY = object()  # who owns the exclusive queues of the copy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.core.altering import alter_queue, altered_arguments
+from broker.core.vhosts.vhost import alter_queue, altered_arguments
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.model import DROP_HEAD, REJECT, Shelf, Spec
 from tests.simulation.queues.profiles import DEAD, Profile

@@ -6,10 +6,10 @@ restarts (R1 to R5) in `restarting`, F5 in `calling`. F1 to F4 are measured: `fa
 
 from __future__ import annotations
 
-from broker.core.consumer import BLOCKED_BY_STANDBY, NOTIFIED, QueueConsumer
-from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
-from broker.core.groups import Groups
-from broker.core.queue import Queue
+from broker.core.entries.entry import ACQUIRED, AVAILABLE, QueueEntry
+from broker.core.queues.consumer import BLOCKED_BY_STANDBY, NOTIFIED, QueueConsumer
+from broker.core.queues.groups import Groups
+from broker.core.queues.queue import Queue
 from tests.simulation.queues.clients import Client
 from tests.simulation.queues.model import READY, InvariantError, Item, Seen, Shelf, Taker
 

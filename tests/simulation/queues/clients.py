@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from broker.core.connection import Connection
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_target import ConsumerTarget
-from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
-from broker.core.lease import Lease, LeaseHolder
-from broker.core.session import Session
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import Connection, ConsumerTarget, Session
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.lease import Lease, LeaseHolder
 from tests.simulation.queues.model import Item, Shelf, Taker
 from tests.simulation.queues.windows import Line, Talk, Window
 

@@ -13,10 +13,9 @@ from types import FrameType
 from typing import Any
 
 import broker
-from broker.core.entry_list import QueueEntryList
-from broker.core.fifo_list import FifoEntryList
-from broker.core.getting import get_one
-from broker.core.priority_list import PriorityEntryList
+from broker.core.entries.list import FifoEntryList, QueueEntryList
+from broker.core.entries.priority import PriorityEntryList
+from broker.core.queues.attach import get_one
 from tests.dispatch import Bench
 from tests.grouping import GroupBench, Numbers
 from tests.simulation.queues.model import InvariantError

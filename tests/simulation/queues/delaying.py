@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from broker.core.delaying import delays_of
 from broker.core.message import Message
-from broker.core.queue import Queue
-from broker.core.timetable import Held, soonest_first
+from broker.core.publishing.delay import delays_of
+from broker.core.queues.queue import Queue
+from broker.core.schedule import Held, soonest_first
 from broker.core.view import MessageView
 from tests.simulation.queues import checks
 from tests.simulation.queues.delays import DELAY, DELIVERY_TIME, RETRY, Wait

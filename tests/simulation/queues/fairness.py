@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 
-from broker.core.connection import Connection
-from broker.core.session import Session
+from broker.core.delivery.session import Connection, Session
 from tests.dispatch import Bench, Client
 from tests.simulation.queues.model import InvariantError
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.core.consumer import QueueConsumer
 from broker.core.errors import QueueStopped, ResourceLocked
-from broker.core.getting import get_one
+from broker.core.queues.attach import get_one
+from broker.core.queues.consumer import QueueConsumer
 from tests.simulation.queues import checks
 from tests.simulation.queues.clients import Channel, Client
 from tests.simulation.queues.model import Shelf, Taker

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from broker.core.consumer import REMOVED
-from broker.core.group import Group
-from broker.core.groups import Groups
-from broker.core.queue import Queue
+from broker.core.queues.consumer import REMOVED
+from broker.core.queues.groups import Group, Groups
+from broker.core.queues.queue import Queue
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.clients import Client
 from tests.simulation.queues.model import Seen, Shelf

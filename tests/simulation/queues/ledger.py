@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from broker.core.arguments.queue import FULL
 from broker.core.broker import Broker
-from broker.core.journal import FULL, uid_of
-from broker.core.queue import Queue
+from broker.core.message import uid_of
+from broker.core.queues.queue import Queue
 from broker.core.view import Views
 from broker.journal.queue_recorder import QueueRecorder
 from broker.journal.recording import Recorder

@@ -7,12 +7,11 @@ import json
 
 from broker.core.broker import Broker
 from broker.core.counters import Counters
-from broker.core.entry import QueueEntry
-from broker.core.entry_filter import EntryFilter
-from broker.core.letter import LetterWriter
+from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.message import NEVER, Message
 from broker.core.ports import DurableWaiter, MessageStore
-from broker.core.route import Route
+from broker.core.queues.death import LetterWriter
+from broker.core.routing.graph import Route
 from broker.core.selector.selector import Selector
 from broker.core.view import MessageView, Views
 from broker.store.log import Log

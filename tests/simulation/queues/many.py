@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from broker.core import returning
-from broker.core.discarding import discard_all
-from broker.core.groups import Groups
-from broker.core.outcome import NACK
-from broker.core.settling import settle_runs
+from broker.core.arguments.queue import NACK
+from broker.core.queues import returns
+from broker.core.queues.groups import Groups
+from broker.core.queues.returns import discard_all, settle_runs
 from tests.simulation.queues import transacting
 from tests.simulation.queues.clients import Held
 from tests.simulation.queues.world import World
@@ -79,7 +78,7 @@ def _give_back(world: World, helds: list[Held]) -> None:
     ]
     world.turns.give_back(runs, owed=True)
     entries = [(run[0].consumer, [held.entry for held in run]) for run in runs]
-    returning.give_back(entries, NACK, helds[0].client.session, world.life.vhost)
+    returns.give_back(entries, NACK, helds[0].client.session, world.life.vhost)
     world.turns.catch_up()
 
 

@@ -25,122 +25,129 @@ MEASURES = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *MEASURED)
 
 MUTANTS: dict[str, Mutant] = {
     "lost baton": Mutant(
-        "core/waiting.py",
+        "core/queues/consumers.py",
         "        if consumer.acquires:\n            pass_baton(queue, consumer)\n",
         "        pass\n",
     ),
     "lost baton of those that are suspended together": Mutant(
-        "core/suspending.py", "        pass_baton(queue)\n", "        pass\n"
+        "core/delivery/credit.py", "        pass_baton(queue)\n", "        pass\n"
     ),
     "notify before state": Mutant(
-        "core/waiting.py",
+        "core/queues/consumers.py",
         "        queue.manager.move(consumer, INTERESTED if consumer.acquires else NON_ACQUIRING)\n"
         "        notify_consumer(queue, consumer)\n",
         "        notify_consumer(queue, consumer)\n"
         "        queue.manager.move(consumer, INTERESTED if consumer.acquires else NON_ACQUIRING)\n",
     ),
     "woken by those that are suspended together": Mutant(
-        "core/suspending.py", "        if target.desired and not", "        if False and not"
+        "core/delivery/credit.py", "        if target.desired and not", "        if False and not"
     ),
     "cursor not pulled back": Mutant(
-        "core/offering.py", "            queue.context.offer(entry, depth)\n", "            pass\n"
+        "core/queues/queue.py", "            queue.context.offer(entry, depth)\n", "            pass\n"
     ),
     "release without an offer to those with selectors": Mutant(
-        "core/offering.py", "        context.offer_many(back, depth)\n", "        pass\n", profile="selectors"
+        "core/queues/queue.py",
+        "        context.offer_many(back, depth)\n",
+        "        pass\n",
+        profile="selectors",
     ),
     "release without a wake-up": Mutant(
-        "core/offering.py", "            notify_one(queue, entry)\n", "            pass\n"
+        "core/queues/queue.py", "            notify_one(queue, entry)\n", "            pass\n"
     ),
     "returned entries are shown to browsers": Mutant(
-        "core/offering.py",
-        "    for context in queue.filtered:\n",
-        "    for context in queue.filtered + (list(queue.browsers.cursors) if queue.browsers else []):\n",
+        "core/queues/queue.py",
+        "    for context in queue.filtered:\n        context.offer_many(",
+        "    for context in queue.filtered + (list(queue.browsers.cursors) if queue.browsers else []):\n"
+        "        context.offer_many(",
         profile="priority",
     ),
     "out-of-order arrival without an offer": Mutant(
-        "core/contexts.py",
+        "core/queues/queue.py",
         "    depth = queue.depth\n    queue.context.offer(entry, depth)\n",
         "    depth = queue.depth\n",
         profile="priority",
     ),
     "dead cursor": Mutant(
-        "core/context.py", "            self.last = self.entries.before(entry)\n", "            pass\n"
+        "core/entries/cursor.py", "            self.last = self.entries.before(entry)\n", "            pass\n"
     ),
     "cursor follows backwards": Mutant(
-        "core/context.py",
+        "core/entries/cursor.py",
         "            self.skip_first(entry)\n        else:\n            self._move_to(entry)\n",
         "            self.skip_first(entry)\n        self._move_to(entry)\n",
     ),
     "late arrivals begin with an entry that is gone": Mutant(
-        "core/context.py",
+        "core/entries/cursor.py",
         "            self.late.forget(entry, self.last)\n",
         "            pass\n",
         profile="priority",
     ),
     "what comes back before late arrivals is taken for one of them": Mutant(
-        "core/context.py",
+        "core/entries/cursor.py",
         "            return not entry.precedes(begin)\n",
         "            return True\n",
         profile="priority",
     ),
     "late arrivals go on behind the cursor": Mutant(
-        "core/context.py",
+        "core/entries/cursor.py",
         "        after = None if entry is last or _is_last_of_rank(entry) else entry.next\n",
         "        after = None if _is_last_of_rank(entry) else entry.next\n",
         profile="priority",
     ),
     "any notified consumer will do": Mutant(
-        "core/notifying.py",
+        "core/queues/consumers.py",
         "    if queue.ready == 0:\n        return\n",
         "    if queue.ready == 0 or queue.manager.notified != 0:\n        return\n",
     ),
     "one baton for all selectors": Mutant(
-        "core/notifying.py",
+        "core/queues/consumers.py",
         "            effort += context.effort - before\n",
         "            return\n",
         profile="selectors",
     ),
     "a baton stays with equals that want no work": Mutant(
-        "core/notifying.py",
+        "core/queues/consumers.py",
         "        if level is None or not level.wants_work:\n",
         "        if level is None:\n",
         profile="selectors",
     ),
     "a baton is passed to nobody of the same level": Mutant(
-        "core/notifying.py",
+        "core/queues/consumers.py",
         "            _look(queue, level, level.interested.head)\n",
         "            pass\n",
         profile="selectors",
     ),
     "an owner leaves its groups to equals": Mutant(
-        "core/notifying.py",
+        "core/queues/consumers.py",
         "    if relied and (consumer.holding is None or not consumer.holding.groups):\n",
         "    if relied:\n",
         profile="groups, sticky, priorities, bytes",
     ),
     "a connection that is shared gets the share of one consumer": Mutant(
-        "core/connection.py",
+        "core/delivery/session.py",
         "                if not ends_round:\n",
         "                if not self.gives_way:\n",
         seeds=0,
     ),
     "no waiting for a turn": Mutant(
-        "core/notifying.py",
+        "core/queues/consumers.py",
         "    wait_for_turn(queue, consumer, entry)\n    return True\n",
         "    return True\n",
         profile="selectors",
     ),
     "those who waited for their turn are forgotten": Mutant(
-        "core/waiting.py", "    elif consumer in queue.gated:\n", "    elif False:\n", profile="selectors"
+        "core/queues/consumers.py",
+        "    elif consumer in queue.gated:\n",
+        "    elif False:\n",
+        profile="selectors",
     ),
     "a priority is overtaken": Mutant(
-        "core/notifying.py",
+        "core/queues/consumers.py",
         "        return queue.manager.outranked(consumer)\n",
         "        return False\n",
         profile="consumer priorities",
     ),
     "rotation broken": Mutant(
-        "core/consumer_manager.py",
+        "core/queues/consumers.py",
         "        tail = self.tail\n        consumer.prev = tail\n        if tail is None:\n"
         "            self.head = consumer\n        else:\n            tail.next = consumer\n"
         "        self.tail = consumer\n",
@@ -150,7 +157,7 @@ MUTANTS: dict[str, Mutant] = {
         seeds=0,
     ),
     "what comes back is sorted in": Mutant(
-        "core/context.py",
+        "core/entries/cursor.py",
         "            heappush(self.behind, entry)\n            self.compact(depth)\n",
         "            self.behind.append(entry)\n"
         "            self.behind.sort()\n"
@@ -158,44 +165,47 @@ MUTANTS: dict[str, Mutant] = {
         seeds=0,
     ),
     "a notification delivers": Mutant(
-        "core/consumer_target.py",
+        "core/delivery/session.py",
         "            self.session.connection.notify_work(self)\n",
         "            self.session.connection.notify_work(self)\n            self.process_pending(1)\n",
     ),
     "takeover without draining": Mutant(
-        "core/exclusive.py",
+        "core/queues/election.py",
         "        self.draining = self._waits()\n",
         "        self.draining = False\n",
         profile="single active",
     ),
     "those who lacked room are forgotten when the entry goes": Mutant(
-        "core/queue.py", "        if self.awaited:\n            wake_waiters(self, entry)\n", ""
+        "core/queues/queue.py", "        if self.awaited:\n            wake_waiters(self, entry)\n", ""
     ),
     "those who lacked room are forgotten when the window has room": Mutant(
-        "core/credit.py",
+        "core/delivery/credit.py",
         "                    stop_waiting(consumer.queue, consumer)\n",
         "                    pass\n",
     ),
     "a time goes on with the client": Mutant(
-        "core/expiry.py", "        queue.rules.timers.stop(timer)\n", "        pass\n", profile="ttl"
+        "core/queues/queue.py",
+        "        queue.rules.timers.stop(timer)\n\n\ndef next_in_time",
+        "        pass\n\n\ndef next_in_time",
+        profile="ttl",
     ),
     "one too few come back": Mutant(
-        "core/delivery_limit.py",
+        "core/queues/queue.py",
         "queue.delivery_limit < entry",
         "queue.delivery_limit <= entry",
         profile="delivery limit",
     ),
     "not marked as redelivered": Mutant(
-        "core/release.py", "            entry.redelivered = True\n            size", "            size"
+        "core/queues/returns.py", "            entry.redelivered = True\n            size", "            size"
     ),
     "settled in memory only": Mutant(
-        "core/queue.py",
+        "core/queues/queue.py",
         "            self.store.append_settle(message, self)\n",
         "            pass\n",
         profile="log",
     ),
     "counts are not remembered": Mutant(
-        "core/delivery_limit.py",
+        "core/queues/queue.py",
         "        queue.store.append_count(",
         "        len or queue.store.append_count(",
         profile="log, limits",
@@ -207,79 +217,82 @@ MUTANTS: dict[str, Mutant] = {
         profile="log",
     ),
     "a transaction settles too early": Mutant(
-        "core/held_settlement.py",
+        "core/transactions/transaction.py",
         "                topology.store.append_transacted_settle(message, queue)\n",
         "                pass\n",
         seeds=2000,
         profile="log",
     ),
     "a purge takes what clients have": Mutant(
-        "core/purging.py",
+        "core/queues/purge.py",
         "            elif entry.state == AVAILABLE or entry.state == HELD:\n",
         "            elif True:\n",
     ),
     "what waits takes no part in an overflow": Mutant(
-        "core/limits.py",
+        "core/queues/limits.py",
         "    while rules.over() and hand_over(rules.queue):\n",
         "    while False:\n",
         profile="ring",
     ),
     "strict order is overtaken": Mutant(
-        "core/strict_order.py",
+        "core/queues/order.py",
         "        if queue.unacked == 0:\n            first = queue.entries.next(queue.entries.head)\n",
         "        if True:\n            first = queue.context.get_next_available_entry()\n",
         profile="strict order",
     ),
     "nobody is told when strict order lets go": Mutant(
-        "core/strict_order.py",
+        "core/queues/order.py",
         "        elif owner is not None:\n            notify_one(self.queue, first)\n",
         "        elif owner is not None:\n            pass\n",
         profile="strict order",
     ),
     "a gate is never shut again": Mutant(
-        "core/start_gate.py", "            self.is_open = False\n", "            pass\n", profile="gate"
+        "core/queues/election.py", "            self.is_open = False\n", "            pass\n", profile="gate"
     ),
     "what is outdated comes back": Mutant(
-        "core/release.py",
+        "core/queues/returns.py",
         "        if latest is not None and latest.is_outdated(entry):\n",
         "        if False:\n",
         profile="last value",
     ),
     "the time of what is held is forgotten": Mutant(
-        "core/retry.py", "        if due:\n            offer_again(queue, due)\n", "", profile="retry"
+        "core/queues/retry.py", "        if due:\n            offer_again(queue, due)\n", "", profile="retry"
     ),
     "a sorted queue takes no notice of its header": Mutant(
-        "core/sorted_list.py",
+        "core/entries/sorted.py",
         "sort_key(self._headers.value(message, self._header))",
         "sort_key(None)",
         profile="sorted",
     ),
     "an equal of priority 127 does not take over": Mutant(
-        "core/exclusive.py",
+        "core/queues/election.py",
         "return newcomer.priority == PREEMPTS_EQUALS and not self._single_active",
         "return False",
         profile="exclusive consumers",
     ),
     "the next exclusive consumer does not wait for one that is cancelled": Mutant(
-        "core/exclusive.py",
+        "core/queues/election.py",
         "            self._leavers.append(left)\n",
         "            pass\n",
         profile="cancelled exclusive consumers",
     ),
     "who takes over waits for one that was cancelled before": Mutant(
-        "core/exclusive.py", "        self._leavers.clear()\n", "", profile="cancelled exclusive consumers"
+        "core/queues/election.py",
+        "        self._leavers.clear()\n",
+        "",
+        profile="cancelled exclusive consumers",
     ),
     "the next exclusive consumer waits without limit": Mutant(
-        "core/exclusive.py",
+        "core/queues/election.py",
         "            self._limit.begin()\n",
         "            pass\n",
         profile="cancelled exclusive consumers",
     ),
     "the limit of an earlier wait ends a later one": Mutant(
-        "core/exclusive.py", "        self._limit.end()\n", "", profile="cancelled exclusive consumers"
+        "core/queues/election.py", "        self._limit.end()\n", "", profile="cancelled exclusive consumers"
     ),
     "a queue that is stopped gives on": Mutant(
-        "core/stopping.py",
+        "core/queues/election.py",
         "            suspend(queue, consumer, BLOCKED_BY_STOP)  # nobody takes over\n",
         "            pass\n",
         profile="stop",
@@ -291,7 +304,7 @@ MUTANTS: dict[str, Mutant] = {
         profile="log, kinds",
     ),
     "dead letters go round in circles": Mutant(
-        "core/letter.py", "            if where == queue:\n", "            if False:\n", profile="cycle"
+        "core/queues/death.py", "            if where == queue:\n", "            if False:\n", profile="cycle"
     ),
 }
 MUTANTS |= GROUP_MUTANTS | SPECIAL_MUTANTS | SLICE_MUTANTS

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from broker.core.consumer import QueueConsumer
-from broker.core.dead_letter import Death
-from broker.core.entry import QueueEntry
+from broker.core.entries.entry import QueueEntry
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
-from broker.core.held_settlement import REMOVE
-from broker.core.journal import COPIED, MOVED, PUBLISHED, REDRIVEN
-from broker.core.operation import Operation, OperatorPublish
-from broker.core.route import Route
-from broker.core.vhost import VirtualHost
+from broker.core.operators.operation import Operation, OperatorPublish
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.death import Death
+from broker.core.queues.hooks import COPIED, MOVED, PUBLISHED, REDRIVEN
+from broker.core.routing.graph import Route
+from broker.core.transactions.transaction import REMOVE
+from broker.core.vhosts.vhost import VirtualHost
 from tests.simulation.queues import checks
 from tests.simulation.queues.book import Book
 from tests.simulation.queues.clients import Client, Held

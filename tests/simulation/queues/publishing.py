@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.core.altering import stop_queue
 from broker.core.errors import QueueStopped
 from broker.core.message import DELAYED, Message
-from broker.core.publishing import DUPLICATE, NOT_NOW, REFUSED
-from broker.core.route import Route
+from broker.core.publishing.passage import DUPLICATE, NOT_NOW, REFUSED
+from broker.core.routing.graph import Route
+from broker.core.vhosts.vhost import stop_queue
 from tests.simulation.queues import checks
 from tests.simulation.queues.delaying import delay
 from tests.simulation.queues.model import DROP_HEAD, InvariantError, Item, Note, Shelf

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.core.entry import DEQUEUED, QueueEntry
-from broker.core.purging import Purge, PurgeWaiter
+from broker.core.entries.entry import DEQUEUED, QueueEntry
+from broker.core.queues.purge import Purge, PurgeWaiter
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.model import EXPIRED, OUT, Item, Shelf
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.journal import MAY
 from tests.simulation.queues.model import Note, Shelf

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.core.altering import alter_queue
+from broker.core.vhosts.vhost import alter_queue
 from tests.simulation.queues.model import Shelf
 from tests.simulation.queues.transacting import finish
 from tests.simulation.queues.world import World

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.core.stopping import stopped
+from broker.core.queues.election import stopped
 from tests.simulation.queues import delaying, renaming
 from tests.simulation.queues.altering import in_force
 from tests.simulation.queues.checks import check

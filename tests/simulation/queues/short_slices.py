@@ -19,25 +19,22 @@ from tests.simulation.queues.mutant import copy
 
 LENGTH: Final = 2
 SHORTENED: Final = {
-    "bindings.py": {"SLICE": LENGTH},
-    "clearing.py": {"SLICE": LENGTH},
-    "dependents.py": {"SLICE": LENGTH},
-    "discarding.py": {"SLICE": LENGTH},
-    "freeing.py": {"SLICE": LENGTH},
-    "later.py": {"SLICE": LENGTH, "DEAR": 1},
-    "lease.py": {"SLICE": LENGTH},
-    "memory.py": {"SLICE": LENGTH},
-    "policies.py": {"SLICE": LENGTH},
-    "purging.py": {"SLICE": LENGTH, "DEAD_SLICE": LENGTH},
-    "receipts.py": {"SLICE": LENGTH},
-    "retry.py": {"SLICE": LENGTH},
-    "rules.py": {"SLICE": LENGTH},
-    "timetable.py": {"SLICE": LENGTH},
-    "undeliverable.py": {"SLICE": LENGTH},
-    "vacating.py": {"SLICE": LENGTH},
+    "publishing/receipts.py": {"SLICE": LENGTH},
+    "queues/duplicates.py": {"SLICE": LENGTH},
+    "queues/groups.py": {"SLICE": LENGTH},
+    "queues/lease.py": {"SLICE": LENGTH},
+    "queues/limits.py": {"SLICE": LENGTH},
+    "queues/purge.py": {"SLICE": LENGTH, "DEAD_SLICE": LENGTH, "CLEARING_SLICE": LENGTH},
+    "queues/retry.py": {"SLICE": LENGTH},
+    "queues/returns.py": {"SLICE": LENGTH, "DEAR": 1, "DISCARD_SLICE": LENGTH},
+    "queues/undeliverable.py": {"SLICE": LENGTH},
+    "routing/bindings.py": {"SLICE": LENGTH},
+    "schedule.py": {"SLICE": LENGTH},
+    "vhosts/deletion.py": {"SLICE": LENGTH, "VACATING_SLICE": LENGTH},
+    "vhosts/policies.py": {"SLICE": LENGTH},
 }
 """By file of the core, the lengths of its slices and what else decides how much goes in one turn."""
-LEFT: Final = {"policies.py": {"SLICE_MS"}}
+LEFT: Final = {"vhosts/policies.py": {"SLICE_MS"}}
 """What is called like a length and is left as it is: no time passes in a turn."""
 CONSTANT: Final = re.compile(r"^(\w*SLICE\w*|DEAR)(: Final(?:\[i64\])?)? = (.*)$", re.MULTILINE)
 NUMBER: Final = re.compile(r"[\d_]+(?=\s|$)")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from broker.core.attaching import attach as attach_consumer
-from broker.core.attaching import detach as detach_consumer
-from broker.core.consumer import QueueConsumer
 from broker.core.errors import AccessRefused
-from broker.core.lease import Lease
-from broker.core.release import deliver_again
+from broker.core.queues.attach import attach as attach_consumer
+from broker.core.queues.attach import detach as detach_consumer
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.lease import Lease
+from broker.core.queues.returns import deliver_again
 from tests.simulation.queues import checks
 from tests.simulation.queues.clients import Channel, Client, Held, Wire
 from tests.simulation.queues.life import KindFilter

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from broker.core.browsers import SWEEP
-from broker.core.consumer import (
+from broker.core.entries.cursor import SWEEP
+from broker.core.entries.entry import ACQUIRED, AVAILABLE, QueueEntry
+from broker.core.entries.entry import HELD as WAITING
+from broker.core.queues.consumer import (
     BLOCKED_BY_GATE,
     BLOCKED_BY_PURGE,
     BLOCKED_BY_RETURNS,
@@ -19,9 +21,7 @@ from broker.core.consumer import (
     NOTIFIED,
     QueueConsumer,
 )
-from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
-from broker.core.entry import HELD as WAITING
-from broker.core.queue import Queue
+from broker.core.queues.queue import Queue
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.clients import Client
 from tests.simulation.queues.group_structure import check_groups

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.core.fifo_list import FifoEntryList
+from broker.core.entries.list import FifoEntryList
 from tests.dispatch import Bench
 from tests.simulation.queues.costs import SITUATIONS, Situation, Steps, check_cost, cost
 from tests.simulation.queues.model import InvariantError

@@ -30,7 +30,7 @@ def test_every_other_mutant_is_found(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seeds", [0, 1])
 def test_a_mutant_that_does_not_run_is_not_found(seeds: int, tmp_path: Path) -> None:
-    mutant = Mutant("core/queue.py", "from __future__", "from the_future", seeds)
+    mutant = Mutant("core/queues/queue.py", "from __future__", "from the_future", seeds)
     with pytest.raises(AssertionError, match="does not even run"):
         survives(mutant, tmp_path)
 

@@ -74,7 +74,7 @@ def test_many_seeds(short: Path, first: int, haste: str) -> None:
     [
         (
             lambda text: text.replace("DEAR", "COSTLY"),
-            r"later.py has the lengths \['SLICE'\]",
+            r"returns.py has the lengths \['DISCARD_SLICE', 'SLICE'\]",
         ),
         (lambda text: text + "\nWAKE_SLICE: Final[i64] = 7\n", r"'WAKE_SLICE'\], known are"),
         (
@@ -87,7 +87,7 @@ def test_a_length_that_is_not_known_is_told(
     tmp_path: Path, change: Callable[[str], str], reason: str
 ) -> None:
     copy(tmp_path)
-    path = tmp_path / "broker" / "core" / "later.py"
+    path = tmp_path / "broker" / "core" / "queues" / "returns.py"
     path.write_text(change(path.read_text()))
     with pytest.raises(AssertionError, match=reason):
         shorten(tmp_path)
@@ -95,6 +95,6 @@ def test_a_length_that_is_not_known_is_told(
 
 def test_a_file_with_lengths_that_is_gone_is_told(tmp_path: Path) -> None:
     copy(tmp_path)
-    (tmp_path / "broker" / "core" / "purging.py").unlink()
-    with pytest.raises(AssertionError, match=r"the core has no \['purging.py'\]"):
+    (tmp_path / "broker" / "core" / "queues" / "purge.py").unlink()
+    with pytest.raises(AssertionError, match=r"the core has no \['queues/purge.py'\]"):
         shorten(tmp_path)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from broker.core.errors import PreconditionFailed
-from broker.core.held_settlement import DISCARD, RELEASE, REMOVE, SETTLE
-from broker.core.publishing import DUPLICATE
-from broker.core.route import Route
-from broker.core.transaction import HeldPublish, Transaction
-from broker.core.vhost import VirtualHost
+from broker.core.publishing.passage import DUPLICATE
+from broker.core.routing.graph import Route
+from broker.core.transactions.transaction import DISCARD, RELEASE, REMOVE, SETTLE, HeldPublish, Transaction
+from broker.core.vhosts.vhost import VirtualHost
 from tests.simulation.queues import checks
 from tests.simulation.queues.clients import Held
 from tests.simulation.queues.letters import Letter

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.core.discarding import SLICE as REFUSED_AT_ONCE
-from broker.core.entry import DEQUEUED, QueueEntry
-from broker.core.groups import Groups
-from broker.core.later import FEW
+from broker.core.entries.entry import DEQUEUED, QueueEntry
+from broker.core.queues.groups import Groups
+from broker.core.queues.returns import DISCARD_SLICE as REFUSED_AT_ONCE
+from broker.core.queues.returns import FEW
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.model import Shelf
 from tests.simulation.queues.purging import Purging
 
 if TYPE_CHECKING:
-    from broker.core.consumer import QueueConsumer
+    from broker.core.queues.consumer import QueueConsumer
     from tests.simulation.queues.clients import Client, Held
     from tests.simulation.queues.world import World
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from broker.core.connection import Connection
-from broker.core.consumer import QueueConsumer
-from broker.core.credit import Credit
-from broker.core.dead_letter import REASONS
-from broker.core.entry import QueueEntry
-from broker.core.letter import DeadLetter, Notice
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import Connection, Session
+from broker.core.entries.entry import QueueEntry
 from broker.core.message import BY_CLOCK, DELAYED, Message
 from broker.core.ports import MessageStore
-from broker.core.queue import Queue
-from broker.core.returning import release_entries
-from broker.core.route import Route
-from broker.core.session import Session
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.death import REASONS, DeadLetter, Notice
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import release_entries
+from broker.core.routing.graph import Route
 from broker.core.view import MessageView
 from tests.clock import HandClock
 from tests.dispatch import HandScheduler

@@ -20,7 +20,7 @@ from broker.adapters.amqp10.management.targets import Target
 from broker.adapters.served import ServedConnection
 from broker.core.errors import BrokerError
 from broker.core.ports import DurableWaiter
-from broker.core.vhost import VirtualHost
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.writing import NULL_VALUE
 

@@ -15,8 +15,8 @@ from broker.adapters.amqp10.management.asking import Answer, Asking, no_content
 from broker.adapters.amqp10.management.bodies import arguments, fields_of, shown_arguments, text
 from broker.adapters.amqp10.management.refusal import BAD_REQUEST, OK, Refused
 from broker.adapters.amqp10.management.targets import Ends, location, named_binding, queried_ends
-from broker.core.binding import Binding, digest_of
 from broker.core.errors import NotFound
+from broker.core.routing.graph import Binding, digest_of
 from broker.core.schedule import Alarm
 from protocol.amqp10.constructors import LIST32
 from protocol.amqp10.encoding import encode

@@ -8,7 +8,7 @@ from broker.adapters import topology
 from broker.adapters.amqp10.management.asking import Answer, Asking, no_content
 from broker.adapters.amqp10.management.bodies import arguments, fields_of, flag, text
 from broker.adapters.amqp10.management.queues import check_name
-from broker.core.exchange import DIRECT
+from broker.core.routing.exchanges import DIRECT
 
 PROPERTIES: Final = ("type", "durable", "auto_delete", "internal", "arguments")
 

@@ -11,8 +11,8 @@ from broker.adapters.amqp10.management.asking import Answer, Asking
 from broker.adapters.amqp10.management.refusal import METHOD_NOT_ALLOWED, NOT_FOUND, Refused
 from broker.adapters.amqp10.management.targets import Target
 from broker.adapters.served import ServedConnection
-from broker.core.allowance import PAYLOAD, REQUEST
-from broker.core.vhost import VirtualHost
+from broker.core.schedule import PAYLOAD, REQUEST
+from broker.core.vhosts.vhost import VirtualHost
 
 Handler = Callable[[Asking], Answer | None]
 """Does what a request asks for: gives the answer, or None if it comes later. Raises Refused, BrokerError."""

@@ -11,10 +11,10 @@ from broker.adapters.amqp10.management.bodies import arguments, fields_of, flag,
 from broker.adapters.amqp10.management.refusal import BAD_REQUEST, CREATED, OK, Refused
 from broker.adapters.server import PRODUCT
 from broker.core.errors import NotFound
-from broker.core.policy_keys import type_of
-from broker.core.purging import Purge, PurgeWaiter
-from broker.core.queue import Queue
-from broker.core.rules import touch
+from broker.core.policies.policy import type_of
+from broker.core.queues.limits import touch
+from broker.core.queues.purge import Purge, PurgeWaiter
+from broker.core.queues.queue import Queue
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.types import Array, Uint, Ulong
 

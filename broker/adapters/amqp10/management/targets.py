@@ -4,7 +4,7 @@ from typing import Final, final
 
 from broker.adapters.access import EXCHANGE, QUEUE
 from broker.adapters.amqp10.management.refusal import BAD_REQUEST, Refused
-from broker.core.binding import Binding, digest_of
+from broker.core.routing.graph import Binding, digest_of
 from protocol.amqp10.addresses import AddressError, quote, unquote
 
 _KINDS: Final = {"dstq": QUEUE, "dste": EXCHANGE}

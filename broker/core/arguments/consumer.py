@@ -1,0 +1,202 @@
+"""The arguments of consumers: names, allowed values, and which go together."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from broker.core.arguments.queue import (
+    CONSUMER_TIMEOUT,
+    NON_DESTRUCTIVE,
+    SINGLE_ACTIVE_CONSUMER,
+    has_single_active_consumer,
+    is_non_destructive,
+)
+from broker.core.arguments.rule import ANY_SIZE, MILLISECONDS_MAX, ArgumentRule, Arguments, invalid
+from broker.core.errors import PreconditionFailed
+from broker.core.selector.selector import Selector
+from broker.core.view import milliseconds
+
+if TYPE_CHECKING:
+    from broker.core.queues.queue import Queue
+
+
+FIRST: Final = "first"
+LAST: Final = "last"
+NEXT: Final = "next"
+BEGINNINGS: Final = (FIRST, LAST, NEXT)
+NO_TIME: Final[i64] = -1
+
+
+class Extent:
+    """Where a browser begins, counted among what is ready, and whether it ends.
+
+    `beginning`: FIRST, LAST (the last message, and what comes), or NEXT (what comes only).
+    `skip`: so many messages are not shown first.
+    `since`: what was there and is older, in milliseconds since 1970, is not shown either. The time of a
+    message is its date, if the broker has dated it, or else its property `timestamp`; without either it does
+    not begin. NO_TIME: whatever the time.
+    `snapshot`: what comes after it was attached is not shown, and then it ends.
+    A selector says which of all that is shown.
+    """
+
+    def __init__(
+        self, beginning: str = FIRST, skip: i64 = 0, since: i64 = NO_TIME, snapshot: bool = False
+    ) -> None:
+        self.beginning = beginning
+        self.skip = skip
+        self.since = since
+        self.snapshot = snapshot
+
+
+SELECTOR: Final = "x-filter-jms-selector"
+
+
+def selector_argument(arguments: Arguments, owner: str) -> Selector | None:
+    """The selector among the arguments of `owner`, None without any or for one of spaces. [JMS 1.1, 3.8.1]
+
+    Raises:
+        PreconditionFailed: it is none; with the position.
+    """
+    if SELECTOR not in arguments:
+        return None
+    text = arguments[SELECTOR]
+    if not isinstance(text, str):
+        raise invalid(SELECTOR, owner, text, "is not a string")
+    if not text.strip():
+        return None
+    try:
+        return Selector(text)
+    except PreconditionFailed as error:
+        raise PreconditionFailed(f"invalid arg '{SELECTOR}' for {owner}: {error.text}") from error
+
+
+PRIORITY: Final = "x-priority"
+PREFETCH: Final = "x-prefetch"
+PREFETCH_MAX: Final = 65535  # as of basic.qos
+BROWSE: Final = "x-browse"
+BROWSE_FROM: Final = "x-browse-from"
+EXCLUSIVE_CONSUMER: Final = "x-exclusive-consumer"
+NOTIFY_ACTIVE: Final = "x-notify-active"
+ALSO_CONSUME: Final = "x-also-consume"
+ALSO_MAX: Final = 255  # queues besides the first one
+SNAPSHOT: Final = "snapshot"
+GET_MESSAGE_ID: Final = "x-get-message-id"
+GET_POSITION: Final = "x-get-position"
+GET_COUNT: Final = "x-get-count"
+GETTING: Final = (GET_MESSAGE_ID, GET_POSITION, GET_COUNT)
+
+CONSUMER_RULES: Final = {
+    PRIORITY: ArgumentRule("int", -(2**31), 2**31 - 1),
+    PREFETCH: ArgumentRule("int", 0, PREFETCH_MAX),
+    ALSO_CONSUME: ArgumentRule("names", high=ALSO_MAX),
+    NOTIFY_ACTIVE: ArgumentRule("name"),
+    EXCLUSIVE_CONSUMER: ArgumentRule("bool"),
+    CONSUMER_TIMEOUT: ArgumentRule("int", 0, MILLISECONDS_MAX),
+    GET_MESSAGE_ID: ArgumentRule("name"),
+    GET_POSITION: ArgumentRule("int", 1, ANY_SIZE),
+    GET_COUNT: ArgumentRule("int", 1, ANY_SIZE),
+}
+
+
+def check_consumer_arguments(arguments: Arguments, queue: str) -> None:
+    """Check the arguments of a consumer, but for its selector, which `selector_argument` reads.
+
+    `queue` describes what it consumes, `queue 'q' in vhost '/'`.
+
+    Raises:
+        PreconditionFailed: an argument has a value that it cannot have.
+    """
+    for name, rule in CONSUMER_RULES.items():
+        if name in arguments:
+            allowed = rule.objection(arguments[name])
+            if allowed:
+                raise invalid(name, queue, arguments[name], f"is not {allowed}")
+    _check_browsing(arguments, queue)
+    _check_getting(arguments, queue)
+
+
+def gets_some(arguments: Arguments) -> bool:
+    """Whether the consumer asks for chosen messages, or for so many, and no more."""
+    return any(name in arguments for name in GETTING)
+
+
+def browses(arguments: Arguments) -> bool:
+    """Whether the consumer is a browser."""
+    return arguments.get(BROWSE) in (True, "true", SNAPSHOT)
+
+
+def extent_argument(arguments: Arguments) -> Extent:
+    """Which part of the queue the browser with these arguments, which have been checked, is to see."""
+    beginning = arguments.get(BROWSE_FROM, FIRST)
+    snapshot = arguments.get(BROWSE) == SNAPSHOT
+    if isinstance(beginning, datetime):
+        return Extent(since=milliseconds(beginning), snapshot=snapshot)
+    if isinstance(beginning, int):
+        return Extent(skip=beginning, snapshot=snapshot)
+    assert isinstance(beginning, str), "arguments are checked before a consumer is made"
+    return Extent(beginning, snapshot=snapshot)
+
+
+def _check_getting(arguments: Arguments, queue: str) -> None:
+    asked = [name for name in GETTING if name in arguments]
+    if not asked:
+        return
+    others = [*asked[1:], BROWSE_FROM, ALSO_CONSUME, NOTIFY_ACTIVE, EXCLUSIVE_CONSUMER]
+    if asked[0] != GET_COUNT:
+        others.append(SELECTOR)
+    for name in others:
+        if arguments.get(name, False) is not False:
+            raise invalid(asked[0], queue, arguments[asked[0]], f"does not go with {name}")
+    if arguments.get(BROWSE) == SNAPSHOT:
+        raise invalid(asked[0], queue, arguments[asked[0]], f"does not go with {BROWSE} '{SNAPSHOT}'")
+
+
+def _check_browsing(arguments: Arguments, queue: str) -> None:
+    browse = arguments.get(BROWSE, False)
+    if not isinstance(browse, bool) and browse not in ("true", "false", SNAPSHOT):
+        raise invalid(BROWSE, queue, browse, f"is neither a boolean nor '{SNAPSHOT}'")
+    if BROWSE_FROM not in arguments:
+        return
+    beginning = arguments[BROWSE_FROM]
+    count = isinstance(beginning, int) and not isinstance(beginning, bool) and 0 <= beginning <= ANY_SIZE
+    if not count and not isinstance(beginning, datetime) and beginning not in BEGINNINGS:
+        allowed = f"{', '.join(BEGINNINGS)}, a number of messages, or a timestamp"
+        raise invalid(BROWSE_FROM, queue, beginning, f"is not one of {allowed}")
+    if not browses(arguments):
+        raise invalid(BROWSE_FROM, queue, beginning, f"needs {BROWSE}")
+    if beginning == NEXT and browse == SNAPSHOT:
+        raise invalid(BROWSE_FROM, queue, beginning, f"leaves nothing to see with {BROWSE} '{SNAPSHOT}'")
+
+
+def check_together(arguments: Arguments, exclusive: bool, queue: Queue) -> None:
+    """Check what a consumer of `queue` asks for, each of which is allowed; `exclusive`: it wants to be alone.
+
+    Raises:
+        PreconditionFailed: an argument, and what it does not go with.
+    """
+    where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    keeps = is_non_destructive(queue.arguments)
+    if keeps and exclusive:
+        raise PreconditionFailed(f"{where} has {NON_DESTRUCTIVE}: no consumer can be exclusive")
+    browse = browses(arguments)
+    for name in GETTING if exclusive else ():
+        if name in arguments:
+            raise invalid(name, where, arguments[name], "does not go with exclusive")
+    if browse and exclusive:
+        raise invalid(BROWSE, where, arguments[BROWSE], "does not go with exclusive")
+    if keeps or browse:
+        other = f"the queue's {NON_DESTRUCTIVE}" if keeps else BROWSE
+        for name in (EXCLUSIVE_CONSUMER, NOTIFY_ACTIVE):
+            if arguments.get(name, False) is not False:
+                raise invalid(name, where, arguments[name], f"does not go with {other}")
+    if arguments.get(EXCLUSIVE_CONSUMER) is True:
+        other = ""
+        if exclusive:
+            other = "exclusive, which lets nobody else in"
+        elif has_single_active_consumer(queue.arguments):
+            other = f"the queue's {SINGLE_ACTIVE_CONSUMER}, which elects everybody"
+        if other:
+            raise invalid(EXCLUSIVE_CONSUMER, where, True, f"does not go with {other}")

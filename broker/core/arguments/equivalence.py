@@ -1,0 +1,77 @@
+"""When a redeclaration asks for what is there. [RabbitMQ equivalence]"""
+
+from __future__ import annotations
+
+from broker.core.arguments.queue import (
+    ALTERNATE_EXCHANGE,
+    DEFAULT_QUEUE_TYPE,
+    DELAYED_TYPE,
+    QUEUE_RULES,
+    QUEUE_TYPE,
+)
+from broker.core.arguments.rule import Arguments
+from broker.core.errors import Inequivalent
+from broker.core.values import show, type_name
+
+
+def assert_same_field(name: str, current: object, received: object, owner: str) -> None:
+    """Hold a redeclaration to a property of the object as it is.
+
+    Raises:
+        Inequivalent: it is another.
+    """
+    if current != received:
+        raise _inequivalent(name, owner, f"'{show(received)}'", f"'{show(current)}'")
+
+
+def assert_same_queue_arguments(current: Arguments, received: Arguments, queue: str) -> None:
+    """Hold a redeclaration to the arguments of the queue as it is. Arguments that nobody knows do not count.
+
+    Raises:
+        Inequivalent: the argument that differs, and both values.
+    """
+    for name in QUEUE_RULES:
+        _assert_same_argument(name, current, received, queue)
+
+
+def assert_same_exchange_arguments(current: Arguments, received: Arguments, exchange: str) -> None:
+    """Hold a redeclaration to the alternate exchange and to `x-delayed-type` of the exchange as it is.
+
+    [RabbitMQ: only to the former]
+
+    Raises:
+        Inequivalent: the argument and both values.
+    """
+    for name in (ALTERNATE_EXCHANGE, DELAYED_TYPE):
+        _assert_same_argument(name, current, received, exchange)
+
+
+def _assert_same_argument(name: str, current: Arguments, received: Arguments, owner: str) -> None:
+    if name in current and name in received:
+        old = current[name]
+        new = received[name]
+        if _type_class(old) != _type_class(new) or old != new:
+            raise _inequivalent(name, owner, f"'{show(new)}'", f"'{show(old)}'")
+    elif name in current or name in received:
+        only = current[name] if name in current else received[name]
+        if name == QUEUE_TYPE and only == DEFAULT_QUEUE_TYPE:
+            return
+        raise _inequivalent(name, owner, _typed(name, received), _typed(name, current))
+
+
+def _type_class(value: object) -> str:
+    name = type_name(value)
+    return "int" if name in ("signedint", "long") else name
+
+
+def _typed(name: str, arguments: Arguments) -> str:
+    if name not in arguments:
+        return "none"
+    value = arguments[name]
+    return f"the value '{show(value)}' of type '{type_name(value)}'"
+
+
+def _inequivalent(name: str, owner: str, received: str, current: str) -> Inequivalent:
+    return Inequivalent(
+        f"inequivalent arg '{name}' for {owner}: received {received} but current is {current}"
+    )

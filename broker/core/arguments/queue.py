@@ -1,0 +1,513 @@
+"""The arguments of queues and exchanges: names, allowed values, and how they are read.
+
+A kind is a line of the table here and a list class in `stream_list.LISTS`.
+
+Refusals begin with RabbitMQ's words and name the argument and the value. RabbitMQ's arguments that have no
+effect here (README.md has the list) are checked, kept and shown all the same; arguments that RabbitMQ does
+not know are kept as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.core.arguments.rule import ANY_SIZE, MILLISECONDS_MAX, ArgumentRule, Arguments, invalid
+from broker.core.errors import PreconditionFailed
+from broker.core.values import show, type_name
+
+# bits, so that a queue can say which of them it means
+NACK: Final[i64] = 1  # the client gave it back
+REJECT: Final[i64] = 2  # the client refused it, but not for good
+RECOVER: Final[i64] = 4  # the client asked for all that it had again
+TIMEOUT: Final[i64] = 8  # the client kept it for too long
+CRASH: Final[i64] = 16  # channel, connection or broker was lost
+RELEASED: Final[i64] = 32  # it was not even tried
+ALL: Final[i64] = 63
+
+OUTCOMES: Final[tuple[str, ...]] = ("nack", "reject", "recover", "timeout", "crash", "released")
+"""The names under which arguments choose, in the order of the bits."""
+
+
+def outcomes_of(text: str) -> i64:
+    """The bits of outcomes that are named with commas between them."""
+    bits: i64 = 0
+    for name in text.split(","):
+        bits |= 1 << OUTCOMES.index(name.strip())
+    return bits
+
+
+JOURNAL: Final = "x-journal"
+OFF: Final = "off"
+LIFECYCLE: Final = "lifecycle"
+FULL: Final = "full"
+LEVELS: Final[tuple[str, ...]] = (OFF, LIFECYCLE, FULL)
+
+INDEX: Final = "x-index"
+STANDARD_ARGUMENTS: Final[dict[str, ArgumentRule]] = {INDEX: ArgumentRule("headers", high=16)}
+
+MAX_PRIORITY: Final = "x-max-priority"
+PRIORITY_MAPPING: Final = "x-priority-mapping"
+AMQP: Final = "amqp"
+MAPPINGS: Final[tuple[str, ...]] = ("rabbitmq", AMQP)
+PRIORITY_ARGUMENTS: Final = {
+    MAX_PRIORITY: ArgumentRule("int", 0, 255),
+    PRIORITY_MAPPING: ArgumentRule("str", choices=MAPPINGS),
+}
+
+LEVELS_MAX: Final = 256
+HIGHEST: Final = 9  # priority of a queue that says no other: those of AMQP 0-9-1 are 0 to 9
+NORMAL: Final[i64] = 4  # of a message without a priority, where priorities are mapped [amqp-1.0 3.2.1]
+
+SORT_KEY: Final = "x-sort-key"
+SORTED_ARGUMENTS: Final = {SORT_KEY: ArgumentRule("header")}
+
+LAST_VALUE_KEY: Final = "x-last-value-key"
+LAST_VALUE_ARGUMENTS: Final = {LAST_VALUE_KEY: ArgumentRule("header")}
+
+STRICT_ORDER: Final = "x-strict-order"
+GROUP_KIND: Final = "x-group-kind"
+GROUP_KEY: Final = "x-group-key"
+GROUP_LIMIT: Final = "x-group-limit"
+GROUP_REBALANCE: Final = "x-group-rebalance"
+STICKY: Final = "sticky"
+SHARED: Final = "shared"
+
+
+def discipline_rules() -> dict[str, ArgumentRule]:
+    """What the arguments may be."""
+    return {
+        GROUP_KIND: ArgumentRule("str", choices=(STICKY, SHARED)),
+        GROUP_KEY: ArgumentRule("header"),
+        GROUP_LIMIT: ArgumentRule("int", 0, ANY_SIZE),
+        GROUP_REBALANCE: ArgumentRule("bool"),
+        STRICT_ORDER: ArgumentRule("bool"),
+    }
+
+
+def check_discipline(arguments: Arguments, queue: str) -> None:
+    """Check that arguments, each of which is allowed by itself, go together.
+
+    Raises:
+        PreconditionFailed: one is for sticky groups, which there are not.
+    """
+    for name in (GROUP_LIMIT, GROUP_REBALANCE):
+        if name not in arguments:
+            continue
+        if not has_groups(arguments):
+            raise invalid(name, queue, arguments[name], f"needs {GROUP_KIND} or {GROUP_KEY}")
+        if arguments.get(GROUP_KIND) == SHARED:
+            raise invalid(name, queue, arguments[name], f"does not go with {GROUP_KIND}, {SHARED}")
+
+
+def has_groups(arguments: Arguments) -> bool:
+    """Whether a queue has message groups."""
+    return GROUP_KIND in arguments or GROUP_KEY in arguments
+
+
+DELIVERY_COUNT_ON: Final = "x-delivery-count-on"
+RETRY_MIN: Final = "x-retry-min"
+RETRY_MAX: Final = "x-retry-max"
+RETRY_MULTIPLIER: Final = "x-retry-multiplier"
+RETRY_JITTER: Final = "x-retry-jitter"
+DELAYED_RETRY_TYPE: Final = "x-delayed-retry-type"
+DELAYED_RETRY_MIN: Final = "x-delayed-retry-min"
+DELAYED_RETRY_MAX: Final = "x-delayed-retry-max"
+DISABLED: Final = "disabled"
+
+
+def retry_rules() -> dict[str, ArgumentRule]:
+    """What each of them may be: amqpd's own, then RabbitMQ's."""
+    return {
+        DELIVERY_COUNT_ON: ArgumentRule("set", choices=OUTCOMES),
+        RETRY_MIN: ArgumentRule("int", 1, MILLISECONDS_MAX),
+        RETRY_MAX: ArgumentRule("int", 1, MILLISECONDS_MAX),
+        RETRY_MULTIPLIER: ArgumentRule("number", 1, 1000),
+        RETRY_JITTER: ArgumentRule("number", 0, 1),
+        DELAYED_RETRY_TYPE: ArgumentRule("str", choices=(DISABLED, "all", "failed", "returned")),
+        DELAYED_RETRY_MIN: ArgumentRule("int", 0, MILLISECONDS_MAX),
+        DELAYED_RETRY_MAX: ArgumentRule("int", 0, MILLISECONDS_MAX),
+    }
+
+
+def check_retry(arguments: Arguments, queue: str) -> None:
+    """Refuse arguments that make no sense together; each of them is what it may be.
+
+    Raises:
+        PreconditionFailed: both arguments.
+    """
+    for name in (RETRY_MAX, RETRY_MULTIPLIER, RETRY_JITTER):
+        if name in arguments and RETRY_MIN not in arguments:
+            raise invalid(name, queue, arguments[name], f"needs {RETRY_MIN}")
+    if RETRY_MIN in arguments and arguments.get(DELAYED_RETRY_TYPE, DISABLED) != DISABLED:
+        raise invalid(RETRY_MIN, queue, arguments[RETRY_MIN], f"does not go with {DELAYED_RETRY_TYPE}")
+    for least, most in ((RETRY_MIN, RETRY_MAX), (DELAYED_RETRY_MIN, DELAYED_RETRY_MAX)):
+        shortest, longest = arguments.get(least, 0), arguments.get(most, MILLISECONDS_MAX)
+        assert isinstance(shortest, int), "its own rule has been asked"
+        assert isinstance(longest, int), "its own rule has been asked"
+        if shortest > longest:
+            raise invalid(most, queue, longest, f"is less than {least}")
+
+
+QUEUE_KIND: Final = "x-queue-kind"
+STANDARD: Final = "standard"
+PRIORITY_KIND: Final = "priority"
+SORTED_KIND: Final = "sorted"
+LAST_VALUE_KIND: Final = "last-value"
+
+NON_DESTRUCTIVE: Final = "x-non-destructive"
+QUEUE_TYPE: Final = "x-queue-type"
+STREAM: Final = "stream"
+
+Rules = dict[str, ArgumentRule]
+
+
+@final
+class Kind:
+    """A kind of queues.
+
+    `rules`: the arguments that only this kind may have. `needs`: the argument that it must have, "" for none.
+    The class of its list is in `LISTS`.
+    """
+
+    def __init__(self, rules: Rules, needs: str = "") -> None:
+        self.rules = rules
+        self.needs = needs
+
+
+_KEEPING: Final[Rules] = {NON_DESTRUCTIVE: ArgumentRule("bool")}
+
+KINDS: Final[dict[str, Kind]] = {
+    STANDARD: Kind(STANDARD_ARGUMENTS | _KEEPING),
+    PRIORITY_KIND: Kind(PRIORITY_ARGUMENTS),
+    SORTED_KIND: Kind(SORTED_ARGUMENTS, SORT_KEY),
+    LAST_VALUE_KIND: Kind(LAST_VALUE_ARGUMENTS | _KEEPING, LAST_VALUE_KEY),
+}
+
+
+def kind_rules() -> Rules:
+    """What the arguments of kinds may be, and `x-queue-kind` itself."""
+    rules: Rules = {QUEUE_KIND: ArgumentRule("str", choices=tuple(KINDS))}
+    for kind in KINDS.values():
+        rules |= kind.rules
+    return rules
+
+
+def kind_of(arguments: Arguments) -> str:
+    """Of which kind a queue is: as it says, or else as an argument says that standard queues have not."""
+    named = arguments.get(QUEUE_KIND)
+    if isinstance(named, str):
+        return named
+    telling = [name for name in arguments if name not in KINDS[STANDARD].rules]
+    for name, kind in KINDS.items():
+        if any(argument in kind.rules for argument in telling):
+            return name
+    return STANDARD
+
+
+def check_kind(arguments: Arguments, queue: str) -> None:
+    """Check that arguments, each of which is allowed by itself, are all for one kind of queue.
+
+    Raises:
+        PreconditionFailed: one is for another kind, or the one that the kind needs is not there.
+    """
+    name = kind_of(arguments)
+    kind = KINDS[name]
+    for other in KINDS.values():
+        for argument in other.rules:
+            if argument in arguments and argument not in kind.rules:
+                raise invalid(argument, queue, arguments[argument], f"cannot be with {_telling(arguments)}")
+    if kind.needs and kind.needs not in arguments:
+        raise invalid(QUEUE_KIND, queue, name, f"needs {kind.needs}")
+
+
+def _telling(arguments: Arguments) -> str:
+    """What says of which kind a queue is."""
+    if QUEUE_KIND in arguments:
+        return f"{QUEUE_KIND} '{arguments[QUEUE_KIND]}'"
+    kind = KINDS[kind_of(arguments)]
+    return next(name for name in kind.rules if name in arguments and name not in KINDS[STANDARD].rules)
+
+
+def is_non_destructive(arguments: Arguments) -> bool:
+    """Whether consumers see the messages of a queue and take none. [Artemis non-destructive queues]"""
+    return arguments.get(NON_DESTRUCTIVE) is True or is_stream(arguments)
+
+
+def is_stream(arguments: Arguments) -> bool:
+    """Whether a queue keeps what it gets for everybody to read, from where they want. [RabbitMQ streams]"""
+    return arguments.get(QUEUE_TYPE) == STREAM
+
+
+ALTERNATE_EXCHANGE: Final = "alternate-exchange"
+EXPIRES: Final = "x-expires"
+EXPIRES_IF_EMPTY: Final = "x-expires-if-empty"
+MESSAGE_TTL: Final = "x-message-ttl"
+MAX_LENGTH: Final = "x-max-length"
+MAX_LENGTH_BYTES: Final = "x-max-length-bytes"
+OVERFLOW: Final = "x-overflow"
+MAX_AGE: Final = "x-max-age"
+SEGMENT_BYTES: Final = "x-stream-max-segment-size-bytes"
+PARTITIONS: Final = "x-partitions"
+PARTITIONS_MAX: Final = 256
+DELAYED_TYPE: Final = "x-delayed-type"
+DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
+DEAD_LETTER_ROUTING_KEY: Final = "x-dead-letter-routing-key"
+DEAD_LETTER_REASONS: Final = "x-dead-letter-reasons"
+DEAD_LETTER_STRATEGY: Final = "x-dead-letter-strategy"
+AT_MOST_ONCE: Final = "at-most-once"
+AT_LEAST_ONCE: Final = "at-least-once"
+DROP_HEAD: Final = "drop-head"
+MAXLEN: Final = "maxlen"
+DEATHS: Final[tuple[str, ...]] = ("rejected", "expired", MAXLEN, "delivery_limit")
+DEATHS_WITH_QUEUE: Final[tuple[str, ...]] = ("queue_expired", "queue_deleted")
+REJECT_PUBLISH_DLX: Final = "reject-publish-dlx"
+DEFAULT_QUEUE_TYPE: Final = "classic"
+QUORUM: Final = "quorum"
+DELIVERY_LIMIT: Final = "x-delivery-limit"
+SINGLE_ACTIVE_CONSUMER: Final = "x-single-active-consumer"
+CONSUMER_TIMEOUT: Final = "x-consumer-timeout"
+ALL_CONSUMERS_EXCLUSIVE: Final = "x-all-consumers-exclusive"
+EXCLUSIVE_TAKEOVER: Final = "x-exclusive-takeover"
+DRAIN: Final = "drain"
+DISPATCH: Final = "x-dispatch"
+GET_WAIT: Final = "x-get-wait"
+CONSUMERS_BEFORE_DISPATCH: Final = "x-consumers-before-dispatch"
+DELAY_BEFORE_DISPATCH: Final = "x-delay-before-dispatch"
+STRICT: Final = "strict"
+VOLATILE: Final = "x-volatile"
+DEDUP_WINDOW: Final = "x-dedup-window"
+DEDUP_LIMIT: Final = "x-dedup-limit"
+DEDUP_PRODUCERS: Final = "x-dedup-producers"
+
+_LEADER_LOCATORS: Final[tuple[str, ...]] = (
+    "client-local",
+    "balanced",
+    "random",
+    "least-leaders",
+    "min-masters",
+)
+
+
+def _queue_rules() -> dict[str, ArgumentRule]:
+    """The arguments of queues in the order in which they are checked and compared."""
+    return {
+        EXPIRES: ArgumentRule("int", 1, MILLISECONDS_MAX),
+        EXPIRES_IF_EMPTY: ArgumentRule("bool"),
+        MESSAGE_TTL: ArgumentRule("int", 0, MILLISECONDS_MAX),
+        DEAD_LETTER_EXCHANGE: ArgumentRule("short"),
+        DEAD_LETTER_ROUTING_KEY: ArgumentRule("short"),
+        DEAD_LETTER_REASONS: ArgumentRule("set", choices=DEATHS + DEATHS_WITH_QUEUE),
+        DEAD_LETTER_STRATEGY: ArgumentRule("str", choices=(AT_MOST_ONCE, AT_LEAST_ONCE)),
+        MAX_LENGTH: ArgumentRule("int", 0, ANY_SIZE),
+        MAX_LENGTH_BYTES: ArgumentRule("int", 0, ANY_SIZE),
+        "x-max-in-memory-length": ArgumentRule("int", 0, ANY_SIZE),
+        "x-max-in-memory-bytes": ArgumentRule("int", 0, ANY_SIZE),
+        OVERFLOW: ArgumentRule("str", choices=(DROP_HEAD, "reject-publish", REJECT_PUBLISH_DLX)),
+        **kind_rules(),
+        SINGLE_ACTIVE_CONSUMER: ArgumentRule("bool"),
+        ALL_CONSUMERS_EXCLUSIVE: ArgumentRule("bool"),
+        CONSUMERS_BEFORE_DISPATCH: ArgumentRule("int", 1, 1_000_000),
+        DELAY_BEFORE_DISPATCH: ArgumentRule("int", 0, MILLISECONDS_MAX),
+        GET_WAIT: ArgumentRule("int", 0, MILLISECONDS_MAX),
+        DISPATCH: ArgumentRule("str", choices=("round-robin", STRICT)),
+        EXCLUSIVE_TAKEOVER: ArgumentRule("str", choices=("immediate", DRAIN)),
+        QUEUE_TYPE: ArgumentRule("str", choices=(DEFAULT_QUEUE_TYPE, QUORUM, STREAM)),
+        "x-queue-mode": ArgumentRule("str", choices=("default", "lazy")),
+        "x-queue-version": ArgumentRule("int", 1, 2),
+        "x-queue-master-locator": ArgumentRule("str"),
+        "x-queue-leader-locator": ArgumentRule("str", choices=_LEADER_LOCATORS),
+        "x-quorum-initial-group-size": ArgumentRule("int", 1, ANY_SIZE),
+        CONSUMER_TIMEOUT: ArgumentRule("int", 1, MILLISECONDS_MAX),
+        DELIVERY_LIMIT: ArgumentRule("int", -1, ANY_SIZE),
+        **retry_rules(),
+        "x-member-placement-tag": ArgumentRule("name"),
+        MAX_AGE: ArgumentRule("age"),
+        SEGMENT_BYTES: ArgumentRule("int", 1, ANY_SIZE),
+        PARTITIONS: ArgumentRule("int", 1, PARTITIONS_MAX),
+        "x-stream-filter-size-bytes": ArgumentRule("int", 16, 255),
+        "x-initial-cluster-size": ArgumentRule("int", 1, ANY_SIZE),
+        VOLATILE: ArgumentRule("bool"),
+        JOURNAL: ArgumentRule("str", choices=LEVELS),
+        DEDUP_WINDOW: ArgumentRule("int", 1, MILLISECONDS_MAX),
+        DEDUP_LIMIT: ArgumentRule("int", 1, ANY_SIZE),
+        DEDUP_PRODUCERS: ArgumentRule("int", 1, ANY_SIZE),
+        **discipline_rules(),
+    }
+
+
+QUEUE_RULES: Final = _queue_rules()
+STREAM_ARGUMENTS: Final = (
+    QUEUE_TYPE,
+    MAX_AGE,
+    MAX_LENGTH_BYTES,
+    SEGMENT_BYTES,
+    PARTITIONS,
+    "x-stream-filter-size-bytes",
+    "x-initial-cluster-size",
+    "x-queue-leader-locator",
+    "x-queue-version",
+)
+
+
+def queue_argument_objection(name: str, value: object) -> str:
+    """What is allowed instead of `value` for an argument of queues, or "" when it is allowed."""
+    return QUEUE_RULES[name].objection(value)
+
+
+def check_queue_arguments(arguments: Arguments, queue: str) -> None:
+    """Check the arguments of a queue; `queue` is its description for the refusal, `queue 'q' in vhost '/'`.
+
+    Raises:
+        PreconditionFailed: an argument has a value that it cannot have, or cannot be with another.
+    """
+    for name, rule in QUEUE_RULES.items():
+        if name in arguments:
+            allowed = rule.objection(arguments[name])
+            if allowed:
+                raise invalid(name, queue, arguments[name], f"is not {allowed}")
+    for name in (DEAD_LETTER_ROUTING_KEY, DEAD_LETTER_REASONS):
+        if name in arguments and DEAD_LETTER_EXCHANGE not in arguments:
+            raise invalid(name, queue, arguments[name], f"needs {DEAD_LETTER_EXCHANGE}")
+    if arguments.get(OVERFLOW) == REJECT_PUBLISH_DLX and MAXLEN not in dead_letter_reasons(arguments):
+        reasons = arguments[DEAD_LETTER_REASONS]
+        raise invalid(
+            DEAD_LETTER_REASONS, queue, reasons, f"does not go with {OVERFLOW}, {REJECT_PUBLISH_DLX}"
+        )
+    _check_stream(arguments, queue)
+    check_kind(arguments, queue)
+    check_discipline(arguments, queue)
+    check_retry(arguments, queue)
+    if is_non_destructive(arguments):
+        for name in (
+            SINGLE_ACTIVE_CONSUMER,
+            ALL_CONSUMERS_EXCLUSIVE,
+            EXCLUSIVE_TAKEOVER,
+            STRICT_ORDER,
+            GROUP_KIND,
+            GROUP_KEY,
+        ):
+            if arguments.get(name, False) is not False:
+                why = f"does not go with {NON_DESTRUCTIVE}: everybody sees everything"
+                raise invalid(name, queue, arguments[name], why)
+    if has_single_active_consumer(arguments):
+        for name in (ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEOVER, GET_WAIT):
+            if arguments.get(name, False) is not False:
+                why = f"does not go with {SINGLE_ACTIVE_CONSUMER}"
+                raise invalid(name, queue, arguments[name], why)
+    if is_volatile(arguments) and is_quorum(arguments):
+        raise invalid(VOLATILE, queue, True, f"does not go with {QUEUE_TYPE}, {QUORUM}")
+    if DEDUP_LIMIT in arguments and DEDUP_WINDOW not in arguments:
+        raise invalid(DEDUP_LIMIT, queue, arguments[DEDUP_LIMIT], f"needs {DEDUP_WINDOW}")
+
+
+def _check_stream(arguments: Arguments, queue: str) -> None:
+    """What a stream keeps it keeps for everybody, so that most of what queues can be told means nothing."""
+    if not is_stream(arguments):
+        if PARTITIONS in arguments:
+            raise invalid(PARTITIONS, queue, arguments[PARTITIONS], f"needs {QUEUE_TYPE} '{STREAM}'")
+        return
+    for name in arguments:
+        if name in QUEUE_RULES and name not in STREAM_ARGUMENTS:
+            raise invalid(name, queue, arguments[name], f"does not go with {QUEUE_TYPE} '{STREAM}'")
+
+
+def check_exchange_arguments(arguments: Arguments, exchange: str) -> None:
+    """Check the arguments of an exchange; `exchange` is its description, `exchange 'x' in vhost '/'`.
+
+    Raises:
+        PreconditionFailed: the alternate exchange is not named by a string.
+    """
+    if ALTERNATE_EXCHANGE in arguments:
+        value = arguments[ALTERNATE_EXCHANGE]
+        if not isinstance(value, str):
+            raise PreconditionFailed(
+                f"invalid type '{type_name(value)}' for arg '{ALTERNATE_EXCHANGE}' in {exchange}: "
+                f"'{show(value)}'"
+            )
+
+
+def number_argument(arguments: Arguments, name: str, default: i64) -> i64:
+    """An integer argument of a queue, which has been checked."""
+    value = arguments.get(name)
+    if value is None:
+        return default
+    assert isinstance(value, int), "arguments are checked before a queue is made"
+    return value
+
+
+def text_argument(arguments: Arguments, name: str) -> str | None:
+    """A string argument of a queue, which has been checked; None if the queue has it not."""
+    value = arguments.get(name)
+    assert value is None or isinstance(value, str), "arguments are checked before a queue is made"
+    return value
+
+
+def dead_letter_reasons(arguments: Arguments) -> list[str]:
+    """The deaths after which a queue moves messages, DEATHS if it does not say; they have been checked."""
+    reasons = text_argument(arguments, DEAD_LETTER_REASONS)
+    return list(DEATHS) if reasons is None else [name.strip() for name in reasons.split(",")]
+
+
+def wanted_strategy(effective: Arguments, declared: Arguments) -> str:
+    """The strategy of dead letters that a queue asks for; its type is among the `declared` arguments.
+
+    A quorum queue that does not say and refuses publishers when it is full asks for at-least-once.
+    """
+    said = text_argument(effective, DEAD_LETTER_STRATEGY)
+    if said is not None:
+        return said
+    return AT_LEAST_ONCE if is_quorum(declared) and not _drops_head(effective) else AT_MOST_ONCE
+
+
+def is_dead_lettered_surely(effective: Arguments, declared: Arguments) -> bool:
+    """Whether a queue dead-letters at least once. Not so with drop-head. [RabbitMQ dead-letter-strategy]"""
+    return wanted_strategy(effective, declared) == AT_LEAST_ONCE and not _drops_head(effective)
+
+
+def strategy_warning(effective: Arguments, declared: Arguments) -> str:
+    """Why a queue that asks for at-least-once does not have it; "" if it has, or asks for nothing."""
+    if wanted_strategy(effective, declared) == AT_MOST_ONCE or not _drops_head(effective):
+        return ""
+    return (
+        f"{DEAD_LETTER_STRATEGY} '{AT_LEAST_ONCE}' has no effect with {OVERFLOW} '{DROP_HEAD}': "
+        f"dead letters that no queue takes are dropped; set {OVERFLOW} to 'reject-publish'"
+    )
+
+
+def _drops_head(effective: Arguments) -> bool:
+    return effective.get(OVERFLOW, DROP_HEAD) == DROP_HEAD
+
+
+def is_volatile(arguments: Arguments) -> bool:
+    """Whether the messages of a queue are never written to the log."""
+    return arguments.get(VOLATILE) is True
+
+
+def is_quorum(arguments: Arguments) -> bool:
+    """Whether a queue is to behave as RabbitMQ's quorum queues do."""
+    return arguments.get(QUEUE_TYPE) == QUORUM
+
+
+def check_lasting(
+    arguments: Arguments, durable: bool, exclusive: bool, auto_delete: bool, queue: str
+) -> None:
+    """Refuse a quorum queue, or a stream, that would not outlive its connection, its consumers or the broker.
+
+    Raises:
+        PreconditionFailed: the property that it cannot have.
+    """
+    if is_quorum(arguments) or is_stream(arguments):
+        for wrong, name in (
+            (auto_delete, "auto-delete"),
+            (exclusive, "exclusive-owner"),
+            (not durable, "non-durable"),
+        ):
+            if wrong:
+                raise PreconditionFailed(f"invalid property '{name}' for {queue}")
+
+
+def has_single_active_consumer(arguments: Arguments) -> bool:
+    """Whether a queue serves one consumer at a time."""
+    return arguments.get(SINGLE_ACTIVE_CONSUMER) is True

@@ -1,0 +1,104 @@
+"""Which values an argument may have, and the refusal of others."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Final, final
+
+from broker.core.errors import PreconditionFailed
+from broker.core.names import is_short
+from broker.core.values import show, type_name
+
+Arguments = dict[str, object]
+
+ANY_SIZE: Final = 2**63 - 1
+SHOWN_MAX: Final = 80  # characters of a list or table in a refusal, of which clients see 255
+MILLISECONDS_MAX: Final = 315_360_000_000  # ten years
+_AGE_SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
+_AGE_UNITS: Final = "".join(_AGE_SECONDS)
+
+
+@final
+class ArgumentRule:
+    """What one argument may be. `choices` () allows any string; `low` and `high` bound numbers.
+
+    Of the kind "set" it is some of the `choices`, of the kind "headers" up to `high` names; with commas.
+    """
+
+    def __init__(self, kind: str, low: int = 0, high: int = 0, choices: tuple[str, ...] = ()) -> None:
+        self.kind = kind
+        self.low = low
+        self.high = high
+        self.choices = choices
+
+    def objection(self, value: object) -> str:
+        """What is allowed instead of `value`, or "" when it is allowed."""
+        if self.kind == "int":
+            if isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high:
+                return ""
+            if self.high == ANY_SIZE:
+                return f"an integer, at least {self.low}"
+            return f"an integer from {self.low} to {self.high}"
+        if self.kind == "number":
+            number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+            return "" if number and self._bounds(value) else f"a number from {self.low} to {self.high}"
+        if self.kind == "bool":
+            return "" if isinstance(value, bool) else "a boolean"
+        if self.kind == "names":
+            return "" if _are_names(value, self.high) else f"a list of at most {self.high} names"
+        if self.kind == "age":
+            return "" if is_age(value) else f"a string of digits and a unit out of {_AGE_UNITS}"
+        if not isinstance(value, str):
+            return "a string"
+        if self.kind == "short" and not is_short(value):
+            return "a string of at most 255 bytes"
+        if self.kind == "header" and not (value and is_short(value)):
+            return "a string of 1 to 255 bytes"
+        if self.kind == "headers":
+            named = {name.strip() for name in value.split(",")}
+            right = len(named) == value.count(",") + 1 <= self.high and all(
+                name and is_short(name) for name in named
+            )
+            return "" if right else f"1 to {self.high} different names of headers with commas between them"
+        if self.kind == "name" and not value:
+            return "a string of at least one octet"
+        if self.kind == "set":
+            chosen = {name.strip() for name in value.split(",")}
+            return "" if chosen <= set(self.choices) else "some of " + ", ".join(self.choices)
+        if self.choices and value not in self.choices:
+            return "one of " + ", ".join(self.choices)
+        return ""
+
+    def _bounds(self, value: object) -> bool:
+        """Whether a number is within the bounds; what is not a number is not."""
+        assert isinstance(value, int | float | Decimal), "its type was looked at"
+        return self.low <= value <= self.high
+
+
+def _are_names(value: object, most: int) -> bool:
+    if not isinstance(value, list) or len(value) > most:
+        return False
+    return all(isinstance(name, str) and name for name in value)
+
+
+def is_age(value: object) -> bool:
+    """Whether it is a time as `12h`: digits, and one of the units Y, M, D, h, m, s."""
+    if not isinstance(value, str) or len(value) < 2:
+        return False
+    digits = value[:-1]
+    return digits.isascii() and digits.isdigit() and value[-1] in _AGE_UNITS
+
+
+def age_milliseconds(age: str) -> int:
+    """How long an age is, which has been checked; years have 365 days, months 30. [RabbitMQ x-max-age]"""
+    return min(int(age[:-1]) * _AGE_SECONDS[age[-1]] * 1000, ANY_SIZE)
+
+
+def invalid(name: str, owner: str, value: object, why: str) -> PreconditionFailed:
+    """What to raise for an argument of `owner`, `queue 'q' in vhost '/'`, that cannot have this value."""
+    shown = show(value)
+    if len(shown) > SHOWN_MAX and not isinstance(value, str):
+        shown = shown[:SHOWN_MAX] + "..."
+    return PreconditionFailed(
+        f"invalid arg '{name}' for {owner}: '{shown}' of type '{type_name(value)}' {why}"
+    )

@@ -1,0 +1,1 @@
+"""Connections, sessions and targets that pull messages in turns."""

@@ -1,0 +1,132 @@
+"""Windows: how much may be with a client that has not been settled yet.
+
+All of them are NOT_INTERESTED before anybody takes over, or one of them would be told of work that it is
+about to say it does not want.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from broker.core.queues.consumer import BLOCKED_BY_TARGET
+from broker.core.queues.consumers import pass_baton, stop_waiting, suspend
+
+if TYPE_CHECKING:
+    from broker.core.delivery.session import ConsumerTarget
+    from broker.core.queues.queue import Queue
+
+
+def update_together(targets: list[ConsumerTarget]) -> None:
+    """Recompute whether `targets` want work, and tell their queues of those that have changed their minds."""
+    left: dict[Queue, None] = {}
+    for target in targets:
+        if target.desired and not target.wants_work():
+            target.desired = False
+            for consumer in target.consumers:
+                if suspend(consumer.queue, consumer, BLOCKED_BY_TARGET):
+                    left[consumer.queue] = None
+    for queue in left:
+        pass_baton(queue)
+    for target in targets:
+        target.update()
+
+
+def close_together(targets: list[ConsumerTarget]) -> None:
+    """Close `targets`: none of them catches what another one leaves."""
+    for target in targets:
+        target.closed = True
+    update_together(targets)
+    for target in targets:
+        target.close()
+
+
+@final
+class Credit:
+    """One window of messages and body bytes, of one target or shared by several (a 0-9-1 channel's).
+
+    `targets`: in the order in which they are resumed. A target of several that has had a message comes last,
+    so that a small window goes round.
+    `count_max` and `bytes_max`: 0 is unlimited. `used` and `used_bytes` count what is out, limited or not, so
+    a limit may be set at any time. The first message always fits an idle byte window; otherwise one larger
+    than the window could never be delivered. [AMQP 0-9-1 basic.qos]
+    """
+
+    def __init__(self, count_max: i64 = 0, bytes_max: i64 = 0) -> None:
+        self.count_max = count_max
+        self.bytes_max = bytes_max
+        self.used: i64 = 0
+        self.used_bytes: i64 = 0
+        self.targets: dict[ConsumerTarget, None] = {}
+
+    def has(self) -> bool:
+        """Whether some message may be sent: neither limit is reached."""
+        return (self.count_max == 0 or self.used < self.count_max) and (
+            self.bytes_max == 0 or self.used_bytes < self.bytes_max
+        )
+
+    def fits(self, size: i64) -> bool:
+        """Whether a message with `size` bytes of body may be sent now."""
+        if self.count_max != 0 and self.used >= self.count_max:
+            return False
+        return self.bytes_max == 0 or self.used_bytes == 0 or self.used_bytes + size <= self.bytes_max
+
+    def use(self, size: i64) -> None:
+        """A message of `size` bytes goes out. Suspends the window's targets when this exhausts it."""
+        self.used += 1
+        self.used_bytes += size
+        if self.used == self.count_max or (self.bytes_max != 0 and self.used_bytes >= self.bytes_max):
+            self.update_targets()
+
+    def use_for(self, target: ConsumerTarget, size: i64) -> None:
+        """A message of `size` bytes goes out to `target`, which shares the window."""
+        targets = self.targets
+        if len(targets) > 1 and target in targets:
+            del targets[target]
+            targets[target] = None
+        self.use(size)
+
+    def restore(self, size: i64) -> None:
+        """A message of `size` bytes has come back or been settled. Wakes the targets that can go on."""
+        self.used -= 1
+        self.used_bytes -= size
+        if self.bytes_max != 0:
+            self.changed()
+        elif self.used == self.count_max - 1:
+            self.update_targets()
+
+    def restore_all(self, count: i64, size: i64) -> None:
+        """As `restore` of `count` messages with `size` bytes together; whoever can go on is woken once."""
+        before = self.used
+        self.used -= count
+        self.used_bytes -= size
+        if self.bytes_max != 0:
+            self.changed()
+        elif self.used < self.count_max <= before:
+            self.update_targets()
+
+    def resize(self, count_max: i64, bytes_max: i64) -> None:
+        """New limits.
+
+        Below what is out already, the window just stays exhausted until enough has come back.
+        """
+        self.count_max = count_max
+        self.bytes_max = bytes_max
+        self.changed()
+
+    def changed(self) -> None:
+        """More may fit than before: resume the targets, then let those that lacked bytes look again."""
+        self.update_targets()
+        for target in list(self.targets):
+            for consumer in list(target.consumers):
+                if consumer.queue.waiting:
+                    stop_waiting(consumer.queue, consumer)
+
+    def update_targets(self) -> None:
+        """Recompute whether the window's targets want work."""
+        if len(self.targets) == 1:
+            for target in self.targets:
+                target.update()
+                return
+        update_together(list(self.targets))

@@ -1,0 +1,425 @@
+"""Connections, sessions and consumer targets, which take turns.
+
+[Qpid: AbstractConsumerTarget]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core.delivery.credit import Credit, close_together, update_together
+from broker.core.entries.cursor import SCAN_BUDGET, QueueContext
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues.consumer import NON_ACQUIRING, NOTIFIED, QueueConsumer
+
+if TYPE_CHECKING:
+    from broker.core.queues.queue import Queue
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Scheduler:
+    """Gives scheduled connections their turns: calls `connection.pump` once, later, for each `schedule`."""
+
+    def schedule(self, connection: Connection) -> None:
+        """Arrange one call of `connection.pump`, never from inside this call.
+
+        Connections come in the order of their requests. A connection that is `in_round` comes first.
+        """
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Connection:
+    """The sessions of one peer, and the targets that have work. The adapters' connections extend it.
+
+    `name`: what it is called, by the endpoints of its socket. `address`: the peer's endpoint; "" if no client
+    has the connection. `user`: who has logged in. `label`: what the journal calls the connection.
+    `scheduled`: a turn has been asked for. `blocked`: the transport takes no more, so nothing is delivered.
+    `full`: enough has been delivered for one turn, whatever its budget; whoever flushes the output clears it.
+    `gives_way`: consumers elsewhere want the next message of the same queue as much. The turn ends as soon as
+    each target that waited has had one message, so that consumers get equal shares, whether they have a
+    connection each or share one. `in_round`: the turn ended before that, so the next one comes before those
+    of other connections.
+    `spent`: looking for messages has cost enough for one turn, which ends at once.
+    `patient`: its next turn is one after sockets have had theirs.
+    `early`: this turn is one within the turn of another connection; the one that was asked for comes too.
+    `effort`: what looking for messages has cost in this turn; see QueueContext.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.name = ""
+        self.address = ""
+        self.user = ""
+        self.label: object | None = None
+        self.scheduled: bool = False
+        self.blocked: bool = False
+        self.full: bool = False
+        self.gives_way: bool = False
+        self.in_round: bool = False
+        self.spent: bool = False
+        self.patient: bool = False
+        self.early: bool = False
+        self.effort: i64 = 0
+        self.sessions: dict[Session, None] = {}
+        self.first_pending: ConsumerTarget | None = None
+        self.last_pending: ConsumerTarget | None = None
+        self._round_end: ConsumerTarget | None = None  # the last target of this round
+
+    def notify_work(self, target: ConsumerTarget) -> None:
+        """Give `target`, which is not pending, a turn behind the targets that wait already."""
+        self._append(target)
+        self.schedule()
+
+    def schedule(self) -> None:
+        """Ask for a turn, unless one has been asked for or the transport takes nothing."""
+        if not self.scheduled and not self.blocked:
+            self.scheduled = True
+            self.scheduler.schedule(self)
+
+    def wait_for_sockets(self) -> None:
+        """A browser has been shown its share: this turn ends, the next one is after sockets had theirs."""
+        self.gives_way = True
+        self.patient = True
+
+    def pump(self, budget: i64) -> None:
+        """The turn: deliver up to `budget` messages, taking turns among the targets that have work.
+
+        Asks for another turn if work is left. Extensions flush their output afterwards.
+        """
+        left = budget
+        if not self.in_round:
+            self.gives_way = False
+            self._round_end = self.last_pending
+        self.in_round = False
+        self.spent = False
+        self.patient = False
+        self.effort = 0
+        unfinished = False
+        try:
+            while left > 0 and not self.spent and not self.blocked and not self.full:
+                target = self.first_pending
+                if target is None:
+                    break
+                unfinished = False
+                ends_round = target is self._round_end
+                self.first_pending = target.next_pending
+                if self.first_pending is None:
+                    self.last_pending = None
+                target.next_pending = None
+                target.pending = False
+                delivered = target.process_pending(left)
+                left -= delivered if delivered > 0 else 1  # a turn without a message is a step all the same
+                if target.again and not target.pending:
+                    self._append(target)
+                if not ends_round:
+                    unfinished = True
+                elif self.gives_way:
+                    break
+                else:
+                    self._round_end = self.last_pending
+        finally:  # also after an exception: a connection marked as scheduled for ever would never run again
+            self.scheduled = self.early
+            if self.first_pending is not None:
+                self.in_round = unfinished and self.gives_way and not self.spent and not self.patient
+                self.schedule()
+
+    def pump_early(self, budget: i64) -> None:
+        """Take the turn that has been asked for, if one has: a request must not overtake its deliveries."""
+        if self.scheduled:
+            self.early = True
+            try:
+                self.pump(budget)
+            finally:
+                self.early = False
+
+    def set_blocked(self, blocked: bool) -> None:
+        """The transport is full (True), or takes data again (False)."""
+        if blocked == self.blocked:
+            return
+        self.blocked = blocked
+        update_together(self._targets())
+        if not blocked and self.first_pending is not None:
+            self.schedule()
+
+    def close_targets(self) -> None:
+        """The connection ends: close the targets of all sessions before the first one gives anything back."""
+        close_together(self._targets())
+        for session in list(self.sessions):
+            session.close_targets()
+
+    def _targets(self) -> list[ConsumerTarget]:
+        return [target for session in self.sessions for target in session.targets]
+
+    def _append(self, target: ConsumerTarget) -> None:
+        target.pending = True
+        if self.last_pending is None:
+            self.first_pending = target
+        else:
+            self.last_pending.next_pending = target
+        self.last_pending = target
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Session:
+    """The consumer targets of one session.
+
+    `number`: its channel. `name`: what the journal calls it, once it has been asked.
+    `flow`: the peer lets the broker deliver [AMQP 0-9-1 channel.flow].
+    """
+
+    def __init__(self, connection: Connection, number: i64 = 0) -> None:
+        self.connection = connection
+        self.number = number
+        self.name: object | None = None
+        self.flow: bool = True
+        self.targets: dict[ConsumerTarget, None] = {}
+        connection.sessions[self] = None
+
+    def set_flow(self, active: bool) -> None:
+        """The peer stops (False) or restarts deliveries."""
+        if active != self.flow:
+            self.flow = active
+            self.update()
+
+    def update(self) -> None:
+        """Recompute whether the targets want work: the connection or the flow has changed."""
+        update_together(list(self.targets))
+
+    def close_targets(self) -> None:
+        """The session ends: close every target, so that none of them catches what another one gives back.
+
+        Call this first, then remove the consumers, then release what else the session holds.
+        """
+        close_together(list(self.targets))
+        self.connection.sessions.pop(self, None)
+
+
+EFFORT_MAX: Final[i64] = SCAN_BUDGET  # what looking for messages may cost before others have their turn
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ConsumerTarget:
+    """One consumer tag or link.
+
+    It pulls from the queues of its `consumers`, usually one, when it has its turn.
+
+    `credit` is its own window; `session_credit`, if any, one that it shares with the session's other targets.
+    Both are charged for every delivery, and whoever handles the client's answer calls `restore_credit`. Where
+    no answer comes (0-9-1 no-ack, browsing) the window is unlimited and there is no shared one.
+    `desired`: work is wanted: there is credit, the flow is on, the transport takes data, and it is not
+    closed.
+    `again`: after `process_pending`, whether it has more to do.
+
+    A subclass implements `deliver`, and the other call-outs where it needs them. They must not call back into
+    the queue, except that `deliver` may restore credit as its last act, and that `shown_all` removes the
+    consumer.
+    """
+
+    def __init__(self, session: Session, credit: Credit, session_credit: Credit | None = None) -> None:
+        self.session = session
+        self.credit = credit
+        self.session_credit = session_credit
+        self.consumers: list[QueueConsumer] = []
+        self.closed: bool = False
+        self.desired: bool = False
+        self.again: bool = False
+        self.pending: bool = False
+        self.next_pending: ConsumerTarget | None = None
+        self.turn: i64 = 0
+        session.targets[self] = None
+        credit.targets[self] = None
+        if session_credit is not None:
+            session_credit.targets[self] = None
+        self.desired = self.wants_work()
+
+    # ---- what a subclass implements
+
+    def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+        """Send `entry.message` to the client.
+
+        The entry is ACQUIRED by `consumer` (AVAILABLE if it browses).
+        """
+        raise NotImplementedError
+
+    def no_messages_available(self, consumer: QueueConsumer) -> None:
+        """`consumer` asked for an entry and there is none for it now, though it has credit."""
+
+    def acquisition_removed(self, entry: QueueEntry) -> None:
+        """A deleted queue has taken back what was with this target: settling or releasing it does nothing.
+
+        The client does not know, and its credit is restored when it has settled that.
+        """
+
+    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+        """The queue is gone, and `consumer` with it."""
+
+    def shown_all(self, consumer: QueueConsumer) -> None:
+        """`consumer`, a browser, has been sent all that it was to see: remove it from its queue."""
+
+    def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
+        """`consumer`, which acquires, is served from now on, or no longer; `why` is ATTACHED, ELECTED, ..."""
+
+    # ---- credit and interest
+
+    def fits(self, size: i64) -> bool:
+        """Whether both windows have room for a message of `size` bytes."""
+        if not self.credit.fits(size):
+            return False
+        shared = self.session_credit
+        return shared is None or shared.fits(size)
+
+    def use_credit(self, size: i64) -> None:
+        """A message of `size` bytes is being sent."""
+        self.credit.use(size)
+        shared = self.session_credit
+        if shared is not None:
+            shared.use_for(self, size)
+
+    def restore_credit(self, size: i64) -> None:
+        """A message of `size` bytes has been settled, released or discarded."""
+        self.credit.restore(size)
+        shared = self.session_credit
+        if shared is not None:
+            shared.restore(size)
+
+    def restore_all(self, count: i64, size: i64) -> None:
+        """So many messages, with `size` bytes together, have been settled, released or discarded."""
+        self.credit.restore_all(count, size)
+        shared = self.session_credit
+        if shared is not None:
+            shared.restore_all(count, size)
+
+    def update(self) -> None:
+        """Recompute `desired`, and tell the queues if it has changed."""
+        desired = self.wants_work()
+        if desired != self.desired:
+            self.desired = desired
+            if len(self.consumers) == 1:
+                consumer = self.consumers[0]
+                consumer.queue.set_notify_work_desired(consumer, desired)
+                return
+            for consumer in list(self.consumers):
+                consumer.queue.set_notify_work_desired(consumer, desired)
+
+    def close(self) -> None:
+        """Want nothing any more; afterwards remove the consumers from their queues."""
+        self.closed = True
+        self.update()
+        self.session.targets.pop(self, None)
+        self.credit.targets.pop(self, None)
+        if self.session_credit is not None:
+            self.session_credit.targets.pop(self, None)
+
+    def wants_work(self) -> bool:
+        """Whether it is open, and credit, flow and transport let it have something."""
+        session = self.session
+        if self.closed or not session.flow or session.connection.blocked or not self.credit.has():
+            return False
+        shared = self.session_credit
+        return shared is None or shared.has()
+
+    # ---- turns
+
+    def notify_work(self) -> None:
+        """A queue of the target may have work: ask the connection for a turn."""
+        if not self.pending:
+            self.session.connection.notify_work(self)
+
+    def process_pending(self, quota: i64) -> i64:
+        """The turn: deliver one message, or up to `quota` while nobody else waits. Returns how many.
+
+        With several queues, they take turns by message. While other consumers of the queue are NOTIFIED too,
+        the connection gives way: a burst is shared by message, however small it is.
+        """
+        self.again = False
+        if len(self.consumers) == 1:
+            consumer = self.consumers[0]
+            context = consumer.context
+            if consumer.state == NON_ACQUIRING and consumer.queue.manager.acquiring != 0:
+                count = self._browse(consumer, quota)
+            else:
+                count = self._pull(consumer, quota)
+            self._charge(context)
+            return count
+        for _ in range(len(self.consumers)):
+            if not self.consumers:
+                break
+            consumer = self.consumers[self.turn % len(self.consumers)]
+            self.turn += 1
+            context = consumer.context
+            context.effort = 0
+            delivered = consumer.queue.deliver_single_message(consumer)
+            if self._charge(context):
+                self.again = True  # others may not have been asked
+                return 1 if delivered else 0
+            if delivered:
+                self.again = True
+                manager = consumer.queue.manager
+                if manager.notified > 1:
+                    self.session.connection.gives_way = True
+                if consumer.state == NON_ACQUIRING and manager.acquiring != 0:
+                    self.session.connection.wait_for_sockets()
+                return 1
+            if self._has_more(consumer):
+                self.again = True
+        return 0
+
+    def _pull(self, consumer: QueueConsumer, quota: i64) -> i64:
+        connection = self.session.connection
+        queue = consumer.queue
+        consumers = queue.manager
+        context = consumer.context
+        context.effort = 0
+        delivered: i64 = 0
+        while queue.deliver_single_message(consumer):
+            delivered += 1
+            if consumers.notified > 1 or context.effort >= EFFORT_MAX:
+                connection.gives_way = True
+                self.again = consumer.state >= NOTIFIED
+                return delivered
+            if delivered >= quota or connection.full or connection.first_pending is not None:
+                self.again = consumer.state >= NOTIFIED
+                return delivered
+        self.again = self._has_more(consumer)
+        return delivered
+
+    def _browse(self, consumer: QueueConsumer, quota: i64) -> i64:
+        """The turn of a browser of a queue that has consumers."""
+        browsers = consumer.queue.browsers
+        assert browsers is not None, "who has a browser has this"
+        share = browsers.share(consumer.queue, consumer.context)
+        if share >= quota:
+            return self._pull(consumer, quota)
+        delivered = self._pull(consumer, share)
+        if self.again:
+            self.session.connection.wait_for_sockets()
+        return delivered
+
+    def _charge(self, context: QueueContext) -> bool:
+        """Count what look-ups have cost; true if others are to have their turn therefore."""
+        connection = self.session.connection
+        connection.effort += context.effort
+        if connection.effort < EFFORT_MAX:
+            return False
+        connection.spent = True
+        return True
+
+    def _has_more(self, consumer: QueueConsumer) -> bool:
+        """Whether a pull that delivered nothing only ran out of its scan budget."""
+        return consumer.state == NOTIFIED or (consumer.state == NON_ACQUIRING and consumer.context.more)
+
+
+@final
+class NoTurns(Scheduler):
+    """Nothing is ever delivered here, so no turn is needed."""
+
+    def schedule(self, connection: Connection) -> None:
+        """Ignored (Scheduler)."""
+
+
+def taker_of(queue: Queue, tag: str = "") -> QueueConsumer:
+    """Somebody who may own entries that are taken one by one; `tag`: what the journal calls it."""
+    return QueueConsumer(ConsumerTarget(Session(Connection(NoTurns())), Credit()), queue, tag=tag)

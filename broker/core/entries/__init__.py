@@ -1,0 +1,1 @@
+"""Entries, the orders that a queue keeps them in, and cursors and indexes over them."""

@@ -1,0 +1,399 @@
+"""The cursors of a queue: how far consumers and browsers have got."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.entries.entry import AVAILABLE, DEQUEUED, RANK_SHIFT, EntryFilter, QueueEntry
+from broker.core.entries.list import QueueEntryList
+
+if TYPE_CHECKING:
+    from broker.core.entries.index import Row
+    from broker.core.queues.queue import Queue
+    from broker.core.streams.progress import StreamProgress
+
+
+SHARE: Final[i64] = 32  # a browser is shown one message for so many that consumers get,
+LEAST: Final[i64] = 8  # and so many in a turn in which they get none
+SWEEP: Final[i64] = 64  # entries that leave before what cursors have behind them is looked through
+
+
+@final
+class Browsers:
+    """The cursors of those who look at a queue, each with what consumers had got when it had its last turn.
+
+    `standing` has the cursors by the entries that they stand on. So an entry that goes concerns those only
+    that stand on it, however many browsers there are.
+    """
+
+    def __init__(self) -> None:
+        self.cursors: dict[QueueContext, int] = {}
+        self.standing: dict[QueueEntry, dict[QueueContext, None]] = {}
+        self._gone: i64 = 0  # entries, since the last sweep
+
+    def moved(self, cursor: QueueContext, before: QueueEntry) -> None:
+        """`cursor` stood on `before` and stands on its `last` now."""
+        there = self.standing[before]
+        if len(there) == 1 and not cursor.last.stood_on:
+            del self.standing[before]
+            before.stood_on = False
+            before.let_go()
+            self.standing[cursor.last] = there
+            cursor.last.stood_on = True
+        else:
+            self._leave(cursor, before)
+            self._stand(cursor)
+
+    def offer(self, entry: QueueEntry, depth: i64) -> None:
+        """`entry` is new in a queue of `depth` entries, and perhaps not the last one."""
+        for cursor in self.cursors:
+            cursor.offer(entry, depth)
+
+    def forget(self, entry: QueueEntry, depth: i64) -> None:
+        """`entry` is about to be unlinked, and then `depth` are left: no cursor may stand on it."""
+        if entry.stood_on:
+            entry.stood_on = False
+            for cursor in self.standing.pop(entry):
+                cursor.last = cursor.entries.before(entry)
+                self._stand(cursor)
+        self._gone += 1
+        if self._gone >= SWEEP + len(self.cursors):
+            self._gone = 0
+            for cursor in self.cursors:
+                cursor.compact(depth)
+
+    def add(self, queue: Queue, cursor: QueueContext) -> None:
+        """A cursor of somebody who begins to look at `queue`."""
+        cursor.browsers = self
+        self.cursors[cursor] = queue.delivered
+        self._stand(cursor)
+
+    def remove(self, cursor: QueueContext) -> None:
+        """Its owner looks no longer."""
+        cursor.browsers = None
+        del self.cursors[cursor]
+        self._leave(cursor, cursor.last)
+
+    def _stand(self, cursor: QueueContext) -> None:
+        entry = cursor.last
+        entry.stood_on = True
+        self.standing.setdefault(entry, {})[cursor] = None
+
+    def _leave(self, cursor: QueueContext, entry: QueueEntry) -> None:
+        there = self.standing[entry]
+        del there[cursor]
+        if not there:
+            del self.standing[entry]
+            entry.stood_on = False
+            entry.let_go()
+
+    def share(self, queue: Queue, cursor: QueueContext) -> i64:
+        """How many messages the owner of `cursor` may be shown in its turn, while the queue has consumers.
+
+        They do not notice much of it then, whether they are as fast as they can be or wait for their client.
+        """
+        delivered = queue.delivered - self.cursors[cursor]
+        self.cursors[cursor] = queue.delivered
+        return max(delivered // SHARE, 1) if delivered > 0 else LEAST
+
+
+def begin_browsing(queue: Queue, cursor: QueueContext) -> None:
+    """Somebody looks at `queue` with this cursor."""
+    if queue.browsers is None:
+        queue.browsers = Browsers()
+    queue.browsers.add(queue, cursor)
+
+
+def end_browsing(queue: Queue, cursor: QueueContext) -> None:
+    """And looks no longer. Nothing happens if the queue has been deleted, which let go of all cursors."""
+    browsers = queue.browsers
+    if browsers is not None:
+        browsers.remove(cursor)
+        if cursor.row is not None and queue.index is not None:
+            queue.index.release(cursor.row)
+        if not browsers.cursors:
+            queue.browsers = None
+
+
+SCAN_BUDGET: Final = 5000  # what one look may cost, in entries passed: a few hundred microseconds
+FILTER_COST: Final[i64] = 10  # of asking a filter about an entry, in the same unit
+LOAD_COST: Final[i64] = 200  # of having the store read the entry's content for it,
+LOAD_SHIFT: Final[i64] = 7  # and of 128 bytes of that
+PUSHED: Final[i64] = 4  # times as much that is behind makes pushes cheaper than to heapify all
+_STALE_MIN: Final = 64  # below this many, stale entries are not worth collecting
+
+
+@final
+class LateArrivals:
+    """Entries of higher priorities that arrived behind a cursor: one stretch of the list for each rank.
+
+    [Qpid: PriorityQueueList, a list for each priority]
+
+    An arrival is the last entry of its rank. So a stretch is known by the entry at which it begins. It ends
+    with its rank, or with the cursor if that comes first. The next arrival of the rank costs nothing.
+    `first`: the entry at which the first stretch begins; None: there is no stretch.
+    """
+
+    def __init__(self) -> None:
+        self.first: QueueEntry | None = None
+        self._begins: dict[int, QueueEntry] = {}  # by rank
+        self._ranks: int = 0  # a bit for each rank that has a stretch, more than an i64 has
+
+    def add(self, entry: QueueEntry) -> bool:
+        """Take in `entry`, which lies at or before the cursor; false if no stretch has or could have it."""
+        rank: int = entry.order >> RANK_SHIFT
+        begin = self._begins.get(rank)
+        if begin is not None:
+            return not entry.precedes(begin)
+        if not _is_last_of_rank(entry):
+            return False
+        self._begins[rank] = entry
+        self._ranks |= 1 << rank
+        if self.first is None or entry.precedes(self.first):
+            self.first = entry
+        return True
+
+    def skip(self, entry: QueueEntry, last: QueueEntry) -> None:
+        """Begin the stretch that begins at `entry` with the entry after it; the cursor stands on `last`."""
+        rank: int = entry.order >> RANK_SHIFT
+        after = None if entry is last or _is_last_of_rank(entry) else entry.next
+        if after is not None:
+            self._begins[rank] = after
+        else:
+            del self._begins[rank]
+            self._ranks ^= 1 << rank
+        if self.first is entry:
+            if after is None and self._ranks != 0:
+                after = self._begins[(self._ranks & -self._ranks).bit_length() - 1]
+            self.first = after
+
+    def forget(self, entry: QueueEntry, last: QueueEntry) -> None:
+        """`entry` is about to be unlinked; the cursor stands on `last`, which may be `entry`."""
+        if self._begins.get(entry.order >> RANK_SHIFT) is entry:
+            self.skip(entry, last)
+
+    def clear(self) -> None:
+        """Forget all stretches."""
+        self.first = None
+        self._begins.clear()
+        self._ranks = 0
+
+    def entries(self, last: QueueEntry) -> list[QueueEntry]:
+        """The entries of all stretches, for cold use; the cursor stands on `last`."""
+        found: list[QueueEntry] = []
+        for begin in self._begins.values():
+            entry: QueueEntry | None = begin
+            while entry is not None:
+                found.append(entry)
+                entry = None if entry is last or _is_last_of_rank(entry) else entry.next
+        return found
+
+
+def _is_last_of_rank(entry: QueueEntry) -> bool:
+    after = entry.next
+    return after is None or after.order >> RANK_SHIFT != entry.order >> RANK_SHIFT
+
+
+@final
+class QueueContext:
+    """A cursor, shared by all consumers that see the same entries.
+
+    [Qpid: QueueContext, one per consumer there]
+
+    `last` is the last entry seen. An entry that becomes AVAILABLE at or before it does not move it back, but
+    lies behind the cursor: a released one in the heap `behind`, an arrival of higher priority in a stretch of
+    `late`. The invariant that everything rests on: every AVAILABLE entry at or before `last` that these
+    consumers may see is in `behind` or in a stretch. So the next entry is the first of these, else the first
+    AVAILABLE one after `last`, in strict order and without rescanning.
+
+    `late`: None unless entries have ranks. The cursor of a browser does not use it: when an entry leaves,
+    only browsers whose cursors stand on that entry are told.
+    `filter`: which entries these consumers see; None: all of them.
+    `users`: how many consumers share it, if it has a filter.
+    `more` tells after a look-up that returned None that the budget was used up before the end of the queue.
+    `row`: of an index, which it walks over instead of the queue, if any.
+    `browsers`: has to know where it stands; None unless a browser's cursor.
+    `progress`: what has been done with what it has shown of a stream, if that is to remember it.
+    `effort`: what look-ups have cost since somebody set it to 0, as if each entry passed cost 1.
+    """
+
+    def __init__(self, entries: QueueEntryList, entry_filter: EntryFilter | None = None) -> None:
+        self.entries = entries
+        self.filter = entry_filter
+        self.users: i64 = 0
+        self.last: QueueEntry = entries.head
+        self.behind: list[QueueEntry] = []
+        self.late: LateArrivals | None = LateArrivals() if entries.ranks > 1 else None
+        self.more: bool = False
+        self.scan_budget: i64 = SCAN_BUDGET
+        self.effort: i64 = 0
+        self.browsers: Browsers | None = None
+        self.row: Row | None = None
+        self.progress: StreamProgress | None = None
+
+    @property
+    def is_left(self) -> bool:
+        """Whether nobody shares it any more, or will: who comes with the same filter gets another one."""
+        return self.users == 0 and self.filter is not None
+
+    def get_next_available_entry(self) -> QueueEntry | None:
+        """The entry to deliver next, or None; changes nothing but the cursor."""
+        self.more = False
+        limit = self.effort + self.scan_budget
+        entry = self.first_behind()
+        while entry is not None:
+            if entry.state == AVAILABLE and (self.filter is None or self.passes(entry)):
+                return entry
+            self.skip_first(entry)  # gone, or with somebody: it is offered again if it comes back
+            self.effort += 1
+            if self.effort >= limit:
+                self.more = True
+                return None
+            entry = self.first_behind()
+        following = self.entries.next(self.last)
+        if following is None:
+            return None
+        if following.state == AVAILABLE and self.filter is None:
+            return following
+        return self._scan(following, limit)
+
+    @property
+    def has_behind(self) -> bool:
+        """Whether something may lie behind the cursor for its consumers."""
+        return len(self.behind) > 0 or (self.late is not None and self.late.first is not None)
+
+    def first_behind(self) -> QueueEntry | None:
+        """The first entry that lies behind the cursor, AVAILABLE or not any more."""
+        late = None if self.late is None else self.late.first
+        if self.behind and (late is None or self.behind[0].precedes(late)):
+            return self.behind[0]
+        return late
+
+    def skip_first(self, entry: QueueEntry) -> None:
+        """Pass `entry`, the result of `first_behind`."""
+        if self.behind and self.behind[0] is entry:
+            heappop(self.behind)
+        elif self.late is not None:
+            self.late.skip(entry, self.last)
+
+    def all_behind(self) -> list[QueueEntry]:
+        """The entries that lie behind the cursor, AVAILABLE or not any more, for cold use."""
+        return self.behind if self.late is None else self.behind + self.late.entries(self.last)
+
+    def sees(self, entry: QueueEntry) -> bool:
+        """Whether these consumers see `entry`, as far as it is up to the filter."""
+        return self.filter is None or self.filter.passes(entry)
+
+    def passes(self, entry: QueueEntry) -> bool:
+        """Ask the filter, which there is, in a look-up: what that costs is noted."""
+        assert self.filter is not None, "only contexts with a filter ask it"
+        message = entry.message
+        self.effort += FILTER_COST
+        if message.content is None:
+            self.effort += LOAD_COST + (message.length >> LOAD_SHIFT)
+        return self.filter.passes(entry)
+
+    def passed(self, entry: QueueEntry) -> None:
+        """`entry`, the result of the latest look-up, is being delivered."""
+        if self.progress is not None:
+            self.progress.delivered(entry)
+        if self.first_behind() is entry:
+            self.skip_first(entry)
+        else:
+            self._move_to(entry)
+
+    def offer(self, entry: QueueEntry, depth: i64) -> None:
+        """`entry` has just become AVAILABLE in a queue of `depth` entries."""
+        if self.last.precedes(entry):
+            return
+        if self.late is None or self.browsers is not None or not self.late.add(entry):
+            heappush(self.behind, entry)
+            self.compact(depth)
+
+    def offer_many(self, entries: list[QueueEntry], depth: i64) -> None:
+        """`entries` have just become AVAILABLE: one O(n) heapify instead of n pushes.
+
+        Not even that if they come in order, after what is behind already: so comes back what a consumer had.
+        If much more is behind, they are pushed after all: what goes on in slices is not to be O(n) in each.
+        """
+        last = self.last
+        behind = self.behind
+        known: i64 = len(behind)
+        back = [entry for entry in entries if not last.precedes(entry)]
+        if known > PUSHED * len(back):
+            for entry in back:
+                heappush(behind, entry)
+        else:
+            behind += back
+            if not _is_heap_from(behind, known):
+                heapify(behind)
+        self.compact(depth)
+
+    def forget(self, entry: QueueEntry, depth: i64) -> None:
+        """`entry` is about to be unlinked, and then `depth` are left: no cursor may stand on it.
+
+        Nothing lies between an entry and the one before it, so stepping back shows nothing again. Nor does
+        starting anew in an empty queue, and it spares a priority queue the heap.
+        """
+        if depth == 0:
+            self.restart()
+            return
+        if self.late is not None:
+            self.late.forget(entry, self.last)
+        if self.last is entry:
+            self.last = self.entries.before(entry)
+        if self.behind:
+            self.compact(depth)
+
+    def restart(self) -> None:
+        """Begin anew: nothing has been seen, and nothing lies behind the cursor."""
+        self.last = self.entries.head
+        if self.behind:
+            self.behind.clear()
+        if self.late is not None:
+            self.late.clear()
+
+    def compact(self, depth: i64) -> None:
+        """Drop what has left the queue, once it may outnumber what has not; O(1) amortised."""
+        if len(self.behind) > _STALE_MIN and len(self.behind) > 2 * depth:
+            live = dict.fromkeys([entry for entry in self.behind if entry.state != DEQUEUED])
+            self.behind = sorted(live)
+
+    def _scan(self, entry: QueueEntry, limit: i64) -> QueueEntry | None:
+        """Walk on from the successor of `last`; None at the end, or with `more` where the effort ends."""
+        passed = self.last
+        following: QueueEntry | None = entry
+        while following is not None:
+            if following.state == AVAILABLE and (self.filter is None or self.passes(following)):
+                break
+            passed = following
+            following = self.entries.next(following)
+            self.effort += 1 + self.entries.reads
+            self.entries.reads = 0
+            if self.effort >= limit and following is not None:
+                self.more = True
+                following = None
+        if passed is not self.last:
+            self._move_to(passed)
+        return following
+
+    def _move_to(self, entry: QueueEntry) -> None:
+        before = self.last
+        self.last = entry
+        if self.browsers is not None:
+            self.browsers.moved(self, before)
+            self.effort += self.entries.reads
+            self.entries.reads = 0
+
+
+def _is_heap_from(entries: list[QueueEntry], known: i64) -> bool:
+    """Whether all of `entries` are a heap, the first `known` of them being one."""
+    i = max(known, 1)
+    while i < len(entries):
+        if entries[i].precedes(entries[(i - 1) >> 1]):
+            return False
+        i += 1
+    return True

@@ -1,0 +1,215 @@
+"""Entries by the values of headers: who demands one value sees a row of entries, not the whole queue."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core.arguments.queue import INDEX
+from broker.core.arguments.rule import Arguments
+from broker.core.entries.cursor import QueueContext
+from broker.core.entries.entry import EntryFilter, QueueEntry
+from broker.core.entries.list import QueueEntryList
+from broker.core.view import Views, bare_view
+
+if TYPE_CHECKING:
+    from broker.core.queues.consumers import ConsumerLevel
+    from broker.core.queues.queue import Queue
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Place:
+    """Where an entry stands in one row. `other`: its place in a row of another header."""
+
+    def __init__(self, entry: QueueEntry, row: Row, other: Place | None) -> None:
+        self.entry = entry
+        self.row = row
+        self.other = other
+        self.before: Place | None = None
+        self.after: Place | None = None
+
+
+@final
+class Row:
+    """The entries of an index with one value of one header, in the order of the queue.
+
+    `contexts`: of consumers that demand this value, `levels` those consumers; `users`: these and browsers.
+    """
+
+    def __init__(self, header: i64, value: object) -> None:
+        self.header = header
+        self.value = value
+        self.first: Place | None = None
+        self.last: Place | None = None
+        self.users: i64 = 0
+        self.entries: RowEntries | None = None
+        self.contexts: list[QueueContext] = []
+        self.levels: list[ConsumerLevel] = []
+
+
+@final
+class RowEntries(QueueEntryList):
+    """A row, for the cursors that walk over it."""
+
+    def __init__(self, index: Index, row: Row) -> None:
+        super().__init__(True)
+        self._index = index
+        self._row = row
+
+    def next(self, entry: QueueEntry) -> QueueEntry | None:
+        """The next one with the value (QueueEntryList)."""
+        after = self._row.first if entry is self.head else self._index.place(entry, self._row).after
+        return None if after is None else after.entry
+
+    def before(self, entry: QueueEntry) -> QueueEntry:
+        """The one before with the value (QueueEntryList)."""
+        before = self._index.place(entry, self._row).before
+        return self.head if before is None else before.entry
+
+
+@final
+class Index:
+    """The rows of a queue, by the headers that its argument names and by their values.
+
+    A header is what an identifier of a selector stands for, so it may be a property too. Its value is a
+    string or a number; entries without one are in no row.
+    `served`: the rows for which there are consumers.
+    """
+
+    def __init__(self, names: list[str], queue: Queue, views: Views) -> None:
+        self.names = names
+        self.served: dict[Row, None] = {}
+        self._queue = queue
+        self._views = views
+        self.rows: list[dict[object, Row]] = [{} for _ in names]
+        self._places: dict[QueueEntry, Place] = {}
+
+    # ---- entries
+
+    def add(self, entry: QueueEntry) -> None:
+        """`entry` is new, and the last one."""
+        try:
+            view = self._views(entry.message, self._queue.store)
+        except Exception:  # to enqueue is not to judge: the disk does not give it back
+            return
+        place: Place | None = None
+        for header, name in enumerate(self.names):
+            value = view.lookup(name)
+            if is_value(value):
+                row = self._row(header, value)
+                place = Place(entry, row, place)
+                last = row.last
+                place.before = last
+                if last is None:
+                    row.first = place
+                else:
+                    last.after = place
+                row.last = place
+        if place is not None:
+            self._places[entry] = place
+
+    def offer(self, entries: list[QueueEntry], depth: i64) -> None:
+        """`entries` are AVAILABLE again."""
+        if not self.served:
+            return
+        for entry in entries:
+            place = self._places.get(entry)
+            while place is not None:
+                for context in place.row.contexts:
+                    context.offer(entry, depth)
+                place = place.other
+
+    def remove(self, entry: QueueEntry, depth: i64) -> None:
+        """`entry` is about to be unlinked, and then `depth` are left; no browser stands on it any more."""
+        place = self._places.get(entry)
+        first = place
+        while place is not None:
+            for context in place.row.contexts:
+                context.forget(entry, depth)
+            place = place.other
+        place = first
+        while place is not None:
+            row = place.row
+            before, after = place.before, place.after
+            if before is None:
+                row.first = after
+            else:
+                before.after = after
+            if after is None:
+                row.last = before
+            else:
+                after.before = before
+            place.before = None
+            place.after = None
+            self._let_go(row)
+            place = place.other
+        if first is not None:
+            del self._places[entry]
+
+    def place(self, entry: QueueEntry, row: Row) -> Place:
+        """The place of an entry in a row in which it is."""
+        place: Place | None = self._places[entry]
+        while place is not None and place.row is not row:
+            place = place.other
+        assert place is not None, "a cursor of a row stands on entries of the row"
+        return place
+
+    # ---- who looks
+
+    def row_for(self, entry_filter: EntryFilter | None) -> Row | None:
+        """The row of all that a filter may let pass; None if it demands no value of an indexed header.
+
+        `release` is to be called as often as this has returned a row.
+        """
+        if entry_filter is None:
+            return None
+        for name, value in entry_filter.demands:
+            if name in self.names:
+                row = self._row(self.names.index(name), value)
+                row.users += 1
+                if row.entries is None:
+                    row.entries = RowEntries(self, row)
+                return row
+        return None
+
+    def release(self, row: Row) -> None:
+        """Somebody who was given the row does not look any more."""
+        row.users -= 1
+        self._let_go(row)
+
+    def served_rows(self, entry: QueueEntry) -> list[Row]:
+        """Return the rows of `entry` if consumers look at any rows, else none."""
+        rows: list[Row] = []
+        place = self._places.get(entry) if self.served else None
+        while place is not None:
+            rows.append(place.row)
+            place = place.other
+        return rows
+
+    def _row(self, header: i64, value: object) -> Row:
+        row = self.rows[header].get(value)
+        if row is None:
+            row = self.rows[header][value] = Row(header, value)
+        return row
+
+    def _let_go(self, row: Row) -> None:
+        if row.users == 0 and row.first is None:
+            del self.rows[row.header][row.value]
+
+
+def is_value(value: object) -> bool:
+    """Whether a value can be looked up: a string, or a number that is equal to itself."""
+    if isinstance(value, float):
+        return not math.isnan(value)
+    return isinstance(value, (str, int)) and not isinstance(value, bool)
+
+
+def new_index(queue: Queue, arguments: Arguments, views: Views = bare_view) -> Index | None:
+    """The index that a new queue is to have by its arguments, if any."""
+    names = arguments.get(INDEX)
+    if not isinstance(names, str):
+        return None
+    return Index([name.strip() for name in names.split(",")], queue, views)

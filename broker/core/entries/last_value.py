@@ -1,0 +1,138 @@
+"""Last-value queues: of the messages with the same value of a header, the latest.
+
+[Qpid last value queues; Artemis last-value queues]
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core.arguments.queue import LAST_VALUE_KEY
+from broker.core.arguments.rule import Arguments
+from broker.core.entries.entry import ACQUIRED, QueueEntry
+from broker.core.entries.list import QueueEntryList
+from broker.core.message import Message
+from broker.core.view import Headers, identity
+
+
+@final
+@mypyc_attr(acyclic=True)
+class LastValueEntry(QueueEntry):
+    """An entry with the `number` of its arrival, as its place may be that of an earlier one.
+
+    `key`: what it has in common with those that it replaces, and that replace it; None: it has no such value.
+    """
+
+    def __init__(self, message: Message, order: i64, number: i64, key: object | None) -> None:
+        super().__init__(message, order)
+        self.number = number
+        self.key = key
+
+
+@final
+class Latest:
+    """What a last-value queue knows of its entries; `QueueEntryList.latest` is None for all others.
+
+    `current`: by value, the entry of the message that came last.
+    `displaced`: the entry whose place the latest arrival has taken; whoever takes it out sets it to None.
+    `outdated`: what recovery brought back and a later message replaces; it goes when the broker runs.
+    `replaced` counts since start.
+    """
+
+    def __init__(self, header: str, headers: Headers) -> None:
+        self.current: dict[object, QueueEntry] = {}
+        self.displaced: QueueEntry | None = None
+        self.outdated: list[QueueEntry] = []
+        self.replaced: i64 = 0
+        self._header = header
+        self._headers = headers
+
+    def key(self, message: Message) -> object | None:
+        """What messages have in common that replace each other; None: it replaces none."""
+        value = self._headers.value(message, self._header)
+        return None if value is None else identity(value)
+
+    def forget(self, entry: QueueEntry) -> None:
+        """`entry` leaves the queue."""
+        key = _key_of(entry)
+        if key is not None and self.current.get(key) is entry:
+            del self.current[key]
+
+    def is_outdated(self, entry: QueueEntry) -> bool:
+        """Whether a later message than that of `entry` has come."""
+        key = _key_of(entry)
+        return key is not None and self.current.get(key) is not entry
+
+    def successor(self, entry: QueueEntry) -> QueueEntry | None:
+        """The entry of the latest message with the value of an outdated `entry`; None if that has gone."""
+        return self.current.get(_key_of(entry))
+
+    def holds(self, message: Message) -> bool:
+        """Whether a message that `message` would replace is in the queue, with a consumer or not."""
+        return self.key(message) in self.current
+
+    def displaceable(self, message: Message) -> QueueEntry | None:
+        """The entry whose place `message` would take."""
+        entry = self.current.get(self.key(message))
+        return None if entry is None or entry.state == ACQUIRED else entry
+
+    def set_aside(self, message: Message) -> None:
+        """`message` is brought back by recovery: it stands at the end, and what it replaces is outdated."""
+        old = self.current.pop(self.key(message), None)
+        if old is not None:
+            self.outdated.append(old)
+
+
+def _key_of(entry: QueueEntry) -> object | None:
+    assert isinstance(entry, LastValueEntry), "the entries of a last-value queue are such"
+    return entry.key
+
+
+@final
+class LastValueEntryList(QueueEntryList):
+    """First in, first out; but what replaces an entry that nobody has stands where that stood.
+
+    The one that is replaced goes on standing right before it, until whoever has appended the new one takes
+    it out: `Latest.displaced`.
+    """
+
+    def __init__(self, header: str, headers: Headers) -> None:
+        super().__init__(False)
+        self._values = Latest(header, headers)
+        self.latest = self._values
+
+    @staticmethod
+    def of(arguments: Arguments, headers: Headers) -> QueueEntryList:
+        """The list for a queue with these arguments."""
+        header = arguments[LAST_VALUE_KEY]
+        assert isinstance(header, str), "arguments are checked before a queue is made"
+        return LastValueEntryList(header, headers)
+
+    def append(self, message: Message) -> QueueEntry:
+        """Link an entry at the place of the one that it replaces, or a new last one; O(1)."""
+        self.sequence += 1
+        values = self._values
+        key = values.key(message)
+        old = values.current.get(key) if key is not None else None
+        if old is None or old.state == ACQUIRED:
+            entry = LastValueEntry(message, self.sequence, self.sequence, key)
+            self.link(entry, self.tail)
+        else:
+            entry = LastValueEntry(message, old.order, self.sequence, key)
+            self.link(entry, old)
+            values.displaced = old
+        if key is not None:
+            values.current[key] = entry
+        return entry
+
+    def unlink(self, entry: QueueEntry) -> None:
+        """Take `entry` out and cut its links; if it was the latest of its value, there is none now."""
+        self._values.forget(entry)
+        super().unlink(entry)
+
+    def arrival(self, entry: QueueEntry) -> i64:
+        """When `entry` came (QueueEntryList)."""
+        assert isinstance(entry, LastValueEntry), "the entries of a last-value list are such"
+        return entry.number

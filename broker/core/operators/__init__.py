@@ -1,0 +1,1 @@
+"""What operators and readers do to many messages: operations, stages and sinks."""

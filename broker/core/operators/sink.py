@@ -1,0 +1,667 @@
+"""Staged sinks: batches of rows that a program has published exactly once. [amqpd]
+
+The tasks of a batch write their rows into attempts of their own, which nobody sees. To commit a batch is one
+record of the log: it says which batch was the last one, and which attempts are to be published. That is
+decided then, once, whatever happens. The rows are published after it, chunk by chunk, in a transaction each
+with the chunk's leaving its attempt; after a restart that goes on with the first chunk that is still there.
+What is decided and cannot be done at the moment (a queue is full, say) waits until it can be.
+
+`broker/admin/api/sinks.py` is the way in. [Bernstein and Newcomer, Principles of Transaction Processing 4.2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.delivery.session import taker_of
+from broker.core.entries.entry import DEQUEUED, QueueEntry
+from broker.core.entries.list import FifoEntryList
+from broker.core.errors import LimitReached, NotFound
+from broker.core.message import Message
+from broker.core.names import check_length
+from broker.core.operators.operation import Operation
+from broker.core.ports import DurableWaiter
+from broker.core.queues.hooks import Operator
+from broker.core.queues.purge import dispose
+from broker.core.queues.queue import Queue, drop
+from broker.core.routing.graph import Route
+from broker.core.schedule import Alarm
+from broker.core.transactions.transaction import HeldPublish
+from broker.core.vhosts.changes import DELETED, Change, flag_of, number_of, text_of
+
+if TYPE_CHECKING:
+    from broker.core.broker import Broker
+    from broker.core.vhosts.vhost import VirtualHost
+
+
+@final
+class Row:
+    """A message that is to be published to an exchange; `keys`: all its routing keys, [] for just the one."""
+
+    def __init__(self, message: Message, exchange: str, routing_key: str, keys: list[str]) -> None:
+        self.message = message
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.keys = keys
+
+
+Known = set[tuple[str, str]]
+"""Exchanges and routing keys."""
+
+OpenRows = Callable[[bytes, "VirtualHost", "Known | None"], list[Row]]
+"""The rows of a stored chunk, for publishing in a virtual host; made anew for each call.
+
+Without those that have no headers and whose exchange and routing key are known.
+"""
+
+
+def no_rows(content: bytes, virtual_host: VirtualHost, known: Known | None) -> list[Row]:
+    """For brokers that only look at what a log has."""
+    raise NotImplementedError
+
+
+@final
+class Attempt:
+    """Chunks of rows in the order in which they came, each one message of a queue that no client knows.
+
+    `number`: that of the queue in the log, which is never given twice, so it names the attempt. The routing
+    key of a stored chunk is how many rows it has.
+    """
+
+    def __init__(
+        self, virtual_host: VirtualHost, number: i64, batch: i64, partition: i64, epoch: i64
+    ) -> None:
+        queue = Queue(
+            "",
+            virtual_host.store,
+            FifoEntryList(),
+            virtual_host.counters,
+            durable=True,
+            logged=True,
+            number=number,
+            vhost=virtual_host.name,
+        )
+        virtual_host.numbers.queues[number] = queue
+        self.queue = queue
+        self.number = number
+        self.batch = batch
+        self.partition = partition
+        self.epoch = epoch
+        self.taker = taker_of(queue)
+        self.taker.no_ack = True  # nothing that it has counts as acknowledged
+        self.rows: i64 = 0
+
+    def add(self, chunks: list[Message], done: Callable[[str], object]) -> None:
+        """Append chunks to the log and here. The log accepts appends.
+
+        `done` is called when they are on disk, with "", or else with why not: they are not here then either.
+        """
+        store = self.queue.store
+        entries: list[QueueEntry] = []
+        for chunk in chunks:
+            store.append_message(chunk, [self.queue])
+            entries.append(self.queue.link(chunk))
+            self.rows += rows_in(chunk)
+        store.wait(_Added(self, entries, done))
+
+    def take_back(self, entries: list[QueueEntry]) -> None:
+        """The log does not have what was added."""
+        for entry in entries:
+            if entry.state != DEQUEUED:  # the attempt was not dropped meanwhile
+                self.rows -= rows_in(entry.message)
+                drop(self.queue, entry)
+
+    def count(self) -> None:
+        """Recovery has brought back the chunks."""
+        self.rows = 0
+        for entry in self.queue.entries:
+            self.rows += rows_in(entry.message)
+
+    def described(self) -> list[int]:
+        """All but the rows, for the log."""
+        return [int(self.number), int(self.batch), int(self.partition), int(self.epoch)]
+
+
+@final
+class _Added(DurableWaiter):
+    """Chunks on their way to the disk."""
+
+    def __init__(self, attempt: Attempt, entries: list[QueueEntry], done: Callable[[str], object]) -> None:
+        self._attempt = attempt
+        self._entries = entries
+        self._done = done
+
+    def on_durable(self, batch: i64) -> None:
+        """They are there (DurableWaiter)."""
+        self._done("")
+
+    def on_store_failed(self, reason: str) -> None:
+        """They are not (DurableWaiter)."""
+        self._attempt.take_back(self._entries)
+        self._done(reason)
+
+
+def rows_in(chunk: Message) -> i64:
+    """How many rows a stored chunk has."""
+    return int(chunk.address.routing_key)
+
+
+def content_of(chunk: Message, virtual_host: VirtualHost) -> bytes:
+    """A stored chunk as it was stored. Raises what MessageStore.load raises."""
+    return virtual_host.store.load(chunk) if chunk.content is None else chunk.content
+
+
+@final
+class RowPublish(HeldPublish):
+    """The publish of a row. `nowhere`: it is mandatory, and its route leads to no queue."""
+
+    def __init__(self, route: Route, row: Row, mandatory: bool) -> None:
+        super().__init__(route, row.message, row.keys, False)
+        row.message.address = route.address
+        self.mandatory = mandatory
+        self.nowhere = False
+
+    def resolve(self, virtual_host: VirtualHost) -> str:
+        """Find out where it goes (HeldPublish)."""
+        refusal = super().resolve(virtual_host)
+        passage = self.passage
+        if refusal or not self.mandatory or passage.queues or passage.keepers or passage.known:
+            return refusal
+        self.nowhere = True
+        address = self.route.address
+        return f"exchange '{address.exchange}' leads nowhere with routing key '{address.routing_key}'"
+
+    def taken(self, count: i64) -> None:
+        """Nobody waits for it (HeldPublish)."""
+
+
+def publishes_of(
+    chunk: Message,
+    virtual_host: VirtualHost,
+    open_rows: OpenRows,
+    mandatory: bool,
+    known: Known | None = None,
+) -> list[RowPublish]:
+    """The publishes of the rows of a stored chunk that are not `known`, in their order.
+
+    Raises:
+        NotFound, AccessRefused: an exchange is gone, or is an internal one now.
+    """
+    routes: dict[tuple[str, str], Route] = {}
+    publishes: list[RowPublish] = []
+    for row in open_rows(content_of(chunk, virtual_host), virtual_host, known):
+        key = row.exchange, row.routing_key
+        route = routes.get(key)
+        if route is None:
+            route = virtual_host.route(row.exchange, row.routing_key)
+            routes[key] = route
+        publishes.append(RowPublish(route, row, mandatory))
+    return publishes
+
+
+def objection(
+    chunk: Message, virtual_host: VirtualHost, open_rows: OpenRows, mandatory: bool, known: Known
+) -> str:
+    """Why a row of a stored chunk could not be published for good, "" if all can. Nothing is published.
+
+    `known`: where rows without headers can be published; this chunk adds to it.
+
+    That a queue is full or stopped is no reason: it will pass. Raises NotFound, AccessRefused and
+    PreconditionFailed: that is one.
+    """
+    for publish in publishes_of(chunk, virtual_host, open_rows, mandatory, known):
+        refusal = publish.resolve(virtual_host)
+        publish.passage.unreserve()
+        if publish.nowhere:
+            return refusal
+        route = publish.route
+        if not route.careful and not route.by_message:
+            known.add((route.address.exchange, route.address.routing_key))
+    return ""
+
+
+@final
+class Move(Operation):
+    """The rows of a chunk are published, and the chunk is gone: both or neither.
+
+    `done` is called when that is on disk, with "", or else with why it has not been done.
+    """
+
+    def __init__(
+        self,
+        virtual_host: VirtualHost,
+        attempt: Attempt,
+        entry: QueueEntry,
+        publishes: list[RowPublish],
+        done: Callable[[str], None],
+    ) -> None:
+        super().__init__(virtual_host, attempt.queue, attempt.taker)
+        self.publishes.extend(publishes)
+        self.remove(entry)
+        self._told = done
+
+    def committed(self) -> None:
+        """It has been done (Transaction)."""
+        self._told("")
+
+    def failed(self, reason: str) -> None:
+        """It has not (Transaction)."""
+        self._told(f"the log has failed: {reason}")
+
+    def _which(self, number: int, why: str) -> str:
+        return why
+
+
+SINK: Final = "sink"
+ATTEMPT: Final = "sink.attempt"
+ATTEMPTS_MAX: Final = 20_000  # of one sink at the same time
+RETRY_MS: Final = 500  # after which rows are tried again that could not be published
+NO_BATCH: Final[i64] = -1
+
+
+@final
+class Sink(Alarm):
+    """The sink of `query` in a virtual host, for one program that is known to the broker by that name.
+
+    `user`: who made it. `checkpoint` names the program's memory of its batches, "": not known. `epoch` grows
+    with each attachment, and attempts are of one. `last`: the last batch that was committed, NO_BATCH: none.
+    `moving`: attempts that are committed and not all published yet; `blocked`: why not, if something is in
+    their way. `mandatory`: their rows are not to be published to nowhere. `gone`: it was deleted.
+    `by`: the actor who has committed the last batch, of `Journal.who`; None: `user`, before a restart.
+    """
+
+    def __init__(self, virtual_host: VirtualHost, query: str, user: str, open_rows: OpenRows) -> None:
+        super().__init__()
+        self.virtual_host = virtual_host
+        self.query = query
+        self.user = user
+        self.epoch: i64 = 0
+        self.last: i64 = NO_BATCH
+        self.checkpoint = ""
+        self.mandatory: bool = True
+        self.attempts: dict[int, Attempt] = {}  # that may be committed, by their numbers
+        self.moving: list[Attempt] = []
+        self.blocked = ""
+        self.gone: bool = False
+        self.by: object | None = None
+        self.gate: object | None = None  # of whoever changes it; the core does not read it
+        self.open_rows = open_rows
+        self._user = Operator(user, "", "")
+        self._under_way: bool = False  # a chunk is, to the disk,
+        self._rows_under_way: i64 = 0  # which has so many rows
+        self._watchers: list[Callable[[], None]] = []
+
+    @property
+    def moving_rows(self) -> i64:
+        """How many committed rows are yet to be published."""
+        rows: i64 = 0
+        for attempt in self.moving:
+            rows += attempt.rows
+        return rows
+
+    # ---- commands: the caller has asked whether the log accepts appends
+
+    def attach(self) -> None:
+        """A new epoch: what attempts of earlier ones have written is dropped."""
+        self.epoch += 1
+        self._drop(list(self.attempts.values()))
+
+    def begin(self, batch: i64, partition: i64) -> Attempt:
+        """An attempt at a partition of a batch. Raises LimitReached."""
+        if len(self.attempts) >= ATTEMPTS_MAX:
+            raise LimitReached(
+                f"sink '{self.query}' in vhost '{self.virtual_host.name}' has {ATTEMPTS_MAX} attempts already"
+            )
+        number = self.virtual_host.numbers.take()
+        attempt = Attempt(self.virtual_host, number, batch, partition, self.epoch)
+        self.attempts[number] = attempt
+        change = self._named(ATTEMPT)
+        change["attempt"] = attempt.described()
+        self.virtual_host.store.append_definition(change)
+        return attempt
+
+    def drop(self, attempts: list[Attempt]) -> None:
+        """Forget attempts, which are not committed, with all that they have written."""
+        if attempts:
+            self._drop(attempts)
+
+    def serves(self, checkpoint: str) -> bool:
+        """Whether a program with this `checkpoint` ("": not known) may go on after the sink's last batch.
+
+        The batches of another checkpoint have the same numbers and other rows.
+        """
+        return not checkpoint or not self.checkpoint or checkpoint == self.checkpoint
+
+    def commit(
+        self,
+        batch: i64,
+        winners: list[Attempt],
+        mandatory: bool,
+        checkpoint: str,
+        done: Callable[[str], None],
+    ) -> None:
+        """Decide that the rows of `winners` are published, and that `batch` is the last one that was.
+
+        Other attempts at it or at earlier ones are dropped. Nothing is `moving`. From now on the sink serves
+        `checkpoint` only. `done` is called when the decision is on disk, with "", or else with why
+        it was not made.
+        """
+        won = {int(each.number) for each in winners}
+        losers = [
+            each for each in self.attempts.values() if each.batch <= batch and int(each.number) not in won
+        ]
+        decision = Decision(self, winners, losers, done)
+        self.by = self.virtual_host.journal.who()
+        self.last = batch
+        self.checkpoint = checkpoint or self.checkpoint
+        self.mandatory = mandatory
+        self.moving = list(winners)
+        for attempt in winners + losers:
+            self.attempts.pop(attempt.number, None)
+        self.virtual_host.store.append_definition(self.describe())
+        self.virtual_host.store.wait(decision)
+
+    def idle(self, watcher: Callable[[], None]) -> None:
+        """Have `watcher` be called once when all is published that is committed, or the sink is gone."""
+        if self.moving and not self.gone:
+            self._watchers.append(watcher)
+        else:
+            watcher()
+
+    def ignore(self, watcher: Callable[[], None]) -> None:
+        """`watcher` need not be called any more."""
+        if watcher in self._watchers:
+            self._watchers.remove(watcher)
+
+    def forget(self) -> None:
+        """The sink has been deleted, or its virtual host: let go of everything."""
+        self.gone = True
+        self.virtual_host.schedule.cancel(self)
+        for attempt in [*self.attempts.values(), *self.moving]:
+            self.let_go(attempt)
+        self.attempts = {}
+        self.moving = []
+        self._tell()
+
+    # ---- what comes after a decision
+
+    def go_on(self) -> None:
+        """Publish what is committed, if there is something."""
+        if self.moving:
+            self.virtual_host.schedule.set(self, self.virtual_host.schedule.now())
+
+    def ring(self) -> None:
+        """Publish the next chunk (Alarm)."""
+        journal = self.virtual_host.journal
+        before = journal.actor
+        journal.actor = self._user if self.by is None else self.by
+        try:
+            self._publish_chunk()
+        finally:
+            journal.actor = before
+
+    def _publish_chunk(self) -> None:
+        if self.gone or self._under_way:
+            return
+        moving = self.moving
+        while moving and moving[0].queue.depth == 0:
+            self._finish(moving[0])
+        if not moving:
+            self._tell()
+            return
+        attempt = moving[0]
+        entries = attempt.queue.entries
+        entry = entries.next(entries.head)
+        assert entry is not None, "what has a depth has an entry"
+        move: Move | None = None
+        self._under_way = True
+        self._rows_under_way = rows_in(entry.message)
+        try:
+            publishes = publishes_of(entry.message, self.virtual_host, self.open_rows, self.mandatory)
+            move = Move(self.virtual_host, attempt, entry, publishes, self._moved)
+            move.commit()
+        except Exception as error:  # refused, or the disk does not give the chunk back
+            if move is not None:
+                move.abort()
+            self._moved(str(error))
+
+    def _moved(self, trouble: str) -> None:
+        self._under_way = False
+        if self.gone:
+            return
+        schedule = self.virtual_host.schedule
+        if trouble and trouble != self.blocked:
+            self.virtual_host.trouble(f"{self.where()} cannot publish what is committed: {trouble}")
+        self.blocked = trouble
+        if not trouble:
+            self.moving[0].rows -= self._rows_under_way
+        schedule.set(self, schedule.after(RETRY_MS) if trouble else schedule.now())
+
+    def _finish(self, attempt: Attempt) -> None:
+        """All its rows are published. To the log it goes with what is said of the sink next."""
+        self.moving.remove(attempt)
+        if not self.moving:
+            self.virtual_host.store.append_definition(self.describe())
+        self.let_go(attempt)
+
+    def _tell(self) -> None:
+        watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            watcher()
+
+    def _drop(self, attempts: list[Attempt]) -> None:
+        for attempt in attempts:
+            del self.attempts[attempt.number]
+        self.virtual_host.store.append_definition(self.describe())
+        for attempt in attempts:
+            self.let_go(attempt)
+
+    def let_go(self, attempt: Attempt) -> None:
+        """Let go of an attempt: the log has been told."""
+        self.virtual_host.numbers.queues.pop(attempt.number, None)
+        dispose(attempt.queue, self.virtual_host.schedule)
+
+    # ---- in words
+
+    def where(self) -> str:
+        """Which sink this is, for messages to clients."""
+        return f"sink '{self.query}' in vhost '{self.virtual_host.name}'"
+
+    def describe(self) -> Change:
+        """All of it, for the log."""
+        change = self._named(SINK)
+        change["user"] = self.user
+        change["epoch"] = int(self.epoch)
+        change["last"] = int(self.last)
+        if self.checkpoint:
+            change["checkpoint"] = self.checkpoint
+        change["mandatory"] = self.mandatory
+        change["attempts"] = [each.described() for each in [*self.attempts.values(), *self.moving]]
+        change["moving"] = [int(each.number) for each in self.moving]
+        return change
+
+    def _named(self, kind: str) -> Change:
+        return {"kind": kind, "vhost": self.virtual_host.name, "query": self.query}
+
+
+@final
+class Decision(DurableWaiter):
+    """A commit on its way to the disk."""
+
+    def __init__(
+        self, sink: Sink, winners: list[Attempt], losers: list[Attempt], done: Callable[[str], None]
+    ) -> None:
+        self._sink = sink
+        self._winners = winners
+        self._losers = losers
+        self._done = done
+        self._before = sink.last
+        self._checkpoint_before = sink.checkpoint
+
+    def on_durable(self, batch: i64) -> None:
+        """It is there (DurableWaiter)."""
+        sink = self._sink
+        for attempt in self._losers:
+            sink.let_go(attempt)
+        sink.go_on()
+        self._done("")
+
+    def on_store_failed(self, reason: str) -> None:
+        """It is not: nothing was decided (DurableWaiter)."""
+        sink = self._sink
+        if sink.gone:
+            for attempt in self._losers:
+                sink.let_go(attempt)
+        else:
+            sink.last = self._before
+            sink.checkpoint = self._checkpoint_before
+            sink.moving = []
+            for attempt in self._winners + self._losers:
+                sink.attempts[attempt.number] = attempt
+            # the log says it all the same when there is room again, and so has to be told otherwise
+            sink.virtual_host.store.append_definition(sink.describe())
+        self._done(f"the log has failed: {reason}")
+
+
+SINKS_MAX: Final = 1000  # of one virtual host
+
+
+@final
+class Sinks:
+    """All sinks of a broker. `open_rows` reads the chunks that attempts have; it is set before recovery."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.open_rows: OpenRows = no_rows
+        self._broker = broker
+        self._sinks: dict[tuple[str, str], Sink] = {}
+        broker.appliers[SINK] = self.apply
+        broker.definers.append(self.describe)
+
+    def of(self, virtual_host: VirtualHost) -> list[Sink]:
+        """The sinks of a virtual host."""
+        return [sink for sink in self._sinks.values() if sink.virtual_host is virtual_host]
+
+    def found(self, virtual_host: VirtualHost, query: str) -> Sink | None:
+        """The sink of a query, None: there is none."""
+        return self._sinks.get((virtual_host.name, query))
+
+    def existing(self, virtual_host: VirtualHost, query: str) -> Sink:
+        """The sink of a query. Raises NotFound."""
+        sink = self.found(virtual_host, query)
+        if sink is None:
+            raise NotFound(f"no sink '{query}' in vhost '{virtual_host.name}'")
+        return sink
+
+    def attach(self, virtual_host: VirtualHost, query: str, user: str, since: i64 = 0) -> Sink:
+        """A sink for a query, or the one that it has; nobody who attached before may use it any more.
+
+        `since`: the epochs of a new one come after it. In time it grows, so that whoever has an epoch of an
+        earlier sink of this name has none of these.
+
+        Raises:
+            LimitReached: the virtual host has too many.
+            PreconditionFailed: the name is empty, longer than 255 bytes or no Unicode text.
+            StoreFailed: the log has stopped.
+        """
+        check_length("sink name", query)
+        self._broker.store.require()
+        sink = self.found(virtual_host, query)
+        if sink is None:
+            if len(self.of(virtual_host)) >= SINKS_MAX:
+                raise LimitReached(f"vhost '{virtual_host.name}' has {SINKS_MAX} sinks already")
+            sink = Sink(virtual_host, query, user, self.open_rows)
+            sink.epoch = since
+            self._sinks[virtual_host.name, query] = sink
+        sink.attach()
+        return sink
+
+    def delete(self, sink: Sink) -> None:
+        """Forget a sink, with everything that has not been published. Raises StoreFailed."""
+        self._broker.store.require()
+        name = sink.virtual_host.name
+        del self._sinks[name, sink.query]
+        self._broker.store.append_definition({"kind": SINK + DELETED, "vhost": name, "query": sink.query})
+        sink.forget()
+
+    def leave(self, vhost: str) -> None:
+        """A virtual host has been deleted, with its sinks; the log has been told."""
+        for key in [key for key in self._sinks if key[0] == vhost]:
+            self._sinks.pop(key).forget()
+
+    def describe(self) -> Iterator[list[Change]]:
+        """Each sink, for the log."""
+        for key, sink in list(self._sinks.items()):
+            yield [sink.describe()] if self._sinks.get(key) is sink else []
+
+    def apply(self, change: Change) -> None:
+        """Apply a change that the log brought back. Raises ValueError."""
+        name = text_of(change, "vhost")
+        query = text_of(change, "query")
+        kind = text_of(change, "kind")
+        virtual_host = self._broker.vhosts.get(name)
+        sink = self._sinks.get((name, query))
+        if kind == SINK + DELETED:
+            if sink is not None:
+                del self._sinks[name, query]
+                sink.forget()
+        elif kind == ATTEMPT:
+            attempt = _numbers(change, "attempt")
+            if len(attempt) != 4:
+                raise ValueError(f"an attempt has four numbers: {change}")
+            if virtual_host is not None:
+                virtual_host.numbers.reserve(attempt[0])
+            if sink is not None and attempt[0] not in sink.attempts:  # else it is described yet
+                sink.attempts[attempt[0]] = Attempt(sink.virtual_host, *attempt)
+        elif kind != SINK:
+            raise ValueError(f"no definition is of kind {kind!r}")
+        elif virtual_host is not None:
+            if sink is None:
+                sink = Sink(virtual_host, query, text_of(change, "user"), self.open_rows)
+                self._sinks[name, query] = sink
+            _apply(sink, change)
+
+    def recover(self) -> None:
+        """Recovery is over, and nobody is served yet: what is committed goes on."""
+        for sink in self._sinks.values():
+            for attempt in [*sink.attempts.values(), *sink.moving]:
+                attempt.count()
+            sink.go_on()
+
+
+def _apply(sink: Sink, change: Change) -> None:
+    """A sink is as described. Raises ValueError."""
+    sink.epoch = number_of(change, "epoch")
+    sink.last = number_of(change, "last")
+    sink.mandatory = flag_of(change, "mandatory")
+    sink.checkpoint = text_of(change, "checkpoint") if "checkpoint" in change else ""
+    described = change.get("attempts")
+    if not isinstance(described, list):
+        raise ValueError(f"a sink needs a list of attempts: {change}")
+    before = sink.attempts | {int(each.number): each for each in sink.moving}
+    found: dict[int, Attempt] = {}
+    for each in described:
+        numbers = _numbers({"attempt": each}, "attempt")
+        if len(numbers) != 4:
+            raise ValueError(f"an attempt has four numbers: {change}")
+        number = numbers[0]
+        sink.virtual_host.numbers.reserve(number)
+        known = before.pop(number, None)
+        found[number] = known if known is not None else Attempt(sink.virtual_host, *numbers)
+    for gone in before.values():
+        sink.let_go(gone)
+    try:
+        sink.moving = [found.pop(number) for number in _numbers(change, "moving")]
+    except KeyError as error:
+        raise ValueError(f"a sink has no attempt {error}: {change}") from error
+    sink.attempts = found
+
+
+def _numbers(change: Change, field: str) -> list[int]:
+    """A field that is a list of integers. Raises ValueError."""
+    value = change.get(field)
+    if not isinstance(value, list) or not all(isinstance(each, int) for each in value):
+        raise ValueError(f"a sink needs integers as {field!r}: {change}")
+    return value

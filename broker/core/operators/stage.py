@@ -1,0 +1,484 @@
+"""Messages set apart for one reader, with dense offsets, to be read again; the stages of all queues.
+
+They stay where they are in their queue, with a consumer that is never attached: so nobody else gets them, and
+given back they are at their places. A step of the stage is one record of the log. What is acknowledged by it,
+and not retained, leaves when the record is durable, and after a restart if it had not left by then. [amqpd]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.arguments.queue import RELEASED
+from broker.core.delivery.session import taker_of
+from broker.core.entries.entry import AVAILABLE, QueueEntry
+from broker.core.errors import LimitReached, NotFound
+from broker.core.names import check_length
+from broker.core.operators.operation import mark, unmark
+from broker.core.queues.election import check_dequeue
+from broker.core.queues.queue import next_in_time
+from broker.core.queues.returns import finish_returns, settle_all
+from broker.core.streams.list import refuse_stream
+from broker.core.vhosts.changes import Change, number_of, text_of
+
+if TYPE_CHECKING:
+    from broker.core.broker import Broker
+    from broker.core.queues.queue import Queue
+
+
+STAGE: Final = "stage"
+STEP: Final = 200  # entries that leave or come back in one slice
+
+
+def check_take(queue: Queue) -> None:
+    """Refuse to take from a queue what basic.get would not get. Raises QueueStopped, ResourceLocked."""
+    if queue.stops is not None:
+        check_dequeue(queue, queue.stops)
+    if queue.election is not None:
+        queue.election.check_get()
+
+
+def _extend(runs: list[int], entry: QueueEntry | None) -> None:
+    """Add a message to runs of numbers."""
+    number = 0 if entry is None else max(0, int(entry.message.sequence))
+    if runs and number == (runs[-2] + runs[-1] if runs[-2] else 0):
+        runs[-1] += 1
+    else:
+        runs += (number, 1)
+
+
+@final
+class Stage:
+    """Messages of `queue` that are set apart for `reader`.
+
+    `incarnation`: no other stage of this queue and reader has this number. `epoch`: grows from there with
+    each attachment; only the newest one may advance. Offsets: `kept` <= `oldest` <= `first` <= `behind` <=
+    `next`. Before `first` messages are acknowledged. From `oldest` on they can be read, before `behind` they
+    are on disk; those from `kept` to `oldest` are about to leave. `retain`: how many acknowledgements what
+    they are of outlives. `before`: what `next` was before the last advance.
+    """
+
+    def __init__(self, queue: Queue, reader: str, incarnation: i64) -> None:
+        self.queue = queue
+        self.reader = reader
+        self.incarnation = incarnation
+        self.taker = taker_of(queue, reader)
+        self.epoch: i64 = 0
+        self.retain: i64 = 0
+        self.kept: i64 = 0
+        self.oldest: i64 = 0
+        self.first: i64 = 0
+        self.behind: i64 = 0
+        self.next: i64 = 0
+        self.before: i64 = -1
+        self.gate: object | None = None  # of whoever changes it; the core does not read it
+        self.lost: list[int] = []  # offsets of messages that did not outlive a restart
+        self.times: list[tuple[int, int]] = []  # of each advance: the offset behind it, and when it was
+        self._marks: list[int] = []  # what `first` was before each of the last acknowledgements
+        self._was: tuple[int, int, list[int]] = (0, 0, [])  # `oldest`, `first` and marks before the last step
+        self._entries: list[QueueEntry | None] = []
+        self._head: i64 = 0  # where the entry of `kept` is in there
+        self._coming: list[QueueEntry] = []  # marked, and not in the log yet
+        # Runs of numbers of messages in the log: first number and how many, 0: it does not know them.
+        self._coming_runs: list[int] = []
+        self._runs: list[tuple[int, list[int]]] = []  # of each advance, and the offset behind it
+
+    @property
+    def rows(self) -> i64:
+        """The number of messages that are not acknowledged, and can be read now or when they are on disk."""
+        return self.next - self.first
+
+    @property
+    def coming_runs(self) -> i64:
+        """The number of runs of numbers that the next step has to name."""
+        return len(self._coming_runs) // 2
+
+    @property
+    def logged(self) -> bool:
+        """Whether it outlives a restart: its queue does."""
+        return self.queue.number > 0
+
+    def entry(self, offset: i64) -> QueueEntry | None:
+        """The entry with an offset from `kept` up to `next`; None: it is gone."""
+        entry = self._entries[self._head + offset - self.kept]
+        return entry if entry is not None and entry.is_with(self.taker) else None
+
+    def take_one(self) -> i64:
+        """Mark the message that basic.get would get; returns its size, -1: there is none.
+
+        Raises QueueStopped, ResourceLocked.
+        """
+        queue = self.queue
+        check_take(queue)
+        if queue.rules is not None:
+            queue.rules.touch()
+        if queue.manager.returns:
+            finish_returns(queue)
+        if queue.ready == 0:
+            return -1
+        entry = next_in_time(queue, self.taker)
+        if entry is None:
+            return -1
+        self._mark(entry)
+        context = self.taker.context
+        if context.behind or context.late is not None:
+            context.passed(entry)
+        else:
+            context.last = entry
+        self._coming.append(entry)
+        _extend(self._coming_runs, entry)
+        return entry.message.size
+
+    def put_back(self) -> None:
+        """Unmark what is marked: it is where it was."""
+        coming, self._coming = self._coming, []
+        self._coming_runs = []
+        self._unmark(coming)
+
+    def step(self, first: i64, now: i64) -> Change:
+        """Stage what is marked, acknowledge what is before `first`, and return what the log is to say.
+
+        When that is on disk call `durable`, then `leave` while it says so; if it fails, `undo`.
+        """
+        coming, self._coming = self._coming, []
+        runs, self._coming_runs = self._coming_runs, []
+        self._was = (int(self.oldest), int(self.first), list(self._marks))
+        self._acknowledge(first)
+        change = self._change("stage.step")
+        change["from"] = int(self.next)
+        self._entries += coming
+        self.before = self.next
+        self.next += len(coming)
+        if coming:
+            self.times.append((int(self.next), int(now)))
+            self._runs.append((int(self.next), runs))
+        change["next"] = int(self.next)
+        change["runs"] = runs
+        return change
+
+    def _acknowledge(self, first: i64) -> None:
+        """Leave what is before `first`, and what is of earlier acknowledgements than are retained."""
+        if first > self.first:
+            self._marks.append(int(self.first))
+            self.first = first
+        if len(self._marks) > self.retain:
+            del self._marks[: len(self._marks) - self.retain]
+        self.oldest = max(self.oldest, self._marks[0] if self._marks else self.first)
+
+    def durable(self) -> None:
+        """The last step is on disk."""
+        self.behind = self.next
+        self.times = [each for each in self.times if each[0] > self.first]
+
+    def undo(self) -> None:
+        """The last step is not on disk: it acknowledged nothing, and what it staged is where it was."""
+        failed = [entry for entry in self._entries[self._head + self.before - self.kept :] if entry]
+        del self._entries[self._head + self.before - self.kept :]
+        self.next = self.before
+        self.before = -1
+        self.oldest, self.first, self._marks = self._was
+        self.times = [each for each in self.times if each[0] <= self.next]
+        self._runs = [each for each in self._runs if each[0] <= self.next]
+        self._unmark(failed)
+
+    def leave(self) -> bool:
+        """Have some leave that are acknowledged and not retained; false: there are none left."""
+        count = min(self.oldest - self.kept, STEP)
+        if count > 0:
+            settle_all(self._pop(count), self.taker)
+        return self.kept < self.oldest
+
+    def give_back(self) -> bool:
+        """Have some be in their queue again, redelivered; false: there are none left. The reader is gone."""
+        back = self._pop(min(self.next - self.kept, STEP))
+        for entry in back:
+            entry.redelivered = True
+        self._unmark(back)
+        self.oldest = max(self.oldest, self.kept)
+        self.first = max(self.first, self.kept)
+        return self.kept < self.next
+
+    def _mark(self, entry: QueueEntry) -> None:
+        mark(self.queue, entry, self.taker)
+        journal = self.queue.journal
+        if journal is not None:
+            journal.staged(entry, self.taker)
+
+    def _unmark(self, entries: list[QueueEntry]) -> None:
+        journal = self.queue.journal
+        if journal is not None:
+            for entry in entries:
+                if entry.is_with(self.taker):
+                    journal.returned(entry, self.taker, RELEASED)
+        unmark(self.queue, entries, self.taker)
+
+    def _pop(self, count: i64) -> list[QueueEntry]:
+        end = self._head + count
+        popped = [entry for entry in self._entries[self._head : end] if entry is not None]
+        self._entries[self._head : end] = [None] * count  # to free them all at once takes long
+        self._head = end
+        self.kept += count
+        while self._runs and self._runs[0][0] <= self.kept:
+            del self._runs[0]
+        if self._head * 2 > len(self._entries):
+            del self._entries[: self._head]
+            self._head = 0
+        return popped
+
+    def describe(self) -> Change:
+        """The whole stage, for the log."""
+        change = self._change(STAGE)
+        change["next"] = int(self.next)
+        change["runs"] = self._all_runs()
+        change["incarnation"] = int(self.incarnation)
+        return change
+
+    def _change(self, kind: str) -> Change:
+        change: Change = {
+            "kind": kind,
+            "queue": int(self.queue.number),
+            "reader": self.reader,
+            "epoch": int(self.epoch),
+            "kept": int(self.kept),
+            "first": int(self.first),
+        }
+        if self.retain > 0 or self.oldest < self.first:
+            change["retain"] = int(self.retain)
+            change["marks"] = list(self._marks)
+        return change
+
+    def _all_runs(self) -> list[int]:
+        """The runs of all messages from `kept` on."""
+        found: list[int] = []
+        for _, runs in self._runs:
+            found += runs
+        extra = sum(found[1::2]) - int(self.next - self.kept)  # have left
+        at = 0
+        while extra > 0:
+            gone = min(extra, found[at + 1])
+            found[at] += gone if found[at] else 0
+            found[at + 1] -= gone
+            extra -= gone
+            at += 0 if found[at + 1] else 2
+        return found[at:]
+
+    def recover(
+        self,
+        entries: list[QueueEntry | None],
+        kept: i64,
+        first: i64,
+        retain: i64,
+        marks: list[int],
+        now: i64,
+    ) -> None:
+        """Have what a stage had before a restart, which begins with the offset `kept`; None: it is lost."""
+        self.kept = kept
+        self.first = first
+        self.retain = retain
+        self._marks = marks
+        self.oldest = max(kept, marks[0] if marks else first)
+        self._entries = entries
+        self.next = self.behind = kept + len(entries)
+        for number, entry in enumerate(entries):
+            if entry is not None:
+                self._mark(entry)
+            elif kept + number >= self.oldest:
+                self.lost.append(int(kept) + number)
+        if self.rows > 0:
+            self.times = [(int(self.next), int(now))]
+        runs: list[int] = []
+        for entry in entries:
+            _extend(runs, entry)
+        self._runs = [(int(self.next), runs)]
+        while self.leave():
+            pass
+
+
+READERS_MAX: Final = 64  # of one queue
+STAGE_RELEASED: Final = "stage.delete"
+
+
+@final
+class _Told:
+    """What the log says of a stage. `numbers`: of its messages in the log from `kept` on, 0: it had none."""
+
+    def __init__(self) -> None:
+        self.incarnation = 0
+        self.epoch = 0
+        self.kept = 0
+        self.first = 0
+        self.retain = 0
+        self.marks: list[int] = []
+        self.numbers: list[int] = []
+
+    def apply(self, change: Change) -> None:
+        """A description of all of it, or a step. Raises ValueError."""
+        kept = number_of(change, "kept")
+        whole = change["kind"] == STAGE
+        start = kept if whole else number_of(change, "from")
+        if whole:
+            self.incarnation = number_of(change, "incarnation")
+            self.numbers = []
+        else:
+            del self.numbers[: max(0, kept - self.kept)]
+            del self.numbers[max(0, start - kept) :]
+            self.numbers += [0] * (start - kept - len(self.numbers))
+        self.kept = kept
+        self.epoch = number_of(change, "epoch")
+        self.first = number_of(change, "first")
+        self.retain = number_of(change, "retain") if "retain" in change else 0
+        marks = change.get("marks", [])
+        if not isinstance(marks, list) or not all(isinstance(each, int) for each in marks):
+            raise ValueError(f"a stage has no such marks: {marks!r}")
+        self.marks = marks
+        runs = change.get("runs")
+        if not isinstance(runs, list) or len(runs) % 2:
+            raise ValueError(f"a stage has no such runs: {runs!r}")
+        for number, count in zip(runs[::2], runs[1::2], strict=True):
+            self.numbers += range(number, number + count) if number else [0] * count
+        if kept + len(self.numbers) != number_of(change, "next"):
+            raise ValueError(f"a stage has {len(self.numbers)} messages from {kept} on: {change}")
+
+    def describe(self, queue: int, reader: str) -> Change:
+        """All of it, for the log."""
+        runs: list[int] = []
+        for number in self.numbers:
+            if runs and number == (runs[-2] + runs[-1] if runs[-2] else 0):
+                runs[-1] += 1
+            else:
+                runs += (number, 1)
+        return {
+            "kind": STAGE,
+            "queue": queue,
+            "reader": reader,
+            "epoch": self.epoch,
+            "kept": self.kept,
+            "first": self.first,
+            "retain": self.retain,
+            "marks": self.marks,
+            "next": self.kept + len(self.numbers),
+            "runs": runs,
+            "incarnation": self.incarnation,
+        }
+
+
+@final
+class Staging:
+    """All stages of a broker. Those of queues that have been deleted are gone with them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._stages: dict[Queue, dict[str, Stage]] = {}
+        self._told: dict[tuple[int, str], _Told] = {}  # until recovery is over
+
+    def found(self, queue: Queue, reader: str) -> Stage | None:
+        """The stage of a reader, None: it has none."""
+        return self._stages.get(queue, {}).get(reader)
+
+    def existing(self, queue: Queue, reader: str) -> Stage:
+        """The stage of a reader. Raises NotFound."""
+        stage = self.found(queue, reader)
+        if stage is None or queue.deleted:
+            raise NotFound(f"queue '{queue.name}' in vhost '{queue.vhost}' has no reader '{reader}'")
+        return stage
+
+    def attach(self, queue: Queue, reader: str, incarnation: i64, retain: i64 = 0) -> Stage:
+        """A stage for a reader, or the one that it has; no earlier epoch may advance it any more.
+
+        `incarnation`: of a new one, and no earlier one had it; its epochs begin there. `retain`: how many
+        acknowledgements what they are of outlives; what is beyond that is about to leave.
+
+        Raises:
+            Unsupported: the queue is a stream.
+            ResourceLocked, QueueStopped: it gives nothing to basic.get either.
+            LimitReached: it has too many readers.
+            PreconditionFailed: the name is longer than 255 bytes or no Unicode text.
+            StoreFailed: the log has stopped.
+        """
+        refuse_stream(queue, "staged: read it as a stream")
+        check_length("reader name", reader)
+        check_take(queue)
+        if queue.number > 0:
+            self._broker.store.require()
+        for gone in [queue for queue in self._stages if queue.deleted]:
+            del self._stages[gone]
+        stages = self._stages.setdefault(queue, {})
+        stage = stages.get(reader)
+        if stage is None:
+            if len(stages) >= READERS_MAX:
+                raise LimitReached(
+                    f"queue '{queue.name}' in vhost '{queue.vhost}' has {READERS_MAX} readers already"
+                )
+            stage = Stage(queue, reader, incarnation)
+            stages[reader] = stage
+            stage.epoch = incarnation  # of an earlier one nobody has it
+            stage.retain = retain
+            self.append(stage, stage.describe())
+        else:
+            before = stage.before
+            stage.epoch += 1
+            stage.retain = retain
+            self.append(stage, stage.step(stage.first, 0))
+            stage.before = before
+        return stage
+
+    def append(self, stage: Stage, change: Change) -> None:
+        """Have the log know a change of a stage, if it knows its queue."""
+        if stage.logged and not stage.queue.deleted:
+            self._broker.store.append_definition(change)
+
+    def undo(self, stage: Stage) -> None:
+        """The last step of a stage has failed: it is as it was before.
+
+        The log says the step all the same when it has room again, and so has to be told otherwise.
+        """
+        stage.undo()
+        self.append(stage, stage.describe())
+
+    def release(self, stage: Stage) -> None:
+        """Forget a reader; what it has staged is given back with `Stage.give_back`. Raises StoreFailed."""
+        if stage.logged:
+            self._broker.store.require()
+        del self._stages[stage.queue][stage.reader]
+        self.append(stage, {"kind": STAGE_RELEASED, "queue": int(stage.queue.number), "reader": stage.reader})
+
+    def describe(self) -> Iterator[list[Change]]:
+        """Each stage, for the log; which begins its first segment before recovery is over."""
+        for (number, reader), told in list(self._told.items()):
+            if self._broker.queue_numbered(number) is not None:
+                yield [told.describe(number, reader)]
+        for queue, stages in list(self._stages.items()):
+            for stage in list(stages.values()):
+                if stage.logged and not queue.deleted and stages.get(stage.reader) is stage:
+                    yield [stage.describe()]
+
+    def apply(self, change: Change) -> None:
+        """Apply a change that the log brought back; its queue may come later. Raises ValueError."""
+        key = number_of(change, "queue"), text_of(change, "reader")
+        if change["kind"] == STAGE_RELEASED:
+            self._told.pop(key, None)
+        else:
+            self._told.setdefault(key, _Told()).apply(change)
+
+    def recover(self) -> None:
+        """Recovery is over, and nobody is served yet: stages have their messages again."""
+        told, self._told = self._told, {}
+        found: dict[int, dict[int, QueueEntry]] = {}
+        for (number, reader), each in told.items():
+            queue = self._broker.queue_numbered(number)
+            if queue is None:
+                continue
+            if number not in found:
+                found[number] = {int(entry.message.sequence): entry for entry in queue.entries}
+            stage = Stage(queue, reader, each.incarnation)
+            stage.epoch = each.epoch
+            here = found[number]
+            entries = [here.get(sequence) if sequence else None for sequence in each.numbers]
+            available = [entry if entry and entry.state == AVAILABLE else None for entry in entries]
+            stage.recover(
+                available, each.kept, each.first, each.retain, each.marks, self._broker.schedule.now()
+            )
+            self._stages.setdefault(queue, {})[reader] = stage

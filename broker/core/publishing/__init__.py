@@ -1,0 +1,1 @@
+"""Messages on their way into queues: publishes, dead letters, receipts and delays."""

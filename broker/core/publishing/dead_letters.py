@@ -1,0 +1,479 @@
+"""The way of dead letters, from the queues that they have left to others. [RabbitMQ dead letter exchanges]"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.errors import StoreFailed
+from broker.core.message import Address, Message, descends
+from broker.core.publishing.passage import Passage
+from broker.core.queues.backlog import Backlog, backlog_of
+from broker.core.queues.death import (
+    ARRIVES,
+    CAUSES,
+    CYCLE,
+    FULL,
+    MAXLEN,
+    NO_EXCHANGE,
+    NO_PLACE,
+    NO_ROUTE,
+    QUEUE_EXPIRED,
+    REASONS,
+    REJECTED,
+    Death,
+    Notice,
+)
+from broker.core.queues.hooks import DEAD_LETTERED, DELAYED
+from broker.core.queues.limits import Rules
+from broker.core.queues.queue import Queue
+from broker.core.routing.graph import Exchange, Route
+from broker.core.schedule import LETTER
+from broker.core.view import MessageView
+
+if TYPE_CHECKING:
+    from broker.core.routing.topology import Topology
+
+
+NO_VIEW: Final = MessageView()
+_DIED: Final = (
+    "rejected",
+    "expired",
+    "one too many",
+    "returned too often",
+    "in a queue that expires",
+    "in a queue that is deleted",
+)
+REPORT_MS: Final = 1000  # so often at most it is told that dead letters fail,
+TOLD_MS: Final = 60_000  # and of one queue that they are dropped, or wait
+
+
+@final
+class DeadLetters:
+    """Sends the dead letters of one virtual host on their way, one after the other.
+
+    What arrives may be one too many where it arrives, and so on from queue to queue: such deaths wait in a
+    list, so that no row of queues reaches the end of the stack. All of them are done before `add` returns to
+    whoever called it first.
+
+    A letter whose exchange does not exist, that is routed to no queue, or to a queue that is full and takes
+    no more, is dropped, counted and told to `Topology.warn`; its message waits in its `Backlog` instead if
+    it dies at least once.
+
+    One that fails, because the disk does not give its content back, say, is counted and told to
+    `Topology.trouble`, and concerns nobody else: neither those that follow nor the message for which it had
+    to make room. If it does not wait, it is in no queue any more; the log, if it has it, goes on holding it,
+    so that it is where it was after a restart.
+
+    `backlogs`: those in which something waits.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self.backlogs: dict[Backlog, None] = {}
+        self._waiting: deque[Death] = deque()
+        self._running = False
+        self._untold: i64 = 0  # of those that failed
+        self._silent_until: i64 = 0
+
+    def add(self, death: Death) -> None:
+        """Dead-letter a message."""
+        self._waiting.append(death)
+        self._run()
+
+    def try_again(self, death: Death) -> bool:
+        """Dead-letter a message that waits in its backlog; false if it goes on waiting."""
+        queue = death.queue
+        message = death.message
+        death.held = message if queue.logged and message.sequence != 0 else None
+        death.holder = queue
+        if self._is_blocked(death):
+            return False
+        try:
+            chain = self.foresee(death, False)
+        except Exception as error:
+            if not death.is_unreadable:
+                self._tell_failure(death, error)
+            death.is_unreadable = death.apart = True
+            return False
+        death.is_unreadable = False
+        if failure_of(chain) != ARRIVES:
+            _give_up(death, chain)
+            return False
+        self._run_with(chain)
+        return True
+
+    def routes_changed(self) -> None:
+        """Try again what waits: it may have a route now."""
+        for backlog in self.backlogs:
+            backlog.try_soon()
+
+    def pass_on(self, passage: Passage, held: Message | None, holder: Queue) -> None:
+        """Put a message where it goes that the log, if it has it, has as `held` of `holder` until now."""
+        passage.leave_out_full(False)
+        self._check_rows(passage)
+        journal = self._topology.journal
+        before = journal.way
+        journal.way = DELAYED
+        self._append(passage, held, holder)
+        journal.way = before
+        self._topology.counters.discarded[MAXLEN] += len(passage.full)
+        passage.put(self._topology, DELAYED)
+        self._waiting.extend(passage.deaths)
+        self._run()
+
+    def _run(self) -> None:
+        if self._running:
+            return
+        self._running = True
+        while self._waiting:
+            death = self._waiting.popleft()
+            try:
+                self._send(death)
+            except Exception as error:
+                self._failed(death, error)
+        self._running = False
+
+    def _run_with(self, chain: list[Death]) -> None:
+        """Complete `chain`, and all that dies of it, which is nobody's price."""
+        running = self._running
+        self._running = True
+        try:
+            self._complete(chain)
+        finally:
+            self._running = running
+        self._run()
+
+    def _failed(self, death: Death, error: Exception) -> None:
+        self._tell_failure(death, error)
+        death.passage = None
+        if death.sure and not death.queue.deleted:
+            death.is_unreadable = True
+            backlog_of(death.queue, self._topology).add_unreadable(death)
+        else:
+            _note(death)
+
+    def _tell_failure(self, death: Death, error: Exception) -> None:
+        topology = self._topology
+        topology.counters.dead_letters_failed += 1
+        self._untold += 1
+        now = topology.schedule.now()
+        if now < self._silent_until:
+            return
+        self._silent_until = now + REPORT_MS
+        topology.trouble(
+            f"dead letters failed: {int(self._untold)}, the last one of queue '{death.queue.name}' in vhost "
+            f"'{topology.name}': {type(error).__name__}: {error}"
+        )
+        self._untold = 0
+
+    def add_refused(self, queue: Queue, message: Message) -> None:
+        """Dead-letter a message that `queue` did not take, and of which the log does not know."""
+        rules = queue.rules
+        if rules is not None and rules.passes_on:
+            self.add(Death(queue, rules, message, MAXLEN, None, queue))
+
+    # ---- where a dead letter goes
+
+    def foresee(self, death: Death, behind: bool) -> list[Death]:
+        """Plan a death, and those of its letter in queues that refuse it and dead-letter what they refuse.
+
+        Room is reserved for all of them, until they are put or forgotten. `behind`: the letter lines up
+        behind those that wait for room.
+
+        Raises:
+            OSError, LogDamaged: the disk does not give the message's content back.
+            StoreFailed: a stream is to have the letter, and the log has stopped.
+        """
+        chain: list[Death] = []
+        waiting = deque([death])
+        try:
+            while waiting:
+                planned = waiting.popleft()
+                chain.append(planned)
+                self._plan(planned, behind)
+                passage = planned.passage
+                if passage is not None:
+                    self._check_rows(passage)
+                    passage.reserve()
+                    waiting += passage.deaths
+        except Exception:
+            forget(chain)
+            raise
+        return chain
+
+    def _plan(self, death: Death, behind: bool) -> None:
+        """Find out what the dead letter says and where it goes: the `passage` of the death, its `failure`.
+
+        Raises OSError or LogDamaged if the disk does not give the message's content back.
+        """
+        topology = self._topology
+        rules = death.rules
+        old = death.message
+        death.passage = None
+        death.planned = True
+        death.full = []
+        death.obstacle = ""
+        exchange = _exchange(death, topology)
+        if exchange is None:
+            death.failure = NO_EXCHANGE
+            return
+        date = topology.schedule.date()
+        letter = topology.write_letter(
+            old,
+            topology.store,
+            Notice(death.queue.name, REASONS[death.reason], date, rules.dead_letter_key is None, death.past),
+        )
+        route = _route(death, exchange)
+        found = topology.destinations(route, [route.address.routing_key, *letter.copies], letter.view)
+        queues = list(found.queues)
+        cycles = 0
+        if death.reason != REJECTED:
+            queues = [queue for queue in queues if not letter.ends_cycle(queue.name)]
+            if death.reason >= QUEUE_EXPIRED and death.queue in queues:
+                queues.remove(death.queue)
+            cycles = len(found.queues) - len(queues)
+        copy = Message(route.address, letter.content, old.size, old.persistent, old.priority)
+        copy.date = date
+        copy.died = True
+        descends(copy, old)
+        copy.body = old.body
+        found.delay_message(copy, topology.schedule)
+        passage = Passage(copy, queues, found.keepers)
+        passage.leave_out_full(behind)
+        death.passage = passage
+        death.apart = route.by_message or bool(letter.copies) or cycles > 0
+        death.full = passage.full
+        death.failure = ARRIVES
+        if passage.full:
+            death.failure = FULL
+        elif not passage.leads_somewhere:
+            death.failure = CYCLE if cycles > 0 else NO_ROUTE
+
+    def _is_blocked(self, death: Death) -> bool:
+        """Whether it is known without the letter, which has been planned before, that it does not arrive."""
+        if not death.planned or death.apart:
+            return False
+        topology = self._topology
+        exchange = _exchange(death, topology)
+        death.full = []
+        death.obstacle = ""
+        if exchange is None:
+            death.failure = NO_EXCHANGE
+            return True
+        route = _route(death, exchange)
+        queues = topology.destinations(route, [route.address.routing_key], NO_VIEW).queues
+        if route.by_message:
+            return False
+        for queue in queues:
+            rules = queue.rules
+            if rules is not None and not rules.passes_on and rules.lacks_room(death.message):
+                death.full.append(rules)
+        death.failure = FULL if death.full else ARRIVES if queues else NO_ROUTE
+        return death.failure != ARRIVES
+
+    # ---- its way
+
+    def put(self, death: Death) -> None:
+        """Put a dead letter where it goes: it is planned, and appended."""
+        counters = self._topology.counters
+        passage = death.passage
+        _note(death)
+        if death.failure != ARRIVES:
+            self._dropped(death)
+        if passage is None:
+            return
+        if passage.leads_somewhere:
+            counters.dead_lettered[death.reason] += 1
+            if death.sure:
+                counters.dead_lettered_surely[death.reason] += 1
+        passage.put(self._topology, DEAD_LETTERED)
+
+    def wait(self, death: Death, full: list[Rules], told: bool = False) -> None:
+        """Have a death wait in its backlog for room in the queues with the rules `full`, or for a route."""
+        backlog = backlog_of(death.queue, self._topology)
+        backlog.add(death, full, told)
+        if not death.planned:
+            return  # behind others of which it has been told
+        waiting = len(backlog)
+        self._tell(
+            death,
+            f"messages that wait to be dead-lettered: {waiting}; the last was {_DIED[death.reason]}, and ",
+        )
+
+    def _send(self, death: Death) -> None:
+        topology = self._topology
+        topology.schedule.allowance.use(LETTER)
+        if death.sure and must_line_up(death):
+            self.wait(death, [])
+            return
+        chain = self.foresee(death, death.sure)
+        if death.sure and failure_of(chain) != ARRIVES and not death.queue.deleted:
+            _give_up(death, chain)
+            self.wait(death, death.full)
+            return
+        self._complete(chain)
+
+    def _complete(self, chain: list[Death]) -> None:
+        """Append and put the letters of deaths that have been foreseen."""
+        for death in chain:
+            passage = death.passage
+            if passage is not None:
+                passage.unreserve()
+                self._append(passage, death.held, death.holder)
+            elif death.held is not None:
+                self._topology.store.append_settle(death.held, death.holder)
+            self.put(death)
+
+    def _check_rows(self, passage: Passage) -> None:
+        """Raise StoreFailed if streams are to have a letter that the log does not take."""
+        store = self._topology.store
+        if store.failure and passage.streams:
+            raise StoreFailed(store.refusal)  # the log goes on holding it
+
+    def _append(self, passage: Passage, held: Message | None, holder: Queue) -> None:
+        """Append what is on its way, for those who refuse it too.
+
+        Whoever has it durably lets go of what the log has held until now; if nobody has, the next in the row.
+        """
+        store = self._topology.store
+        logged = passage.logged
+        if logged and held is not None:
+            store.append_death(passage.message, logged, held, holder)
+            held = None
+        elif logged and not store.failure:
+            store.append_message(passage.message, logged)
+        if passage.streams:
+            passage.append_rows()
+            if held is not None:
+                store.append_burial(held, holder)
+                held = None
+        passage.append_identity(self._topology)
+        for death in passage.deaths:
+            death.held = held
+            death.holder = holder
+            held = None
+        if held is not None:
+            store.append_settle(held, holder)
+
+    # ---- what is told of those that do not arrive
+
+    def _dropped(self, death: Death) -> None:
+        counters = self._topology.counters
+        counters.letters_dropped[death.reason * len(CAUSES) + death.failure] += 1
+        death.rules.drops += 1
+        if self._tell(
+            death,
+            f"dead letters dropped: {int(death.rules.drops)}; the last was {_DIED[death.reason]}, and ",
+        ):
+            death.rules.drops = 0
+
+    def _tell(self, death: Death, text: str) -> bool:
+        """Tell it once per queue and minute."""
+        topology = self._topology
+        rules = death.rules
+        now = topology.schedule.now()
+        if now < rules.silent_until:
+            return False
+        rules.silent_until = now + TOLD_MS
+        topology.warn(f"queue '{death.queue.name}' in vhost '{topology.name}': {text}{why_not(death)}")
+        return True
+
+
+def must_line_up(death: Death) -> bool:
+    """Whether others of its queue wait that take the same route."""
+    backlog = death.queue.backlog
+    return backlog is not None and backlog.queues_up(death)
+
+
+def failure_of(chain: list[Death]) -> i64:
+    """Why one of these letters does not arrive, ARRIVES if all of them do."""
+    for death in chain:
+        if death.failure != ARRIVES:
+            return death.failure
+    return ARRIVES
+
+
+def full_in(chain: list[Death]) -> list[Rules]:
+    """The rules of the queues that have no room for one of these letters."""
+    return [rules for death in chain for rules in death.full]
+
+
+def forget(chain: list[Death]) -> None:
+    """Nothing becomes of deaths that were foreseen: give the room back."""
+    for death in chain:
+        if death.passage is not None:
+            death.passage.unreserve()
+            death.passage = None
+
+
+def _give_up(death: Death, chain: list[Death]) -> None:
+    """Have `death` know what is in the way of all its chain, and give the room back."""
+    failing = next(each for each in chain if each.failure != ARRIVES)
+    death.failure = failing.failure
+    death.full = full_in(chain)
+    if failing is not death:
+        death.obstacle = why_not(failing)
+    forget(chain)
+
+
+def _exchange(death: Death, topology: Topology) -> Exchange | None:
+    """The dead-letter exchange, None if it does not exist, or the queue has none any more."""
+    rules = death.rules
+    return topology.exchanges.get(rules.dead_letter_exchange) if rules.dead_letter_reasons else None
+
+
+def _route(death: Death, exchange: Exchange) -> Route:
+    """The route of the dead letter, but for routing keys that its publisher has added."""
+    rules = death.rules
+    key = rules.dead_letter_key
+    if key is None:
+        key = death.message.address.routing_key
+    route = rules.dead_letter_route
+    if route is None or route.address.routing_key != key:
+        route = Route(Address(exchange.name, key), exchange)
+        rules.dead_letter_route = route  # for the next of the same queue and key
+    return route
+
+
+def why_not(death: Death) -> str:
+    """Why a dead letter does not arrive, once it is planned."""
+    if death.obstacle:
+        return death.obstacle
+    rules = death.rules
+    exchange = f"exchange '{rules.dead_letter_exchange}'"
+    if death.failure == NO_EXCHANGE:
+        return f"{exchange} does not exist" if rules.dead_letter_reasons else "it has no exchange any more"
+    if death.failure == FULL and death.full:
+        return f"queue '{death.full[0].queue.name}' is full"
+    if death.failure == FULL:
+        return "a queue that it is passed on to is full"
+    if death.failure == CYCLE:
+        return f"{exchange} leads back to a queue where it died before"
+    key = rules.dead_letter_key
+    key = death.message.address.routing_key if key is None else key
+    return f"{exchange} routes '{key}' to no queue"
+
+
+def waits_for(death: Death) -> str:
+    """Why the dead letter of a message that waits has not arrived, or that of the one before which it waits.
+
+    Empty: that has not been found out yet.
+    """
+    lane = death.lane
+    first = death if lane is None else lane.first
+    if first.is_unreadable:
+        return "the disk does not give the message back"
+    return why_not(first) if first.planned and first.failure != ARRIVES else ""
+
+
+def _note(death: Death) -> None:
+    """Have the journal know of it, if the queue had the message."""
+    journal = death.queue.journal
+    if journal is not None and death.order != NO_PLACE:
+        passage = death.passage
+        to = passage.queues[0] if passage is not None and passage.queues else None
+        journal.died(death.message, death.uid, death.order, death.reason, to, death.by)
+        death.order = NO_PLACE

@@ -1,0 +1,261 @@
+"""Messages that wait for their date before they are put into queues."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core.arguments.rule import MILLISECONDS_MAX
+from broker.core.errors import PreconditionFailed
+from broker.core.message import BY_CLOCK, DELAYED, NOT_BY_CLOCK, NOT_DELAYED, Message, copy_of
+from broker.core.publishing.passage import Passage
+from broker.core.queues.limits import Rules
+from broker.core.routing.graph import Exchange, Keeper
+from broker.core.schedule import RETRY_MS, Held, Schedule, Timetable
+from broker.core.values import show, type_name
+from broker.core.view import MessageView, milliseconds
+
+if TYPE_CHECKING:
+    from broker.core.queues.queue import Queue
+    from broker.core.routing.topology import Topology
+
+
+DELAY: Final = "x-delay"
+DELAY_MAX: Final = 2**32 - 1  # milliseconds; what asks for more is not delayed, as in RabbitMQ
+DELIVERY_TIME: Final = "x-delivery-time"
+
+
+def delay_of(view: MessageView) -> i64:
+    """For how many milliseconds a message is to be held, 0: not at all."""
+    value = view.headers().get(DELAY)
+    if isinstance(value, str):
+        sign = value[:1] if value[:1] in ("+", "-") else ""
+        digits = value[len(sign) :]
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+            return 0
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    return int(value) if 0 < value <= DELAY_MAX else 0
+
+
+def hold_until_due(message: Message, view: MessageView, schedule: Schedule) -> None:
+    """Have the queues that a message goes to hold it for as long as its headers ask for.
+
+    Raises what `due_date` raises.
+    """
+    date = due_date(view, schedule)
+    if date != 0:
+        message.date = date
+        message.marks |= DELAYED if DELIVERY_TIME in view.headers() else DELAYED | BY_CLOCK
+
+
+def due_date(view: MessageView, schedule: Schedule) -> i64:
+    """From which date on, in ms since 1970, a message may be delivered; 0: at once.
+
+    `x-delivery-time` counts, and if there is none `x-delay`.
+
+    Raises:
+        PreconditionFailed: `x-delivery-time` is no time, or too far away.
+    """
+    headers = view.headers()
+    if DELIVERY_TIME not in headers:
+        delay = delay_of(view)
+        return schedule.date_after(delay) if delay > 0 else 0
+    now = schedule.date()
+    value = headers[DELIVERY_TIME]
+    if isinstance(value, datetime):
+        date = milliseconds(value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        date = value
+    else:
+        raise _invalid(value, "is neither a timestamp nor milliseconds since 1970")
+    if date > now + MILLISECONDS_MAX:
+        raise _invalid(value, "is more than ten years away")
+    return date if date > now else 0
+
+
+def _invalid(value: object, why: str) -> PreconditionFailed:
+    return PreconditionFailed(
+        f"invalid message: header '{DELIVERY_TIME}' '{show(value)}' of type '{type_name(value)}' {why}"
+    )
+
+
+UNSYNCED_MAX: Final = 8 * 1024 * 1024  # while more waits for the disk, nothing is released
+UNSYNCED_WAIT_MS: Final = 5
+UNREADABLE_WAIT_MS: Final = 60_000
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DelayedMessages(Timetable):
+    """The messages that `queue` holds until their date, when a copy is sent on.
+
+    The copy is a new message to the log, dated now, appended in one step with the end of the one that was
+    held: so after a restart it is behind what came before that date, as it was. A delay in its headers is
+    negated, so that consumers see where it was and nothing on its way delays it again.
+    """
+
+    def __init__(self, queue: Queue, topology: Topology) -> None:
+        super().__init__(topology.schedule)
+        self.queue = queue
+        self.topology = topology
+
+    def send(self, copy: Message, keys: list[str], held: Message) -> bool:
+        """Send `copy` on, instead of `held`; false if it cannot be taken now."""
+        raise NotImplementedError
+
+    def is_refused(self, message: Message) -> bool:
+        """Whether it is known without its content that `message` cannot be taken now."""
+        return False
+
+    def release(self, message: Message) -> i64:
+        """Send a message, which is due (Timetable)."""
+        topology = self.topology
+        store = topology.store
+        if store.failure and message.persistent:
+            return RETRY_MS
+        if store.unsynced_bytes > UNSYNCED_MAX:
+            return UNSYNCED_WAIT_MS
+        try:
+            if self.is_refused(message):
+                return self._postpone(message, RETRY_MS)
+            view = topology.views(message, store)
+            content = message.content
+            if delay_of(view) > 0:
+                content = view.released_content(DELAY)
+            elif content is None:
+                content = store.load(message)
+        except Exception:  # the disk does not give it back, or not now
+            return self._postpone(message, UNREADABLE_WAIT_MS)
+        keys = [message.address.routing_key, *view.further_keys()]
+        copy = _copy(message, content)
+        copy.date = topology.schedule.date()
+        if not self.send(copy, keys, message):
+            return self._postpone(message, RETRY_MS)
+        return 0
+
+    def _postpone(self, message: Message, wait: i64) -> i64:
+        """Hold a message for longer: the others must not wait for it."""
+        self.hold(message, self.topology.schedule.date_after(wait), self.waits_by_clock(message))
+        return 0
+
+
+@final
+class QueueDelays(DelayedMessages):
+    """Messages that were published to `queue` itself with a delay, and are put into it when they are due."""
+
+    def is_refused(self, message: Message) -> bool:
+        """The queue is full and refuses it (DelayedMessages)."""
+        rules = self.queue.rules
+        return rules is not None and rules.refuses(message) and not rules.passes_on
+
+    def send(self, copy: Message, keys: list[str], held: Message) -> bool:
+        """Put it in (DelayedMessages)."""
+        logged = held if held.sequence != 0 else None
+        self.topology.dead_letters.pass_on(Passage(copy, [self.queue], []), logged, self.queue)
+        return True
+
+    def drop(self, held: Held) -> None:
+        """Cancel a message: it is never put in. The log is told."""
+        message = held.message
+        if message is None:
+            return
+        self.cancel(held)
+        if self.queue.logged and message.sequence != 0:
+            self.topology.store.append_settle(message, self.queue)
+
+    def move(self, held: Held, date: i64) -> Held | None:
+        """Have a message wait for another date; None if it does not wait any more.
+
+        To the log it is a new message, in one step with the end of the old one.
+
+        Raises:
+            StoreFailed: it is logged, and the log has stopped.
+            OSError, LogDamaged: its content cannot be read.
+        """
+        message = held.message
+        if message is None:
+            return None
+        if self.queue.logged and message.sequence != 0:
+            store = self.topology.store
+            store.require()
+            content = message.content
+            moved = copy_of(message, store.load(message) if content is None else content)
+            moved.date = date
+            moved.marks = moved.marks & NOT_BY_CLOCK
+            store.append_death(moved, [self.queue], message, self.queue)
+            message = moved
+        self.cancel(held)
+        return self.hold(message, date, False)
+
+
+def delay(queue: Queue, topology: Topology, message: Message) -> None:
+    """Have `queue` hold a message, which was appended for it if need be, until its date.
+
+    A stream has it at once: what has been appended there is there for good.
+    """
+    if queue.stream is not None:
+        queue.enqueue(message)
+        return
+    delays_of(queue, topology).add(message)
+
+
+def delays_of(queue: Queue, topology: Topology) -> QueueDelays:
+    """The messages that `queue` holds until their date; made when it is needed."""
+    if queue.rules is None:
+        queue.rules = Rules(queue, topology)
+    delays = queue.rules.timetable
+    if delays is None:
+        delays = QueueDelays(queue, topology)
+        queue.rules.timetable = delays
+    assert isinstance(delays, QueueDelays), "a queue of clients"
+    return delays
+
+
+def delayed_in(queue: Queue) -> int:
+    """The number of messages that `queue` holds until their date."""
+    timetable = None if queue.rules is None else queue.rules.timetable
+    return 0 if timetable is None else len(timetable)
+
+
+def _copy(message: Message, content: bytes) -> Message:
+    copy = copy_of(message, content)
+    copy.marks = copy.marks & NOT_DELAYED
+    return copy
+
+
+@final
+class Delays(Keeper):
+    """The messages that a delayed exchange holds, each until its `date`."""
+
+    def __init__(self, exchange: Exchange, queue: Queue, topology: Topology) -> None:
+        super().__init__(queue, 1)
+        self._timetable = _ExchangeDelays(exchange, queue, topology)
+        queue.rules = rules = Rules(queue, topology)
+        rules.timetable = self._timetable
+
+    def __len__(self) -> int:
+        return len(self._timetable)
+
+    def add(self, message: Message) -> None:
+        """Hold a message (Keeper)."""
+        self._timetable.add(message)
+
+
+@final
+class _ExchangeDelays(DelayedMessages):
+    """The same, to be routed when they are due."""
+
+    def __init__(self, exchange: Exchange, queue: Queue, topology: Topology) -> None:
+        super().__init__(queue, topology)
+        self._exchange = exchange
+
+    def waits_by_clock(self, message: Message) -> bool:
+        """A delayed exchange knows no times of day (Timetable)."""
+        return True
+
+    def send(self, copy: Message, keys: list[str], held: Message) -> bool:
+        """Send it to where it goes now (DelayedMessages)."""
+        return self.topology.send(copy, self._exchange, keys, held, self.queue)

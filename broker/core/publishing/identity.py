@@ -1,0 +1,181 @@
+"""What tells one message from others: its id, and its number among those of its producer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.errors import BrokerError, PreconditionFailed
+from broker.core.message import KNOWN, NEVER, Message
+from broker.core.names import is_short
+from broker.core.queues.duplicates import new_mark
+from broker.core.values import show, type_name
+
+if TYPE_CHECKING:
+    from broker.core.queues.queue import Queue
+    from broker.core.routing.topology import Topology
+    from broker.core.view import MessageView
+
+
+PRODUCER: Final = "x-producer"
+SEQUENCE: Final = "x-sequence"
+_SEQUENCE_MAX: Final = 2**63 - 1
+
+
+@final
+class Identity:
+    """Of a message, as far as the queues that it is for remember such things.
+
+    `key`: its id, "" without one. `producer`: "" without one; `sequence` is its number then.
+    """
+
+    def __init__(self, key: str, producer: str, sequence: i64) -> None:
+        self.key = key
+        self.producer = producer
+        self.sequence = sequence
+        self._marks: list[tuple[Message, list[Queue]]] = []
+        self._batch: i64 = 0
+        self._reserved: list[Queue] = []
+
+    def is_known(self, queue: Queue, date: i64) -> bool:
+        """Whether the queue has had such a message."""
+        memory = queue.memory
+        if memory is None:
+            return False
+        return (memory.window > 0 and self.key != "" and memory.knows_id(self.key, date)) or (
+            memory.producers_max > 0
+            and self.producer != ""
+            and memory.knows_sequence(self.producer, self.sequence)
+        )
+
+    def append(self, message: Message, queues: list[Queue], topology: Topology) -> None:
+        """Append that these queues have had the message, in the batch that has the message."""
+        date = topology.schedule.date()
+        self._batch = topology.store.batch
+        if self.key:
+            mark = new_mark(self.key, NEVER, message.persistent, date)
+            self._append(mark, [q for q in queues if q.memory is not None and q.memory.window > 0], topology)
+        if self.producer:
+            mark = new_mark(self.producer, self.sequence, message.persistent, date)
+            self._append(
+                mark, [q for q in queues if q.memory is not None and q.memory.producers_max > 0], topology
+            )
+
+    def _append(self, mark: Message, queues: list[Queue], topology: Topology) -> None:
+        logged = [queue for queue in queues if queue.logged] if mark.persistent else []
+        if logged and not topology.store.failure:
+            topology.store.append_message(mark, logged)
+        if queues:
+            self._marks.append((mark, queues))
+
+    def keep(self, takers: list[Queue]) -> None:
+        """Have those that have taken the message remember it; for others what was appended is void."""
+        taken = set(takers)
+        for mark, queues in self._marks:
+            for queue in queues:
+                if queue.memory is not None and queue in taken:
+                    queue.memory.keep(mark, self._batch)
+                elif queue.logged and mark.sequence != 0:
+                    queue.store.append_settle(mark, queue)
+        self._marks = []
+
+    def reserve(self, queues: list[Queue]) -> None:
+        """Have the message known to these queues until `unreserve`: its transaction is on its way."""
+        for queue in queues:
+            memory = queue.memory
+            if memory is not None:
+                self._reserved.append(queue)
+                if self.key:
+                    memory.reserve_id(self.key)
+                if self.producer and memory.producers_max > 0:
+                    memory.reserve_sequence(self.producer, self.sequence)
+
+    def unreserve(self) -> None:
+        """The transaction is over."""
+        for queue in self._reserved:
+            memory = queue.memory
+            if memory is not None:
+                memory.unreserve_id(self.key)
+                memory.unreserve_sequence(self.producer, self.sequence)
+        self._reserved = []
+
+
+def identity_of(message: Message, queues: list[Queue], topology: Topology) -> Identity | None:
+    """What these queues want to know of a message; None if they want nothing, or it says nothing.
+
+    Raises:
+        PreconditionFailed: it says something that cannot be.
+    """
+    ids = False
+    producers = False
+    for queue in queues:
+        if queue.memory is not None:
+            ids = ids or queue.memory.window > 0
+            producers = producers or queue.memory.producers_max > 0
+    if not ids and not producers:
+        return None
+    view = topology.views(message, topology.store)
+    key = _id(view) if ids else ""
+    producer = ""
+    sequence: i64 = 0
+    if producers:
+        headers = view.headers()
+        if PRODUCER in headers or SEQUENCE in headers:
+            producer = _producer(headers)
+            sequence = _sequence(headers)
+    return Identity(key, producer, sequence) if key or producer else None
+
+
+def leave_out_known(
+    identity: Identity, message: Message, queues: list[Queue], topology: Topology
+) -> list[Queue]:
+    """The queues that have not had the message.
+
+    Raises:
+        StoreFailed: one that has had it would have to say so durably, and the log has stopped.
+    """
+    date = topology.schedule.date()
+    left: list[Queue] = []
+    for queue in queues:
+        memory = queue.memory
+        if memory is not None and identity.is_known(queue, date):
+            if queue.logged and message.persistent:
+                topology.store.require()
+            memory.duplicates += 1
+            topology.counters.duplicate += 1
+            message.marks |= KNOWN
+        else:
+            left.append(queue)
+    return left
+
+
+def _id(view: MessageView) -> str:
+    key = view.property("message_id")
+    if not isinstance(key, str):
+        return ""
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise PreconditionFailed(f"invalid message-id {key!r}: it is not UTF-8") from error
+    return key
+
+
+def _producer(headers: dict[str, object]) -> str:
+    value = headers.get(PRODUCER)
+    if isinstance(value, str) and value != "" and is_short(value):
+        return value
+    raise _invalid(PRODUCER, value, "a string of 1 to 255 bytes")
+
+
+def _sequence(headers: dict[str, object]) -> int:
+    value = headers.get(SEQUENCE)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _SEQUENCE_MAX:
+        return value
+    raise _invalid(SEQUENCE, value, f"an integer from 0 to {_SEQUENCE_MAX}")
+
+
+def _invalid(name: str, value: object, allowed: str) -> BrokerError:
+    return PreconditionFailed(
+        f"invalid header '{name}' of a message: '{show(value)}' of type '{type_name(value)}' is not {allowed}"
+    )

@@ -1,0 +1,251 @@
+"""A message on its way: who gets it, what is settled before it is appended, and how it is put.
+
+Not the message itself: the log may take its content out of memory, and lets go of it when those others have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.message import DELAYED, TELLS_ARRIVAL, TELLS_CONSUMED, Message, copy_of, uid_of
+from broker.core.publishing.identity import Identity, identity_of, leave_out_known
+from broker.core.queues.death import MAXLEN, Death
+from broker.core.queues.limits import Rules
+from broker.core.queues.queue import Queue
+from broker.core.routing.graph import Keeper
+
+if TYPE_CHECKING:
+    from broker.core.ports import MessageStore
+    from broker.core.routing.topology import Topology
+
+
+def unlogged_twin(message: Message, queues: list[Queue], keepers: list[Keeper]) -> Message:
+    """What is put into those of the queues and keepers that are not logged; `message` is in memory."""
+    if message.sequence != 0:
+        for queue in queues:
+            if not queue.logged and queue.stream is None:
+                return _twin(message)
+        for keeper in keepers:
+            if not keeper.queue.logged:
+                return _twin(message)
+    return message
+
+
+def _twin(message: Message) -> Message:
+    twin = copy_of(message, message.content)
+    twin.date = message.date
+    twin.uid = uid_of(message)
+    return twin
+
+
+def is_refused(topology: Topology, message: Message, queues: list[Queue]) -> bool:
+    """Whether one of the queues takes no more; then none gets the message, as a nack says to its publisher.
+
+    Those that dead-letter what they refuse do so. [RabbitMQ x-overflow; there the other queues get it]
+    What they are to hold until its date they take: when that has come there may be room.
+    """
+    if message.marks & DELAYED:
+        return False
+    full = [queue for queue in queues if queue.rules is not None and queue.rules.refuses(message)]
+    if not full:
+        return False
+    topology.counters.overflowed += 1
+    for queue in full:
+        topology.dead_letters.add_refused(queue, message)
+    return True
+
+
+def first_full(message: Message, queues: list[Queue]) -> Queue | None:
+    """Return the first of the queues that refuses `message` because it is full."""
+    for queue in queues:
+        if queue.rules is not None and queue.rules.refuses(message):
+            return queue
+    return None
+
+
+def set_date(topology: Topology, message: Message, queues: list[Queue]) -> None:
+    """Date a message that may be logged if its time is limited, and see to it that the queues can tell it.
+
+    Also one that wants receipts: the log keeps that of messages with a date.
+    """
+    limited = message.expiration >= 0 or message.marks & (TELLS_ARRIVAL | TELLS_CONSUMED) != 0
+    for queue in queues:
+        if queue.rules is not None:
+            limited = limited or queue.rules.ttl >= 0
+        elif message.expiration >= 0 and queue.stream is None:
+            queue.rules = Rules(queue, topology)
+    if limited and message.date == 0 and message.persistent:
+        message.date = topology.schedule.date()
+
+
+NO_RULES: Final[list[Rules]] = []
+NO_DEATHS: Final[list[Death]] = []
+
+
+@final
+class Passage:
+    """`queues` and `keepers` get `message`.
+
+    `identity`: what it is known by, if that matters to one of them; `known`: all queues have had it before.
+    `deaths`: of the message in queues that take no more and send on what they refuse; `full`: the rules of
+    others that take no more. Both only if `leave_out_full` was asked for.
+    """
+
+    def __init__(self, message: Message, queues: list[Queue], keepers: list[Keeper]) -> None:
+        self.message = message
+        self.queues = queues
+        self.keepers = keepers
+        self.identity: Identity | None = None
+        self.known = False
+        self.deaths: list[Death] = NO_DEATHS
+        self.full: list[Rules] = NO_RULES
+        self._reserved: list[Rules] = NO_RULES
+
+    @property
+    def logged(self) -> list[Queue]:
+        """The queues, those of keepers too, for which the log is to keep the message."""
+        if not self.message.persistent:
+            return []
+        logged = [queue for queue in self.queues if queue.logged]
+        logged += [keeper.queue for keeper in self.keepers if keeper.queue.logged]
+        return logged
+
+    @property
+    def leads_somewhere(self) -> bool:
+        """Whether a queue or keeper gets the message, or dead-letters it."""
+        return bool(self.queues) or bool(self.keepers) or bool(self.deaths)
+
+    @property
+    def streams(self) -> list[Queue]:
+        """The queues that keep it in a stream, persistent or not."""
+        return [queue for queue in self.queues if queue.stream is not None]
+
+    def identify(self, topology: Topology) -> None:
+        """Leave out queues that have had the message.
+
+        Raises:
+            PreconditionFailed: it says something of itself that cannot be.
+            StoreFailed: a queue that has had it cannot say so durably.
+        """
+        identity = identity_of(self.message, self.queues, topology)
+        if identity is None:
+            return
+        left = leave_out_known(identity, self.message, self.queues, topology)
+        self.known = not left and not any(keeper.takes for keeper in self.keepers)
+        self.queues = left
+        self.identity = identity
+
+    def identify_again(self, topology: Topology) -> None:
+        """The same of what was published before: what it says that cannot be counts for nothing.
+
+        Nobody is there to be told: its publisher went by queues that did not ask.
+        """
+        try:
+            self.identify(topology)
+        except Exception:
+            self.identity = None
+
+    def append(self, topology: Topology) -> bool:
+        """Append the message for those queues; false if there is none. The log accepts appends."""
+        logged = self.logged
+        if logged:
+            topology.store.append_message(self.message, logged)
+        self.append_rows()
+        self.append_identity(topology)
+        return bool(logged) or bool(self.streams)
+
+    def append_rows(self) -> None:
+        """Append the message to streams. The log accepts appends."""
+        for queue in self.queues:
+            if queue.stream is not None:
+                queue.stream.append(self.message)
+
+    def append_identity(self, topology: Topology) -> None:
+        """Append, next to the message, that its queues have had it."""
+        if self.identity is not None:
+            self.identity.append(self.message, self.queues, topology)
+
+    def leave_out_full(self, behind: bool) -> None:
+        """Leave out queues that take no more; `behind`: also where dead letters wait for room."""
+        message = self.message
+        taking: list[Queue] = []
+        deaths: list[Death] = []
+        full: list[Rules] = []
+        for queue in self.queues:
+            rules = queue.rules
+            if rules is None or not (rules.refuses(message) if behind else rules.lacks_room(message)):
+                taking.append(queue)
+            elif rules.passes_on:
+                deaths.append(Death(queue, rules, message, MAXLEN, None, queue))
+            else:
+                full.append(rules)
+        self.queues = taking
+        self.deaths = deaths
+        self.full = full
+
+    # ---- when some time passes between the append and the put
+
+    def reserve(self) -> None:
+        """Keep room in queues that refuse what is too much, and have the others know what is to come.
+
+        Also for what the same transaction sends.
+        """
+        if self.identity is not None:
+            self.identity.reserve(self.queues)
+        for queue in [] if self.message.marks & DELAYED else self.queues:
+            rules = queue.rules
+            if rules is not None and rules.limited:
+                rules.reserve(1, self.message.size)
+                self._reserved = [*self._reserved, rules]
+
+    def unreserve(self) -> None:
+        """Give the room back."""
+        if self.identity is not None:
+            self.identity.unreserve()
+        for rules in self._reserved:
+            rules.reserve(-1, -self.message.size)
+        self._reserved = NO_RULES
+
+    def leave_out_deleted(self, store: MessageStore) -> None:
+        """Leave out what was deleted since the append, when it did not have the message yet."""
+        if not self._has_deleted():
+            return
+        for queue in self.logged:
+            if queue.deleted:
+                store.forget(self.message, queue)
+        self.queues = [queue for queue in self.queues if not queue.deleted]
+        self.keepers = [keeper for keeper in self.keepers if not keeper.queue.deleted]
+
+    def _has_deleted(self) -> bool:
+        for queue in self.queues:  # of most there is one
+            if queue.deleted:
+                return True
+        return bool(self.keepers) and any(keeper.queue.deleted for keeper in self.keepers)
+
+    # ---- at last
+
+    def put(self, topology: Topology, way: i64) -> None:
+        """Put the message, which has been appended, where it goes; `way`: in the journal, as PUBLISHED."""
+        journal = topology.journal
+        before = journal.way
+        journal.way = way
+        message = self.message
+        twin = unlogged_twin(message, self.queues, self.keepers)
+        for keeper in self.keepers:
+            keeper.add(message if keeper.queue.logged else twin)
+        for queue in self.queues:
+            queue.enqueue(message if queue.logged else twin)
+        journal.way = before
+        if self.identity is not None:
+            self.identity.keep(self.queues)
+        if message.marks & TELLS_ARRIVAL:
+            topology.receipts.arrived(message, self.queues)
+
+
+# answers of `publish` instead of a number of queues
+BY_MESSAGE: Final[i64] = -1  # nothing was done, `publish_by_message` has to be used
+REFUSED: Final[i64] = -3  # a queue is full and takes no more: none has got the message
+NOT_NOW: Final[i64] = -2  # no consumer of the queues could have an immediate message at once
+DUPLICATE: Final[i64] = -4  # all queues have had it before

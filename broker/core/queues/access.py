@@ -1,0 +1,205 @@
+"""Random access: a message of a queue by its id, or by its place among those that are ready.
+
+[Bernstein and Newcomer, Principles of Transaction Processing 4.5: "the third message in the queue or a
+message with a specific ID"]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core.entries.cursor import QueueContext, begin_browsing, end_browsing
+from broker.core.entries.entry import AVAILABLE, EntryFilter, QueueEntry
+from broker.core.entries.places import NO_NUMBER, places_of
+from broker.core.queues.queue import browsing, is_late
+from broker.core.streams.list import StreamEntryList
+
+if TYPE_CHECKING:
+    from broker.core.message import Message
+    from broker.core.queues.queue import Queue
+
+
+LOGGED: Final = "log-"
+UNLOGGED: Final = "mem-"
+NUMBER_MAX: Final = (1 << 62) - 1
+LATE_COST: Final[i64] = 50  # of dead-lettering an entry whose time is over, in entries looked at
+
+
+def message_id(queue: Queue, entry: QueueEntry) -> str:
+    """The id that tells a message of a queue from all others, as long as it is there.
+
+    It is its number in the log, or else the number of its arrival in the queue, which a restart forgets as it
+    forgets the message.
+    """
+    return id_of(entry.message, queue.entries.arrival(entry))
+
+
+def id_of(message: Message, arrival: i64) -> str:
+    """The id of a message whose arrival in its queue had this number."""
+    sequence = int(message.sequence)
+    return f"{LOGGED}{sequence}" if sequence > 0 else f"{UNLOGGED}{arrival}"
+
+
+def numbers_of(wanted: str) -> tuple[int, int]:
+    """The sequence in the log, 0: none, and the number of the arrival, 0: unknown, of a `message_id`."""
+    number = int(wanted[len(LOGGED) :])
+    return (number, 0) if wanted.startswith(LOGGED) else (0, number)
+
+
+def is_message_id(text: str) -> bool:
+    """Whether a text has the form of the ids of `message_id`."""
+    number = text[len(LOGGED) :]
+    known = text.startswith((LOGGED, UNLOGGED)) and number.isascii() and number.isdigit()
+    return known and len(number) < 20 and 0 < int(number) <= NUMBER_MAX
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Search:
+    """A search for one entry of a queue, in steps between which others have their turn.
+
+    `found`: the entry, if there is one, when `step` has returned true. It is linked as long as nobody else
+    has had a turn.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.found: QueueEntry | None = None
+
+    def step(self, most: i64) -> bool:
+        """Look at up to `most` entries; whether the search is over."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Nobody wants to know any more, or everybody knows."""
+
+
+@final
+class IdSearch(Search):
+    """The search for the entry with an id, which `is_message_id` has accepted, whatever its state.
+
+    The queue is no stream.
+    """
+
+    def __init__(self, queue: Queue, wanted: str) -> None:
+        super().__init__(queue)
+        number = int(wanted[len(LOGGED) :])
+        logged = wanted.startswith(LOGGED)
+        self._sequence: i64 = number if logged else NO_NUMBER
+        self._arrival: i64 = NO_NUMBER if logged else number
+
+    def step(self, most: i64) -> bool:
+        """Count more entries, until the one is among them (Search)."""
+        places = places_of(self.queue)
+        entry = self._find()
+        over = entry is None and not places.extend(most)
+        if over:
+            entry = self._find()
+        self.found = entry
+        return over or entry is not None
+
+    def _find(self) -> QueueEntry | None:
+        entry = places_of(self.queue).find(self._sequence, self._arrival)
+        if entry is not None and self._arrival != NO_NUMBER and entry.message.sequence > 0:
+            return None  # it has another id
+        return entry
+
+
+@final
+class RowSearch(Search):
+    """The search for the row with an id in a stream, which `is_message_id` has accepted.
+
+    Of partitions, each of which has offsets of its own, the first row that is found counts.
+    """
+
+    def __init__(self, queue: Queue, wanted: str) -> None:
+        super().__init__(queue)
+        logged = wanted.startswith(LOGGED)  # as no row is
+        self._order: i64 = 0 if logged else int(wanted[len(UNLOGGED) :])
+
+    def step(self, most: i64) -> bool:
+        """Look into the partitions (Search)."""
+        entries = self.queue.entries
+        if not isinstance(entries, StreamEntryList) or self._order == 0:
+            return True
+        for partition in range(len(entries.partitions)):
+            entry = entries.row(partition, self._order - 1)
+            if entry is not None:
+                self.found = entry
+                break
+        return True
+
+
+@final
+class PlaceSearch(Search):
+    """The search for the entry that is ready and has so many others before it that are ready.
+
+    The queue is no stream.
+    """
+
+    def __init__(self, queue: Queue, place: i64) -> None:
+        super().__init__(queue)
+        self._place = place
+
+    def step(self, most: i64) -> bool:
+        """Count more entries, until there are enough (Search)."""
+        queue = self.queue
+        while most > 0:
+            if self._place >= queue.ready:
+                return True
+            places = places_of(queue)
+            more = True
+            entry = places.nth(self._place, True)
+            if entry is None:
+                more = places.extend(most)
+                entry = places.nth(self._place, True)
+            if entry is None:
+                return not more
+            if not is_late(queue, entry):
+                self.found = entry
+                return True
+            most -= LATE_COST
+        return False
+
+
+@final
+class FirstSearch(Search):
+    """The search for the first entry that is ready and that a filter lets pass."""
+
+    def __init__(self, queue: Queue, entry_filter: EntryFilter | None) -> None:
+        super().__init__(queue)
+        self._cursor: QueueContext = browsing(queue, entry_filter)
+        self._ended = False
+        begin_browsing(queue, self._cursor)
+
+    def step(self, most: i64) -> bool:
+        """Look on from where the cursor stands (Search)."""
+        cursor = self._cursor
+        cursor.scan_budget = most
+        while most > 0:
+            entry = cursor.get_next_available_entry()
+            if entry is None:
+                return not cursor.more
+            if not is_late(self.queue, entry):
+                self.found = entry
+                return True
+            most -= LATE_COST
+        return False
+
+    def end(self) -> None:
+        """Take the cursor away (Search)."""
+        if not self._ended:
+            self._ended = True
+            end_browsing(self.queue, self._cursor)
+
+
+def may_take(queue: Queue, entry: QueueEntry) -> bool:
+    """Whether somebody who is no consumer may take `entry` now, although others may be before it.
+
+    A queue in strict order gives out nothing but its first message, and a group's messages are its owner's.
+    """
+    if entry.state != AVAILABLE:
+        return False
+    discipline = queue.discipline
+    return discipline is None or (discipline.is_open(entry) and discipline.owner(entry) is None)

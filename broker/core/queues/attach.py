@@ -1,0 +1,243 @@
+"""Consumers come and go; requests for single messages.
+
+[AMQP 0-9-1 basic.get]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from broker.core.arguments.queue import CRASH
+from broker.core.entries.cursor import QueueContext, begin_browsing, end_browsing
+from broker.core.entries.entry import EntryFilter, QueueEntry
+from broker.core.errors import InUse, PreconditionFailed
+from broker.core.queues.consumer import (
+    ATTACHED,
+    BLOCKED_BY_GATE,
+    BLOCKED_BY_GROUPS,
+    BLOCKED_BY_PURGE,
+    BLOCKED_BY_RETURNS,
+    BLOCKED_BY_SIZE,
+    BLOCKED_BY_STANDBY,
+    BLOCKED_BY_STOP,
+    BLOCKED_BY_TARGET,
+    DETACHED,
+    INTERESTED,
+    NON_ACQUIRING,
+    NOT_INTERESTED,
+    REMOVED,
+    QueueConsumer,
+)
+from broker.core.queues.consumers import all_levels, forget_waiting, notify_consumer, pass_baton
+from broker.core.queues.election import Election, check_dequeue
+from broker.core.queues.extent import browser_context
+from broker.core.queues.queue import browsing, join, leave, next_in_time, stop_timer
+from broker.core.queues.returns import finish_returns, release_entries
+from broker.core.streams.extent import stream_context
+
+if TYPE_CHECKING:
+    from broker.core.queues.queue import Queue
+
+
+def attach(queue: Queue, consumer: QueueConsumer) -> None:
+    """Let `consumer` take part; InUse if it, or one that is there, is exclusive."""
+    election = queue.election
+    if election is not None:
+        election.check_attach(consumer)
+    everyone = queue.manager.all
+    if everyone and not consumer.getting and (consumer.exclusive or next(iter(everyone)).exclusive):
+        raise InUse(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
+    if not consumer.acquires:
+        if queue.stream is not None:
+            consumer.context = stream_context(queue, consumer)
+        elif consumer.extent is None:
+            consumer.context = browsing(queue, consumer.filter)
+        else:
+            consumer.context = browser_context(queue, consumer.extent, consumer.filter)
+        begin_browsing(queue, consumer.context)
+    else:
+        consumer.context = join(queue, consumer.filter)
+    consumer.blockers = 0 if consumer.target.desired else BLOCKED_BY_TARGET
+    if election is None and consumer.candidate:
+        election = queue.election = Election(queue, single_active=False, everyone=False)
+    if election is not None and consumer.acquires and election.stands_by(consumer):
+        consumer.blockers |= BLOCKED_BY_STANDBY
+    if consumer.acquires:
+        consumer.blockers |= _what_holds_all(queue)
+    gate = None if consumer.getting else queue.manager.gate
+    if gate is not None and not gate.is_open and consumer.acquires:
+        consumer.blockers |= BLOCKED_BY_GATE
+    queue.manager.add(consumer)
+    consumer.target.consumers.append(consumer)
+    if consumer.blockers != 0:
+        queue.manager.move(consumer, NOT_INTERESTED)
+    else:
+        queue.manager.move(consumer, INTERESTED if consumer.acquires else NON_ACQUIRING)
+        notify_consumer(queue, consumer)
+    if consumer.acquires and consumer.blockers & BLOCKED_BY_STANDBY == 0:
+        consumer.target.activity_changed(consumer, True, ATTACHED)
+    if election is not None and consumer.acquires:
+        election.attached(consumer)
+    if gate is not None and consumer.acquires:
+        gate.attached()
+    if queue.discipline is not None and consumer.acquires:
+        queue.discipline.attached(consumer)
+
+
+def _what_holds_all(queue: Queue) -> i64:
+    """The blockers of everybody who acquires."""
+    blockers: i64 = 0
+    if queue.stops is not None and queue.stops.dequeue:
+        blockers |= BLOCKED_BY_STOP
+    if queue.manager.purges:
+        blockers |= BLOCKED_BY_PURGE
+    if queue.manager.returns:
+        blockers |= BLOCKED_BY_RETURNS
+    if queue.discipline is not None and queue.discipline.pauses:
+        blockers |= BLOCKED_BY_GROUPS
+    return blockers
+
+
+def change_filter(queue: Queue, consumer: QueueConsumer, entry_filter: EntryFilter) -> None:
+    """Have `consumer`, which acquires and is attached, see only the entries that `entry_filter` passes.
+
+    It is the same consumer as before: it keeps its place, its turn and its deliveries, and whether the queue
+    serves it.
+
+    Raises:
+        PreconditionFailed: the consumers of the queue have too many different filters. Nothing has changed.
+    """
+    leave(queue, consumer.context)  # first, as the filter that it has had may make room for the new one
+    try:
+        context = join(queue, entry_filter)
+    except PreconditionFailed:
+        _see(queue, consumer, join(queue, consumer.filter))
+        raise
+    consumer.filter = entry_filter
+    _see(queue, consumer, context)
+
+
+def _see(queue: Queue, consumer: QueueConsumer, context: QueueContext) -> None:
+    """Have `consumer` look for its next entry with the cursor of `context`."""
+    if consumer in queue.waiting:
+        consumer.blockers &= ~BLOCKED_BY_SIZE
+    forget_waiting(queue, consumer)
+    queue.manager.change_context(consumer, context)
+    if queue.discipline is not None:
+        queue.discipline.context_changed(consumer)
+    notify_consumer(queue, consumer)
+    pass_baton(queue)
+
+
+def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcome: i64 = CRASH) -> None:
+    """Detach `consumer` and release `held`, the entries that `consumer` had acquired and loses.
+
+    With basic.cancel `held` is empty: the channel keeps the deliveries. When a session or a connection ends,
+    its `close_targets` comes first, or one of its consumers gets what another one returns. If `consumer` is
+    detached already, only `held` is released.
+    """
+    if consumer.state != REMOVED:
+        forget(queue, consumer)
+        if consumer.acquires:
+            leave(queue, consumer.context)
+            if queue.manager.gate is not None and not consumer.getting:
+                queue.manager.gate.detached()
+        else:
+            if consumer.context.progress is not None:
+                consumer.context.progress.end()
+            end_browsing(queue, consumer.context)
+        if queue.rules is not None:
+            queue.rules.touch()
+    if held:
+        release_entries(queue, held, consumer, outcome)
+    if queue.discipline is not None:
+        queue.discipline.detached(consumer)
+    if queue.manager.undeliverable is not None:
+        queue.manager.undeliverable.consumer_left()
+    if queue.election is not None:
+        queue.election.detached()  # after the release: the successor sees first what comes back
+    pass_baton(queue)
+
+
+def forget(queue: Queue, consumer: QueueConsumer) -> None:
+    """Take `consumer` out of every list that it is in."""
+    forget_waiting(queue, consumer)
+    queue.manager.remove(consumer)
+    consumer.target.consumers.remove(consumer)
+    if consumer.acquires and consumer.blockers & BLOCKED_BY_STANDBY == 0:
+        consumer.target.activity_changed(consumer, False, DETACHED)
+
+
+EARLY_MAX: Final[i64] = 1024  # messages that consumers get before one request
+
+
+def serve_notified(queue: Queue) -> i64:
+    """Deliver to the consumers that have been told of work, before a request takes or counts messages.
+
+    A queue that handed out each message when it arrived would have delivered these already. At most EARLY_MAX
+    are delivered, so that a request does not wait long. Returns how many there were.
+    """
+    served: i64 = 0
+    while queue.manager.notified > 0 and queue.ready > 0 and served < EARLY_MAX:
+        before = queue.ready
+        connections = {
+            consumer.target.session.connection: None
+            for level in all_levels(queue)
+            for consumer in level.notified
+        }
+        for connection in connections:
+            connection.pump_early(EARLY_MAX - served)
+        delivered: i64 = before - queue.ready
+        if delivered <= 0:
+            break
+        served += delivered
+    return served
+
+
+def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
+    """Acquire the next entry of the consumer's context, O(1) without a filter; None if none is ready.
+
+    One that does not acquire, as where nothing is consumed, is shown it.
+
+    `consumer` is made for this queue but never added: it only owns the entry, until `settle`, `discard` or
+    `release(entries, consumer)`. Nothing is settled here, also not for no_ack. Its target's windows are
+    charged. ResourceLocked if the queue serves one consumer at a time, QueueStopped if it gives nothing out.
+    """
+    begin_get(queue)
+    if queue.ready == 0:
+        return None
+    entry = next_in_time(queue, consumer)
+    if entry is not None:
+        _hand_over(queue, consumer, entry)
+    return entry
+
+
+def begin_get(queue: Queue) -> None:
+    """Check that messages may be taken without a subscription. Raises what `get_one` raises."""
+    if queue.stops is not None:
+        check_dequeue(queue, queue.stops)
+    if queue.election is not None:
+        queue.election.check_get()
+    if queue.rules is not None:
+        queue.rules.touch()
+    if queue.manager.returns:
+        finish_returns(queue)
+
+
+def get_chosen(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
+    """Acquire `entry`, which is AVAILABLE, whatever stands before it; `consumer` as for `get_one`.
+
+    `begin_get` and `may_take` have been asked.
+    """
+    consumer.context = QueueContext(queue.entries)  # nobody else's cursor moves
+    _hand_over(queue, consumer, entry)
+
+
+def _hand_over(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
+    if consumer.acquires:
+        if entry.timer is not None:
+            stop_timer(queue, entry)
+        queue.acquire(entry, consumer)
+    consumer.target.use_credit(entry.message.size)

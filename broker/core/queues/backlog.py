@@ -1,0 +1,466 @@
+"""Messages that wait in their queue to be dead-lettered. [RabbitMQ at-least-once dead lettering]
+
+A message that dies in a queue with at-least-once waits there while its exchange does not exist, while its
+route has no queue, and while one of the queues of its route is full. It has left the order of the queue, so
+that no consumer gets it, and counts among the queue's messages and towards its limits. The log is told, so
+that it goes on waiting after a restart.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues.death import (
+    EXPIRED,
+    REJECTED,
+    Death,
+    Past,
+    marked_count,
+    marked_reason,
+    plain_count,
+    was_held,
+)
+from broker.core.queues.limits import Rules
+from broker.core.queues.queue import take_out
+from broker.core.schedule import Alarm
+
+if TYPE_CHECKING:
+    from broker.core.message import Message
+    from broker.core.queues.queue import Queue
+    from broker.core.routing.topology import Topology
+
+
+RETRY_MS: Final = 1000  # after which every lane is tried again
+SOON_MS: Final = 20  # between two rounds at least, however often routes change
+UNREADABLE_MS: Final = 60_000  # after which a message is tried again that the disk did not give back
+TRIES: Final[i64] = 100  # in one turn: a dead letter takes up to 50 us
+PAUSE_MS: Final = 100  # after a turn in which none arrived
+STALE_MIN: Final = 64  # so many numbers of messages that have left are not worth sweeping
+
+
+@final
+class Lane:
+    """Deaths whose letters take the same route, in the order in which they died. The first is tried first.
+
+    `sought`: rules of the full queues in which the first one waits for room. `is_woken`: there is room in one
+    of these, and the lane is about to be tried. `not_before`: when it is tried again at the earliest.
+    """
+
+    def __init__(self, backlog: Backlog, key: object) -> None:
+        self.backlog = backlog
+        self.key = key
+        self.deaths: OrderedDict[Death, None] = OrderedDict()
+        self.sought: list[Rules] = []
+        self.is_woken = False
+        self.not_before: i64 = 0
+
+    @property
+    def first(self) -> Death:
+        """The death that is tried first. The lane is not empty."""
+        return next(iter(self.deaths))
+
+    def seek(self, full: list[Rules]) -> None:
+        """Wait for room in these queues, behind others that wait there."""
+        message = self.first.message
+        for rules in full:
+            if rules.ever_has_room(message) and self not in rules.seekers:
+                rules.seekers[self] = None
+                queue = rules.queue
+                queue.awaited.setdefault(queue.entries.head, [])  # it is told of every entry that goes
+                self.sought.append(rules)
+
+    def stop_seeking(self) -> list[Rules]:
+        """Wait for room no longer; returns where the lane has waited."""
+        sought = self.sought
+        for rules in sought:
+            rules.seekers.pop(self, None)
+            queue = rules.queue
+            if not rules.seekers and not queue.awaited.get(queue.entries.head):
+                queue.awaited.pop(queue.entries.head, None)
+        self.sought = []
+        self.is_woken = False
+        return sought
+
+    def wake(self) -> None:
+        """There is room in a queue in which the lane waits for it."""
+        self.is_woken = True
+        self.backlog.woken(self)
+
+
+@final
+class Backlog(Alarm):
+    """The messages of `queue` that wait to be dead-lettered.
+
+    They are in lanes by exchange and routing key; a message whose route is its own has a lane of its own. A
+    lane is tried each second, when routes change, and when there is room in the full queue that it waits for.
+    What is tried is the first message of a lane: the cost grows with the lanes, not with what waits in them.
+
+    Operators look at the messages in the order in which they died, or by their ids, and take single ones
+    away: an operation seizes a message, which is not tried then, and removes it when that is on disk.
+    """
+
+    def __init__(self, queue: Queue, topology: Topology) -> None:
+        super().__init__()
+        self.queue = queue
+        self.topology = topology
+        self.numbers: i64 = 0  # of the latest death
+        self._lanes: dict[object, Lane] = {}
+        self._due: deque[Lane] = deque()  # lanes to be tried in this round
+        self._began: i64 = 0  # when the latest round began
+        self._next: i64 = 0  # when the next round begins
+        self._waiting: dict[int, Death] = {}  # by their numbers
+        self._numbers: list[int] = []  # ascending; some have left
+        self._by_id: dict[int, Death] = {}  # `_identity`
+
+    def __len__(self) -> int:
+        return int(self.queue.dead)
+
+    def deaths(self) -> list[Death]:
+        """All that wait, in the order in which they died, for cold use."""
+        return list(self._waiting.values())
+
+    def after(self, number: i64, most: i64) -> list[Death]:
+        """Up to `most` deaths, the next ones after that with this number; 0: the first ones."""
+        numbers = self._numbers
+        waiting = self._waiting
+        found: list[Death] = []
+        at: i64 = bisect_right(numbers, number)
+        while at < len(numbers) and len(found) < most:
+            death = waiting.get(numbers[at])
+            if death is not None:
+                found.append(death)
+            at += 1
+        return found
+
+    def find(self, sequence: i64, arrival: i64) -> Death | None:
+        """The death of the message with this sequence in the log, or if that is 0, this number of arrival."""
+        return self._by_id.get(sequence if sequence > 0 else -arrival)
+
+    def queues_up(self, death: Death) -> bool:
+        """Whether others wait that take the same route, so that `death` waits behind them."""
+        return _route_key(death) in self._lanes
+
+    def add(self, death: Death, full: list[Rules], told: bool = False) -> None:
+        """Have `death` wait; `full`: the rules of queues that have no room for its letter.
+
+        `told`: the log knows.
+        """
+        queue = self.queue
+        self.topology.dead_letters.backlogs[self] = None
+        queue.dead += 1
+        queue.dead_bytes += death.message.size
+        self.numbers += 1
+        death.number = self.numbers
+        death.passage = None  # its content goes with it
+        if not told:
+            tell_log(death)
+        key: object = death if death.apart else _route_key(death)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._begin(key)
+            lane.deaths[death] = None
+            lane.seek(full)
+        else:
+            lane.deaths[death] = None
+        death.lane = lane
+        self._waiting[death.number] = death
+        self._numbers.append(death.number)
+        self._by_id[_identity(death)] = death
+        self._arm()
+
+    def add_unreadable(self, death: Death) -> None:
+        """Have `death` wait, whose message the disk does not give back now."""
+        death.apart = True
+        self.add(death, [])
+        self._lanes[death].not_before = self.topology.schedule.now() + UNREADABLE_MS
+
+    def restore(self, entry: QueueEntry, count: i64, annotations: bytes) -> None:
+        """Have a message wait again, from before a restart; `count` says how it died."""
+        queue = self.queue
+        rules = queue.rules
+        if rules is None:
+            rules = queue.rules = Rules(queue, self.topology)
+        message = entry.message
+        reason = marked_reason(count)
+        arrival = queue.entries.arrival(entry)
+        take_out(queue, entry)
+        death = Death(queue, rules, message, reason, message, queue)
+        death.order = entry.order
+        death.arrival = arrival
+        death.sure = True
+        death.count = plain_count(count)
+        death.deliveries = death.count
+        past = Past()
+        if queue.counts:
+            past.deliveries = death.count
+            past.returns = death.count - 1 if reason == REJECTED else death.count
+        if reason == EXPIRED:
+            own = message.expiration >= 0 and (rules.ttl < 0 or message.expiration < rules.ttl)
+            past.expired_by = "message" if own else "queue"
+            past.expired_while = "held" if was_held(count) else "ready"
+        past.annotations = annotations
+        death.past = past if past.deliveries > 0 or past.expired_by or annotations else None
+        self.add(death, [], told=True)
+
+    def drop(self, most: i64, newest: i64, by: object | None) -> i64:
+        """Drop up to `most` messages that began to wait no later than `newest`; returns how many.
+
+        `by`: the actor who asked for it, for the journal.
+        """
+        dropped: i64 = 0
+        queue = self.queue
+        number: i64 = 0
+        while dropped < most:
+            deaths = [death for death in self.after(number, most) if death.number <= newest]
+            for death in deaths:
+                number = death.number
+                if death.is_seized or dropped == most:
+                    continue
+                if queue.journal is not None:
+                    queue.journal.purged(death.order, death.order, 1, by)
+                self._drop(death)
+                dropped += 1
+            if not deaths:
+                break
+        self._left()
+        return dropped
+
+    def seize(self, death: Death) -> None:
+        """An operation is about to take `death` away: it is not tried, and its room is free."""
+        death.is_seized = True
+        if self.queue.rules is not None:
+            self.queue.rules.reserved -= 1
+            self.queue.rules.reserved_bytes -= death.message.size
+            self.queue.rules.room_made()
+
+    def release(self, deaths: list[Death]) -> None:
+        """Have these, which were seized, wait again where they have waited, as nothing was done to them."""
+        for death in deaths:
+            self._end_seizure(death)
+            lane = death.lane
+            if lane is not None and lane.first is death and not lane.is_woken:
+                lane.wake()
+
+    def remove(self, deaths: list[Death]) -> None:
+        """Take these away, which were seized: their transaction is on disk."""
+        queue = self.queue
+        for death in deaths:
+            self._end_seizure(death)
+            if death.lane is None:
+                continue
+            if queue.journal is not None:
+                queue.journal.removed(death.message, death.order, death.deliveries)
+            self._drop(death)
+        self._left()
+
+    def _end_seizure(self, death: Death) -> None:
+        death.is_seized = False
+        if self.queue.rules is not None:
+            self.queue.rules.reserved += 1
+            self.queue.rules.reserved_bytes += death.message.size
+
+    def _drop(self, death: Death) -> None:
+        """Take `death` out of its lane, and tell the log."""
+        queue = self.queue
+        lane = death.lane
+        assert lane is not None, "what has left is not dropped"
+        del lane.deaths[death]
+        self._forget(death)
+        self._unlist(death)
+        message = death.message
+        if queue.logged and message.sequence != 0:
+            queue.store.append_settle(message, queue)
+        if not lane.deaths:
+            self._end(lane)
+        elif not lane.is_woken:
+            lane.wake()  # another one may be the first: it may need less room, and has not been tried
+
+    def take(self, most: i64) -> list[Message]:
+        """Return up to `most` messages, which wait no longer, and nothing is told: the queue is deleted."""
+        taken: list[Message] = []
+        for lane in list(self._lanes.values()):
+            while lane.deaths and len(taken) < most:
+                taken.append(lane.deaths.popitem(last=False)[0].message)
+            if not lane.deaths:
+                del self._lanes[lane.key]
+        return taken
+
+    def is_empty(self) -> bool:
+        """Whether nothing waits."""
+        return not self._lanes
+
+    def stop(self) -> None:
+        """The queue is deleted: nothing is tried again."""
+        self.topology.dead_letters.backlogs.pop(self, None)
+        left = [rules for lane in self._lanes.values() for rules in lane.stop_seeking()]
+        for rules in left:  # when no lane of this backlog seeks any more, or that lane would be woken
+            rules.room_made()
+        self._due.clear()
+        self.topology.schedule.cancel(self)
+        self._waiting.clear()
+        self._numbers.clear()
+        self._by_id.clear()
+
+    # ---- when to try
+
+    def woken(self, lane: Lane) -> None:
+        """There may be room for the letter of a lane: try it in a turn to come."""
+        self._due.appendleft(lane)
+        self.topology.schedule.set(self, self.topology.schedule.now())
+
+    def try_soon(self) -> None:
+        """Routes or rules have changed: begin a round in a turn to come."""
+        if not self._lanes:
+            return
+        now = self.topology.schedule.now()
+        begin = max(now, self._began + SOON_MS)
+        if begin < self._next:
+            self._next = begin
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._next == 0:
+            self._next = self.topology.schedule.now() + RETRY_MS
+        if self.due == 0 or self._next < self.due:
+            self.topology.schedule.set(self, self._next)
+
+    def ring(self) -> None:
+        """Try a slice of what is due (Alarm)."""
+        schedule = self.topology.schedule
+        now = schedule.now()
+        if not self._due and now >= self._next:
+            self._began = now
+            self._next = now + RETRY_MS
+            self._due.extend([lane for lane in self._lanes.values() if lane.not_before <= now])
+        left = TRIES
+        arrived: i64 = 0
+        while self._due and left > 0:
+            lane = self._due.popleft()
+            went = self._try_lane(lane, left, now)
+            arrived += went
+            left -= went + 1
+        self._left()
+        if self._due:
+            schedule.set(self, now if arrived > 0 else now + PAUSE_MS)
+        elif self._lanes:
+            schedule.set(self, self._next)
+
+    def _try_lane(self, lane: Lane, most: i64, now: i64) -> i64:
+        """Dead-letter up to `most` messages of a lane; returns how many have arrived."""
+        arrived: i64 = 0
+        waited_for = lane.stop_seeking()
+        while lane.deaths and arrived < most:
+            death = lane.first
+            if death.is_seized:
+                break  # its operation wakes the lane
+            if not self._try(death):
+                self._keep(lane, death, now)
+                break
+            del lane.deaths[death]
+            self._unlist(death)
+            arrived += 1
+        if not lane.deaths:
+            self._end(lane)
+        elif arrived >= most:
+            self._due.appendleft(lane)
+        for rules in waited_for:
+            if rules not in lane.sought:
+                rules.room_made()  # others may have it
+        return arrived
+
+    def _try(self, death: Death) -> bool:
+        """Dead-letter a message; false if it goes on waiting."""
+        queue = self.queue
+        size = death.message.size
+        queue.dead -= 1  # first: it may go into this very queue
+        queue.dead_bytes -= size
+        if self.topology.dead_letters.try_again(death):
+            return True
+        queue.dead += 1
+        queue.dead_bytes += size
+        death.passage = None
+        return False
+
+    def _keep(self, lane: Lane, death: Death, now: i64) -> None:
+        """The first of a lane goes on waiting, apart from the others if its route is its own."""
+        if death.apart and lane.key is not death:
+            del lane.deaths[death]
+            if lane.deaths:
+                self._due.append(lane)
+            lane = self._begin(death)
+            lane.deaths[death] = None
+            death.lane = lane
+        lane.seek(death.full)
+        lane.not_before = now + UNREADABLE_MS if death.is_unreadable else 0
+
+    def _begin(self, key: object) -> Lane:
+        lane = Lane(self, key)
+        self._lanes[key] = lane
+        return lane
+
+    def _end(self, lane: Lane) -> None:
+        """Nothing is left in a lane."""
+        for rules in lane.stop_seeking():
+            rules.room_made()
+        if self._lanes.get(lane.key) is lane:
+            del self._lanes[lane.key]
+
+    def _forget(self, death: Death) -> None:
+        self.queue.dead -= 1
+        self.queue.dead_bytes -= death.message.size
+
+    def _unlist(self, death: Death) -> None:
+        """`death` has left its lane."""
+        death.lane = None
+        self._waiting.pop(death.number, None)
+        self._by_id.pop(_identity(death), None)
+        if len(self._numbers) > 2 * len(self._waiting) + STALE_MIN:
+            self._numbers = list(self._waiting)
+
+    def _left(self) -> None:
+        """Some may have left: there is more room in the queue, and perhaps nothing is left."""
+        queue = self.queue
+        if queue.rules is not None and queue.rules.seekers:
+            queue.rules.room_made()
+        if not self._lanes:
+            self._next = 0
+            self.topology.schedule.cancel(self)
+            self.topology.dead_letters.backlogs.pop(self, None)
+            if queue.entries.lifespan is not None:
+                queue.entries.lifespan.look()
+            if queue.rules is not None:
+                queue.rules.none_waits()
+
+
+def backlog_of(queue: Queue, topology: Topology) -> Backlog:
+    """The backlog of `queue`, made when it is needed."""
+    if queue.backlog is None:
+        queue.backlog = Backlog(queue, topology)
+    return queue.backlog
+
+
+def tell_log(death: Death) -> None:
+    """Append that the message of `death` waits to be dead-lettered: it does so after a restart."""
+    queue = death.queue
+    message = death.message
+    if queue.logged and message.sequence != 0:
+        past = death.past
+        added = b"" if past is None else past.annotations
+        queue.store.append_count(message, queue, marked_count(death), added)
+
+
+def _route_key(death: Death) -> tuple[str, str]:
+    rules = death.rules
+    key = rules.dead_letter_key
+    return rules.dead_letter_exchange, death.message.address.routing_key if key is None else key
+
+
+def _identity(death: Death) -> i64:
+    """A number that no other message of the queue has: of the log, or negated that of its arrival."""
+    sequence = death.message.sequence
+    return sequence if sequence > 0 else -death.arrival

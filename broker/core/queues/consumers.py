@@ -1,0 +1,691 @@
+"""The consumers of a queue: who wants work, who waits for what, and who is told.
+
+[Qpid: QueueConsumerManager]
+
+While entries are ready, the highest priority at which some consumer has no blocker has a NOTIFIED consumer,
+which pulls until it gets nothing; if it drops out, another one takes over. So no wake-up is lost, and nobody
+polls. Notifying only asks for a turn. It never delivers.
+
+More consumers of a level are NOTIFIED where there is work for them too. Where all see the same, these are no
+more than there are ready entries. Elsewhere nobody knows how many entries a consumer sees: a consumer that
+has had its message has the next one of its level be NOTIFIED if there is another entry, see `share_work`.
+
+Every change goes through `set_blocker`: flag first, lists second, notifications last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.entries.cursor import SCAN_BUDGET, QueueContext
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues.consumer import (
+    BLOCKED_BY_SIZE,
+    INTERESTED,
+    NON_ACQUIRING,
+    NOT_INTERESTED,
+    NOTIFIED,
+    REMOVED,
+    QueueConsumer,
+)
+from broker.core.queues.hooks import next_entry
+
+if TYPE_CHECKING:
+    from broker.core.counters import Counters
+    from broker.core.queues.election import StartGate
+    from broker.core.queues.purge import Purge
+    from broker.core.queues.queue import Queue
+    from broker.core.queues.returns import DiscardedLater, ReturnedLater
+    from broker.core.queues.undeliverable import Undeliverable
+
+
+TURN_BITS: Final = 31  # of a rank, below the priority: more consumers than that no queue ever sees
+_NO_LEVEL: Final = "a consumer that acquires has a level"
+
+
+@final
+class QueueConsumerList:
+    """Consumers in one state, linked through themselves: O(1) append at the tail, O(1) removal of any."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        self.head: QueueConsumer | None = None
+        self.tail: QueueConsumer | None = None
+
+    def append(self, consumer: QueueConsumer) -> None:
+        """Put `consumer`, which is in no list, at the tail: this is what rotates consumers fairly."""
+        tail = self.tail
+        consumer.prev = tail
+        if tail is None:
+            self.head = consumer
+        else:
+            tail.next = consumer
+        self.tail = consumer
+        self.count += 1
+
+    def remove(self, consumer: QueueConsumer) -> None:
+        """Take out `consumer`, which is in this list."""
+        before = consumer.prev
+        after = consumer.next
+        if before is None:
+            self.head = after
+        else:
+            before.next = after
+        if after is None:
+            self.tail = before
+        else:
+            after.prev = before
+        consumer.prev = None
+        consumer.next = None
+        self.count -= 1
+
+    def __iter__(self) -> Iterator[QueueConsumer]:
+        """All in order, for cold use; the list must not change meanwhile."""
+        consumer = self.head
+        while consumer is not None:
+            yield consumer
+            consumer = consumer.next
+
+
+@final
+class ConsumerLevel:
+    """The acquiring consumers of one rank that see the same entries, those of `context`.
+
+    `members` counts them in whatever state they are. `home` is the list that the level is in while one of
+    them wants work; `listed`: it is there. `turn`: when one of them was told of work last.
+    """
+
+    def __init__(self, rank: i64, context: QueueContext, home: list[ConsumerLevel]) -> None:
+        self.rank = rank
+        self.context = context
+        self.home = home
+        self.listed: bool = False
+        self.turn: i64 = 0
+        self.members: i64 = 0
+        self.interested = QueueConsumerList()
+        self.notified = QueueConsumerList()
+
+    @property
+    def wants_work(self) -> bool:
+        """Whether one of them would take an entry."""
+        return self.interested.head is not None or self.notified.head is not None
+
+    def enlist(self) -> None:
+        """Put the level into `home`: behind higher ranks, and behind levels of its rank that wait longer."""
+        home = self.home
+        self.listed = True
+        if len(home) == 1 and not home[0].wants_work:
+            home[0].listed = False
+            home[0] = self
+        else:
+            home.insert(self._place(), self)
+
+    def delist(self) -> None:
+        """Take the level, which is in `home`, out of it."""
+        home = self.home
+        self.listed = False
+        if home[0] is self:  # as it mostly is
+            del home[0]
+            return
+        index = self._place() - 1
+        while home[index] is not self:  # equals that came later stand behind it
+            index -= 1
+        del home[index]
+
+    def _place(self) -> i64:
+        """Find the place behind all levels of `home` that do not come after this one."""
+        home = self.home
+        low: i64 = 0
+        high: i64 = len(home)
+        while low < high:
+            middle = (low + high) >> 1
+            other = home[middle]
+            if other.rank < self.rank or (other.rank == self.rank and other.turn > self.turn):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+
+@final
+class QueueConsumerManager:
+    """Every consumer is in `all` and in exactly one of the lists of its state.
+
+    Gets that wait for a message are in `gets` instead of `all`, and otherwise consumers like others.
+    `levels`: Interested and Notified per rank and context, highest rank first, as far as one of these wants
+    work: what a message costs does not grow with the number of priorities. A level that is alone may stay
+    there without. Browsers are in none, and who sees one row of an index is in that.
+    `strict`: consumers of one priority do not take turns, the one that was attached first goes first, so that
+    each has a rank of its own; else the rank is the priority. A change of it holds from when nobody acquires.
+    [ActiveMQ strictOrderDispatch]
+    `gate`: nobody is served as long as it is shut, if there is one. `purges`: nor as long as one goes on, the
+    first of them; the others wait. `returns`: nor as long as there is something on its way back. `discards`:
+    what is on its way out, as they have refused it, if that is much. `undeliverable`: what one of them has
+    sent away for itself, if anything.
+    `acquiring` counts those that are no browsers, `interested` and `notified` their members over all levels.
+    `wakeups` counts how often one of them was told of work since the start, `empty_wakeups` how often one
+    that had been told had no message before it was idle or suspended again. `counters`: the broker's, which
+    count the latter too.
+    """
+
+    def __init__(self, counters: Counters) -> None:
+        self.counters = counters
+        self.all: dict[QueueConsumer, None] = {}
+        self.gets: dict[QueueConsumer, None] = {}
+        self.non_acquiring = QueueConsumerList()
+        self.not_interested = QueueConsumerList()
+        self.levels: list[ConsumerLevel] = []
+        self._levels: dict[tuple[int, QueueContext], ConsumerLevel] = {}
+        self.acquiring: i64 = 0
+        self.interested: i64 = 0
+        self.notified: i64 = 0
+        self.wakeups: i64 = 0
+        self.empty_wakeups: i64 = 0
+        self.strict: bool = False
+        self.gate: StartGate | None = None
+        self.purges: list[Purge] = []
+        self.returns: list[ReturnedLater] = []
+        self.discards: DiscardedLater | None = None
+        self.undeliverable: Undeliverable | None = None
+        self._ranked: bool = False  # whether those that acquire now have ranks of their own
+        self._turns: i64 = 0
+        self._rotations: i64 = 0
+
+    def add(self, consumer: QueueConsumer) -> None:
+        """Take in a REMOVED consumer; `move` gives it a state."""
+        (self.gets if consumer.getting else self.all)[consumer] = None
+        if consumer.acquires:
+            if self.acquiring == 0:
+                self._ranked = self.strict
+            self.acquiring += 1
+            consumer.rank = consumer.priority
+            if self._ranked:
+                self._turns += 1
+                consumer.rank = (consumer.priority << TURN_BITS) - self._turns
+            level = self._level(consumer.rank, consumer.context)
+            level.members += 1
+            consumer.level = level
+
+    def takers(self) -> list[QueueConsumer]:
+        """Those that acquire: in the order in which they were attached, gets last."""
+        return [consumer for consumer in [*self.all, *self.gets] if consumer.acquires]
+
+    def remove(self, consumer: QueueConsumer) -> None:
+        """Let `consumer` go from its list, from its level and from `all`."""
+        self.move(consumer, REMOVED)
+        del (self.gets if consumer.getting else self.all)[consumer]
+        if consumer.level is not None:
+            self.acquiring -= 1
+            self._leave_level(consumer)
+
+    def change_context(self, consumer: QueueConsumer, context: QueueContext) -> None:
+        """Have `consumer`, which acquires and is attached, see the entries of `context` from now on.
+
+        Its place among all consumers and its rank stay. It is INTERESTED then, or NOT_INTERESTED if it has a
+        blocker.
+        """
+        self.move(consumer, NOT_INTERESTED)
+        self._leave_level(consumer)
+        consumer.context = context
+        level = self._level(consumer.rank, context)
+        level.members += 1
+        consumer.level = level
+        if consumer.blockers == 0:
+            self.move(consumer, INTERESTED)
+
+    def move(self, consumer: QueueConsumer, state: i64) -> None:
+        """Put `consumer` at the tail of the list for `state`; nothing happens if it is in that state."""
+        if consumer.state == state:
+            return
+        level = consumer.level
+        self._leave(consumer, level)
+        consumer.state = state
+        if level is None:
+            if state == NOT_INTERESTED:
+                self.not_interested.append(consumer)
+            elif state == NON_ACQUIRING:
+                self.non_acquiring.append(consumer)
+            return
+        if state == INTERESTED:
+            level.interested.append(consumer)
+            self.interested += 1
+        elif state == NOTIFIED:
+            level.notified.append(consumer)
+            self.notified += 1
+        else:
+            if state == NOT_INTERESTED:
+                self.not_interested.append(consumer)
+            if level.listed and len(level.home) > 1 and not level.wants_work:
+                level.delist()
+            return
+        if not level.listed:
+            level.enlist()
+
+    def to_back(self, consumer: QueueConsumer) -> None:
+        """Put `consumer` at the tail of the list that it is in: it has just had a message."""
+        level = consumer.level
+        if consumer.state == INTERESTED and level is not None:
+            level.interested.remove(consumer)
+            level.interested.append(consumer)
+
+    def outranked(self, consumer: QueueConsumer) -> bool:
+        """Whether a consumer of higher rank than `consumer`, which wants work, wants work too."""
+        return self.levels[0].rank > consumer.rank
+
+    def rotate(self, level: ConsumerLevel) -> None:
+        """Have the other levels of the same rank come before `level`, which has been asked."""
+        self._rotations += 1
+        if len(level.home) > 1:
+            level.delist()
+            level.turn = self._rotations
+            level.enlist()
+        else:
+            level.turn = self._rotations
+
+    def _leave(self, consumer: QueueConsumer, level: ConsumerLevel | None) -> None:
+        state = consumer.state
+        if state == INTERESTED:
+            assert level is not None, _NO_LEVEL
+            level.interested.remove(consumer)
+            self.interested -= 1
+        elif state == NOTIFIED:
+            assert level is not None, _NO_LEVEL
+            level.notified.remove(consumer)
+            self.notified -= 1
+            if consumer.woken:
+                consumer.woken = False
+                self.empty_wakeups += 1
+                self.counters.consumer_empty_wakeups += 1
+        elif state == NOT_INTERESTED:
+            self.not_interested.remove(consumer)
+        elif state == NON_ACQUIRING:
+            self.non_acquiring.remove(consumer)
+
+    def _leave_level(self, consumer: QueueConsumer) -> None:
+        """Have `consumer`, in no list of its level, leave the level, which ends with the last one."""
+        level = consumer.level
+        assert level is not None, _NO_LEVEL
+        consumer.level = None
+        level.members -= 1
+        if level.members == 0:
+            if level.listed:
+                level.delist()
+            del self._levels[int(level.rank), level.context]
+
+    def _level(self, rank: i64, context: QueueContext) -> ConsumerLevel:
+        level = self._levels.get((int(rank), context))
+        if level is None:
+            home = self.levels if context.row is None else context.row.levels
+            level = self._levels[int(rank), context] = ConsumerLevel(rank, context, home)
+        return level
+
+
+def wait_for_turn(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
+    """`entry`, the consumer's next, is left to a consumer of higher priority: look again when it is gone."""
+    wait_on(queue, consumer, entry)
+    queue.gated[consumer] = None
+
+
+def wait_on(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
+    """Have `consumer` be among the waiters of `entry`, and of no other."""
+    forget_waiting(queue, consumer)
+    consumer.waiting_on = entry
+    queue.awaited.setdefault(entry, []).append(consumer)
+
+
+def forget_waiting(queue: Queue, consumer: QueueConsumer) -> None:
+    """Undo the registration on the entry that the consumer waits on, if any."""
+    entry = consumer.waiting_on
+    if entry is None:
+        return
+    consumer.waiting_on = None
+    queue.waiting.pop(consumer, None)
+    queue.gated.pop(consumer, None)
+    waiters = queue.awaited[entry]
+    waiters.remove(consumer)
+    if not waiters:
+        del queue.awaited[entry]
+
+
+def notify(queue: Queue, consumer: QueueConsumer) -> None:
+    """INTERESTED → NOTIFIED: from now on `consumer` is relied upon."""
+    queue.manager.move(consumer, NOTIFIED)
+    queue.manager.wakeups += 1
+    queue.counters.consumer_wakeups += 1
+    consumer.woken = True
+    consumer.notify_work()
+
+
+def notify_browsers(queue: Queue) -> None:
+    """An entry is new: every browser is to see it."""
+    browser = queue.manager.non_acquiring.head
+    while browser is not None:
+        browser.notify_work()
+        browser = browser.next
+
+
+def notify_one(queue: Queue, entry: QueueEntry) -> None:
+    """`entry` is AVAILABLE now: somebody of the highest priority that wants it must end up NOTIFIED.
+
+    An idle consumer is preferred to one that is on its way already, but never one of a lower priority.
+    """
+    if not queue.alike:
+        _notify_taker(queue, entry)
+        return
+    levels = queue.manager.levels
+    if levels:
+        consumer = levels[0].interested.head
+        if consumer is not None:
+            notify(queue, consumer)
+
+
+def notify_if_nobody_comes(queue: Queue, entry: QueueEntry) -> None:
+    """As `notify_one`, where no more than one entry can be taken: who is on the way already will do."""
+    rank: i64 = 0
+    wanted = False
+    for level in levels_for(queue, entry):
+        if wanted and level.rank != rank:
+            break  # whoever comes from below is not to be waited for
+        if level.wants_work and level.context.sees(entry):
+            if level.notified.head is not None:
+                return
+            wanted = True
+            rank = level.rank
+    notify_one(queue, entry)
+
+
+def notify_consumer(queue: Queue, consumer: QueueConsumer, together: bool = False) -> None:
+    """`consumer` has just become able to work: is there anything for it?
+
+    `together`: so have others, which are to share from the first message on.
+    """
+    if consumer.state == NON_ACQUIRING:
+        consumer.notify_work()
+    elif consumer.state == INTERESTED and queue.ready != 0:
+        level = consumer.level
+        assert level is not None, "who is INTERESTED acquires"
+        if not queue.alike:
+            _look(queue, level, consumer, together)
+        elif level.notified.count < queue.ready and not queue.manager.outranked(consumer):
+            notify(queue, consumer)
+
+
+def pass_baton(queue: Queue, left: QueueConsumer | None = None) -> None:
+    """A consumer that was relied upon has dropped out: the next one takes over, if there is work.
+
+    `left`: that consumer, if it is still attached and no other one has dropped out with it.
+    """
+    if queue.ready == 0:
+        return
+    if not queue.alike:
+        level = None if left is None else left.level
+        if level is None or not level.wants_work:
+            wake_contexts(queue)
+        elif level.notified.head is None:  # else that one sees the same
+            _look(queue, level, level.interested.head)
+        if queue.discipline is not None:
+            queue.discipline.passed_on()
+        return
+    levels = queue.manager.levels
+    if levels and levels[0].notified.head is None:
+        consumer = levels[0].interested.head
+        if consumer is not None:
+            notify(queue, consumer)
+
+
+def share_work(queue: Queue, consumer: QueueConsumer) -> None:
+    """`consumer`, NOTIFIED, has had a message: if there is another one, an idle equal is NOTIFIED too."""
+    level = consumer.level
+    if level is None:  # a browser's
+        return
+    idle = level.interested.head
+    if idle is not None and queue.ready != 0:
+        entry = next_entry(queue, idle)
+        if entry is not None and not _is_wanted_above(queue, idle, entry):
+            notify(queue, idle)
+
+
+def found_nothing(queue: Queue, consumer: QueueConsumer) -> None:
+    """A pull found nothing: to the back of Interested, unless it has only used up its scan budget."""
+    if consumer.context.more:
+        if consumer.state == INTERESTED:
+            queue.manager.move(consumer, NOTIFIED)
+        return
+    if consumer.state == NOTIFIED:
+        queue.manager.move(consumer, INTERESTED)
+    consumer.target.no_messages_available(consumer)
+    extent = consumer.extent
+    if extent is not None and extent.snapshot:
+        consumer.target.shown_all(consumer)
+
+
+def is_outranked(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> bool:
+    """Whether a consumer of higher priority wants `entry`, the next one of `consumer`.
+
+    Where not all want the same, `consumer` then waits until the entry goes.
+    """
+    if queue.alike:
+        return queue.manager.outranked(consumer)
+    if not _is_wanted_above(queue, consumer, entry):
+        return False
+    wait_for_turn(queue, consumer, entry)
+    return True
+
+
+# ---- where consumers do not all see the same
+
+
+def _notify_taker(queue: Queue, entry: QueueEntry) -> None:
+    """Have one that sees `entry` be NOTIFIED: an idle one of the highest priority where there is any."""
+    discipline = queue.discipline
+    if discipline is not None:
+        if not discipline.is_open(entry):
+            return
+        owner = discipline.owner(entry)
+        if owner is not None:
+            if owner.state == INTERESTED and owner.context.sees(entry):
+                notify(queue, owner)
+            return
+    rank: i64 = 0
+    relied = False
+    for level in levels_for(queue, entry):
+        if relied and level.rank != rank:
+            return  # somebody is on the way who is not to be overtaken
+        if not level.wants_work or not level.context.sees(entry):
+            continue
+        consumer = level.interested.head
+        if consumer is not None:
+            queue.manager.rotate(level)
+            notify(queue, consumer)
+            return
+        relied = True
+        rank = level.rank
+
+
+def _is_wanted_above(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> bool:
+    if queue.discipline is not None and queue.discipline.owner(entry) is not None:
+        return False  # it is the consumer's own
+    for level in levels_for(queue, entry):
+        if level.rank <= consumer.rank:
+            return False
+        if level.wants_work and level.context.sees(entry):
+            return True
+    return False
+
+
+def _look(queue: Queue, level: ConsumerLevel, consumer: QueueConsumer | None, together: bool = False) -> None:
+    """Is there something for `consumer`, INTERESTED, of `level`? Then it is NOTIFIED, or waits for its turn.
+
+    A NOTIFIED consumer of the level takes whatever is not for `consumer` alone, so nobody looks then. But
+    consumers that become able `together` do: that a group goes to one of them is for long.
+    """
+    if consumer is None:
+        return
+    relied = level.notified.head is not None and not together
+    if relied and (consumer.holding is None or not consumer.holding.groups):
+        return
+    entry = next_entry(queue, consumer)
+    if entry is None:
+        if level.context.more:
+            notify(queue, consumer)  # it goes on looking when it has its turn
+    elif _is_wanted_above(queue, consumer, entry):
+        wait_for_turn(queue, consumer, entry)
+    else:
+        notify(queue, consumer)
+
+
+def wake_contexts(queue: Queue) -> None:
+    """An idle consumer of each context looks whether there is something for it, if nobody else is to.
+
+    One for all contexts would not do: it may not see what others see. When that has cost enough, the others
+    look when they have their turns.
+    """
+    effort: i64 = 0
+    seen: set[QueueContext] = set()
+    for level in all_levels(queue):
+        context = level.context
+        if context in seen:
+            continue
+        if level.notified.head is not None:
+            seen.add(context)
+            continue
+        consumer = level.interested.head
+        if consumer is not None:
+            seen.add(context)
+            if effort >= SCAN_BUDGET:
+                notify(queue, consumer)
+                continue
+            before = context.effort
+            _look(queue, level, consumer)
+            effort += context.effort - before
+
+
+def levels_for(queue: Queue, entry: QueueEntry) -> list[ConsumerLevel]:
+    """Return the consumers of `queue` that may see `entry`: by rank, then the longest waiting first."""
+    everyone = queue.manager.levels
+    if queue.index is None:
+        return everyone
+    found: list[ConsumerLevel] = []
+    for row in queue.index.served_rows(entry):
+        found += row.levels
+    if not found:
+        return everyone
+    for level in everyone:
+        found.append(level)
+    found.sort(key=_rank_and_turn)
+    return found
+
+
+def all_levels(queue: Queue) -> list[ConsumerLevel]:
+    """Return all consumers of `queue` for which there may be an entry."""
+    found = list(queue.manager.levels)
+    if queue.index is not None:
+        for row in queue.index.served:
+            if row.first is not None:
+                found += row.levels
+    return found
+
+
+def _rank_and_turn(level: ConsumerLevel) -> tuple[int, int]:
+    return -level.rank, level.turn
+
+
+def suspend(queue: Queue, consumer: QueueConsumer, blocker: i64) -> bool:
+    """Set one reason for not being interested; true if somebody has to take over now, by `pass_baton`."""
+    before = consumer.blockers
+    consumer.blockers = before | blocker
+    if consumer.state == REMOVED or before != 0:
+        return False
+    queue.manager.move(consumer, NOT_INTERESTED)
+    return consumer.acquires
+
+
+def set_blocker(queue: Queue, consumer: QueueConsumer, blocker: i64, on: bool) -> None:
+    """Set or clear one reason for not being interested."""
+    before = consumer.blockers
+    after = before | blocker if on else before & ~blocker
+    consumer.blockers = after
+    if consumer.state == REMOVED or (before == 0) == (after == 0):
+        return
+    if after != 0:
+        queue.manager.move(consumer, NOT_INTERESTED)
+        if consumer.acquires:
+            pass_baton(queue, consumer)
+    else:
+        queue.manager.move(consumer, INTERESTED if consumer.acquires else NON_ACQUIRING)
+        notify_consumer(queue, consumer)
+
+
+def clear_blocker(queue: Queue, consumers: list[QueueConsumer], blocker: i64) -> None:
+    """Clear one reason for all of `consumers`, which acquire: all are INTERESTED before any is notified.
+
+    Where all see the same, no more are notified than there are entries.
+    """
+    for consumer in consumers:
+        consumer.blockers &= ~blocker
+        if consumer.state == NOT_INTERESTED and consumer.blockers == 0:
+            queue.manager.move(consumer, INTERESTED)
+    woken: i64 = 0  # others that are NOTIFIED already may be of a lower priority, and then do not count
+    for consumer in consumers:
+        if queue.alike and woken >= queue.ready:
+            break
+        if consumer.state != REMOVED:
+            notify_consumer(queue, consumer, together=True)
+            if consumer.state == NOTIFIED:
+                woken += 1
+
+
+def wait_for_size(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
+    """`entry`, the consumer's next, is too large for its byte window: look again when either changes."""
+    wait_on(queue, consumer, entry)
+    queue.waiting[consumer] = None
+    set_blocker(queue, consumer, BLOCKED_BY_SIZE, True)
+
+
+def stop_waiting(queue: Queue, consumer: QueueConsumer) -> None:
+    """The byte window, or what is next for the consumer, has changed: let it look again."""
+    if consumer in queue.waiting:
+        forget_waiting(queue, consumer)
+        set_blocker(queue, consumer, BLOCKED_BY_SIZE, False)
+    elif consumer in queue.gated:
+        forget_waiting(queue, consumer)
+        notify_consumer(queue, consumer)
+
+
+def wake_waiters(queue: Queue, entry: QueueEntry) -> None:
+    """`entry` is no longer AVAILABLE: something smaller may be next for those who waited on it.
+
+    Dead letters that wait for room in the queue wait on every entry.
+    """
+    for consumer in list(queue.awaited.get(entry, ())):
+        stop_waiting(queue, consumer)
+    if queue.rules is not None and queue.rules.seekers:
+        queue.rules.room_made()
+
+
+def wake_for_earlier(queue: Queue, entry: QueueEntry) -> None:
+    """`entry` has become AVAILABLE: it comes before what some wait on, and may fit."""
+    for consumer in list(queue.waiting):
+        awaited = consumer.waiting_on
+        if awaited is not None and entry.precedes(awaited) and consumer.target.fits(entry.message.size):
+            stop_waiting(queue, consumer)
+
+
+def wake_for_some(queue: Queue, entries: list[QueueEntry]) -> None:
+    """The same of many entries, for less: who would find the first of them, were it the smallest.
+
+    Who looks again may do so in vain.
+    """
+    first = entries[0]
+    size = first.message.size
+    for entry in entries:
+        if entry.precedes(first):
+            first = entry
+        size = min(size, entry.message.size)
+    for consumer in list(queue.waiting):
+        awaited = consumer.waiting_on
+        if awaited is not None and first.precedes(awaited) and consumer.target.fits(size):
+            stop_waiting(queue, consumer)

@@ -1,0 +1,277 @@
+"""What a queue remembers of messages, so that it takes none of them twice.
+
+It remembers the ids of messages, for a time and up to a number, and how far each producer that numbers its
+messages has come. What is remembered of persistent messages is in the log: as records of its own, in the
+batch of the message, each with a settle when it is forgotten. So it outlives the message.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.arguments.queue import DEDUP_LIMIT, DEDUP_PRODUCERS, DEDUP_WINDOW, number_argument
+from broker.core.message import NEVER, REMEMBERED, Address, Message
+from broker.core.schedule import Alarm
+
+if TYPE_CHECKING:
+    from broker.core.queues.queue import Queue
+    from broker.core.routing.topology import Topology
+
+
+LIMIT: Final = 100_000  # ids, unless the queue says otherwise
+SLICE: Final[i64] = 2000  # what is forgotten in one turn: a millisecond or two
+LOOK_MS: Final[i64] = 1000  # so often at most it is looked for what is to be forgotten
+
+
+def new_mark(key: str, sequence: i64, persistent: bool, date: i64) -> Message:
+    """What the log keeps for queues that remember an id or, with a sequence, a producer; at `date`."""
+    mark = Message(Address("", key), b"", 0, persistent, 0)
+    mark.date = date
+    mark.expiration = sequence
+    mark.marks = REMEMBERED
+    return mark
+
+
+@final
+class Progress:
+    """How far a producer has come.
+
+    `logged`: the marks that say so in the log, the latest last, each with its batch. One goes when a later
+    one is durable: until then it is all that would be left after a crash. `unlogged`: what the log knows
+    nothing of.
+    """
+
+    def __init__(self) -> None:
+        self.logged: deque[tuple[Message, int]] = deque()
+        self.unlogged: i64 = -1
+
+    @property
+    def highest(self) -> int:
+        """The sequence up to which messages are duplicates."""
+        logged = self.logged
+        while logged and logged[-1][0].sequence <= 0:  # the batch did not reach the disk: it was refused
+            logged.pop()
+        last = int(logged[-1][0].expiration) if logged else -1
+        return max(last, int(self.unlogged))
+
+    def add(self, mark: Message, batch: int) -> None:
+        """Add a mark that is in the log, where it belongs: those of transactions are late."""
+        logged = self.logged
+        place = len(logged)
+        while place > 0 and logged[place - 1][0].expiration > mark.expiration:
+            place -= 1
+        logged.insert(place, (mark, batch))
+
+
+@final
+class Memory(Alarm):
+    """What one queue remembers. For queues without such an argument or policy `Queue.memory` is None.
+
+    `window`: for how many ms an id is remembered, 0: ids are not. `limit`: how many ids at most, the oldest
+    goes first. `producers_max`: how many producers at most, the one goes that was not heard of for longest.
+    `duplicates` counts what the queue did not take.
+    """
+
+    def __init__(self, queue: Queue, topology: Topology) -> None:
+        super().__init__()
+        self.queue = queue
+        self.topology = topology
+        self.window: i64 = 0
+        self.limit: i64 = LIMIT
+        self.producers_max: i64 = 0
+        self.duplicates: i64 = 0
+        self.ids: OrderedDict[str, Message] = OrderedDict()
+        self.producers: OrderedDict[str, Progress] = OrderedDict()
+        self._outdated: list[Message] = []  # brought back by recovery, and superseded
+        # what transactions will have remembered: ids, and by producer how far that will be, ascending
+        self._reserved: set[str] = set()
+        self._reserved_sequences: dict[str, list[int]] = {}
+
+    def apply(self, held: dict[str, object]) -> None:
+        """Have these arguments hold from now on."""
+        self.window = number_argument(held, DEDUP_WINDOW, 0)
+        self.limit = number_argument(held, DEDUP_LIMIT, LIMIT)
+        self.producers_max = number_argument(held, DEDUP_PRODUCERS, 0)
+        if len(self) > 0 or self._is_off():
+            self._arm(0)
+
+    def __len__(self) -> int:
+        return len(self.ids) + len(self.producers)
+
+    # ---- what is remembered
+
+    def knows_id(self, key: str, date: i64) -> bool:
+        """Whether a message with this id has come within the window; `date` is now."""
+        if key in self._reserved:
+            return True
+        mark = self.ids.get(key)
+        return mark is not None and mark.date + self.window > date and self._holds(mark)
+
+    def knows_sequence(self, producer: str, sequence: i64) -> bool:
+        """Whether a message of the producer with this or a higher number has come."""
+        reserved = self._reserved_sequences.get(producer)
+        if reserved is not None and sequence <= reserved[-1]:
+            return True
+        progress = self.producers.get(producer)
+        return progress is not None and sequence <= progress.highest
+
+    def keep(self, mark: Message, batch: i64) -> None:
+        """Remember what a mark says; if the log has it, it is in this batch."""
+        key = mark.address.routing_key
+        if mark.expiration == NEVER:
+            old = self.ids.pop(key, None)
+            if old is not None:
+                self._settle(old)
+            self.ids[key] = mark
+            self._forget_ids(2)
+        else:
+            progress = self._progress(key)
+            if self._logs(mark):
+                progress.add(mark, batch)
+                self._settle_passed(progress)
+            else:
+                progress.unlogged = max(progress.unlogged, mark.expiration)
+            self._forget_producers(1)
+        self._watch()
+
+    def restore(self, mark: Message) -> None:
+        """Remember what a mark said before the restart. Called in the order in which they were appended."""
+        key = mark.address.routing_key
+        if mark.expiration == NEVER:
+            old = self.ids.pop(key, None)
+            if old is not None:
+                self._outdated.append(old)
+            self.ids[key] = mark
+        else:
+            progress = self._progress(key)
+            progress.add(mark, 0)
+            while len(progress.logged) > 1:
+                self._outdated.append(progress.logged.popleft()[0])
+        if self._outdated:
+            self._arm(0)
+        self._watch()
+
+    def take(self, most: i64) -> list[Message]:
+        """Forget some of it, of a queue that is deleted; returns the marks."""
+        taken, self._outdated = self._outdated, []
+        while self.ids and len(taken) < most:
+            taken.append(self.ids.popitem()[1])
+        while self.producers and len(taken) < most:
+            taken += [mark for mark, _ in self.producers.popitem()[1].logged]
+        return taken
+
+    # ---- what transactions will have remembered
+
+    def reserve_id(self, key: str) -> None:
+        """Count an id as known until `unreserve_id`."""
+        self._reserved.add(key)
+
+    def unreserve_id(self, key: str) -> None:
+        """The transaction is over."""
+        self._reserved.discard(key)
+
+    def reserve_sequence(self, producer: str, sequence: i64) -> None:
+        """Count a sequence as known until `unreserve_sequence`; the producer is heard of only then."""
+        self._reserved_sequences.setdefault(producer, []).append(sequence)
+
+    def unreserve_sequence(self, producer: str, sequence: i64) -> None:
+        """The transaction is over."""
+        reserved = self._reserved_sequences.get(producer)
+        if reserved is not None and sequence in reserved:
+            reserved.remove(sequence)
+            if not reserved:
+                del self._reserved_sequences[producer]
+
+    # ---- what is forgotten
+
+    def ring(self) -> None:
+        """Forget a slice of what is over, or too much (Alarm)."""
+        if self._forget_ids(SLICE) == SLICE or self._forget_producers(SLICE) == SLICE:
+            self._arm(0)
+        elif len(self) > 0:
+            self._watch()
+        elif self._is_off():
+            self.queue.memory = None
+            self.topology.changed()
+
+    def _forget_ids(self, most: i64) -> i64:
+        """Forget up to `most` ids that are over, too many, or were when recovery came; returns how many."""
+        done: i64 = 0
+        while done < most and self._outdated:
+            self._settle(self._outdated.pop())
+            done += 1
+        date = self.topology.schedule.date()
+        limit = self.limit if self.window > 0 else 0
+        while done < most and self.ids:
+            oldest = next(iter(self.ids.values()))
+            if len(self.ids) <= limit and oldest.date + self.window > date:
+                break
+            self.ids.popitem(last=False)
+            self._settle(oldest)
+            done += 1
+        return done
+
+    def _forget_producers(self, most: i64) -> i64:
+        """Forget up to `most` producers that are too many; returns how many."""
+        done: i64 = 0
+        while done < most and len(self.producers) > self.producers_max:
+            _, progress = self.producers.popitem(last=False)
+            for mark, _ in progress.logged:
+                self._settle(mark)
+            done += 1
+        return done
+
+    def _settle_passed(self, progress: Progress) -> None:
+        logged = progress.logged
+        durable = self.topology.store.durable
+        while len(logged) > 1 and logged[1][0].sequence > 0 and logged[1][1] <= durable:
+            self._settle(logged.popleft()[0])
+
+    def _settle(self, mark: Message) -> None:
+        if self.queue.logged and mark.sequence != 0:
+            self.topology.store.append_settle(mark, self.queue)
+
+    def _progress(self, producer: str) -> Progress:
+        progress = self.producers.get(producer)
+        if progress is None:
+            progress = Progress()
+            self.producers[producer] = progress
+        else:
+            self.producers.move_to_end(producer)
+        return progress
+
+    def _logs(self, mark: Message) -> bool:
+        return mark.persistent and self.queue.logged
+
+    def _holds(self, mark: Message) -> bool:
+        """Whether a mark is where it has to be: what did not reach the disk was refused."""
+        return mark.sequence > 0 or not self._logs(mark)
+
+    def _is_off(self) -> bool:
+        return self.window == 0 and self.producers_max == 0
+
+    def _watch(self) -> None:
+        """Have the alarm ring when the oldest id is to be forgotten, or at once what is too much."""
+        if len(self.ids) > self.limit or len(self.producers) > self.producers_max:
+            self._arm(0)
+        elif self.due == 0 and self.ids:
+            oldest = next(iter(self.ids.values()))
+            self._arm(max(oldest.date + self.window - self.topology.schedule.date(), LOOK_MS))
+
+    def _arm(self, wait: i64) -> None:
+        schedule = self.topology.schedule
+        schedule.set(self, schedule.now() + wait)
+
+
+def apply_memory(queue: Queue, topology: Topology) -> None:
+    """Have the queue remember what its arguments ask for as they are now, `queue.effective`."""
+    held = queue.effective
+    if queue.memory is None:
+        if DEDUP_WINDOW not in held and DEDUP_PRODUCERS not in held:
+            return
+        queue.memory = Memory(queue, topology)
+        topology.changed()  # routes know it
+    queue.memory.apply(held)

@@ -1,0 +1,435 @@
+"""Which consumers a queue serves: one at a time, none before there are enough, none while it is stopped.
+
+Whoever is not served stands by: it is NOT_INTERESTED, so it is never notified and never asked, and a message
+costs no more than with a single consumer.
+
+[Bernstein and Newcomer, Principles of Transaction Processing 4.5, queue management]
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.arguments.queue import (
+    ALL_CONSUMERS_EXCLUSIVE,
+    CONSUMERS_BEFORE_DISPATCH,
+    DELAY_BEFORE_DISPATCH,
+    DISPATCH,
+    DRAIN,
+    EXCLUSIVE_TAKEOVER,
+    STRICT,
+    has_single_active_consumer,
+    number_argument,
+)
+from broker.core.errors import InUse, QueueStopped, ResourceLocked
+from broker.core.policies.policy import type_of
+from broker.core.queues.consumer import (
+    BLOCKED_BY_GATE,
+    BLOCKED_BY_STANDBY,
+    BLOCKED_BY_STOP,
+    DRAINING,
+    ELECTED,
+    ELECTION_OVER,
+    OUTRANKED,
+    REMOVED,
+    SINGLE_ACTIVE,
+    UP,
+    WAITING,
+    QueueConsumer,
+)
+from broker.core.queues.consumers import clear_blocker, set_blocker, suspend
+from broker.core.schedule import Alarm, Schedule
+
+if TYPE_CHECKING:
+    from broker.core.queues.queue import Queue
+
+
+EXCLUSIVE_DRAIN: Final[i64] = 30_000  # milliseconds, unless the broker is told otherwise
+STALE_MIN: Final = 64  # so many detached candidates are not worth sweeping
+PREEMPTS_EQUALS: Final = 127  # the highest priority of ActiveMQ: whoever comes last with it is served
+
+
+@final
+class Election:
+    """Which of the acquiring consumers of `queue` is served; browsers are not concerned.
+
+    `everyone`: all of them are candidates, and the election lasts as long as the queue. Otherwise those are
+    that ask for it (`QueueConsumer.candidate`): it begins with the first of them, whoever is there already,
+    and ends with the last, and then everybody is served again.
+
+    `active` is the first one. A newcomer takes over from a lower priority; when the active one goes, the one
+    of the highest priority follows, of equals the one that was attached first.
+
+    Taking over may drain (`draining`): nobody is served until deliveries of others are settled or returned,
+    so that nothing is processed before what precedes it. What is waited for:
+
+    - single active consumer, and `x-exclusive-takeover` = `drain`: all deliveries of all others;
+    - without that argument: those of consumers that were cancelled when they were served;
+    - `immediate`: none.
+
+    After a cancel an exclusive consumer waits for `Topology.exclusive_drain` milliseconds at most. Otherwise
+    deliveries may be kept for ever; a lease ends that.
+    """
+
+    def __init__(self, queue: Queue, single_active: bool = True, everyone: bool = True) -> None:
+        self.queue = queue
+        self.everyone = everyone
+        self.active: QueueConsumer | None = None
+        self.draining: bool = False
+        self._single_active = single_active
+        self._leavers: list[QueueConsumer] = []  # cancelled ones whose deliveries are waited for
+        self._limit = DrainLimit(self)
+        self._turns: i64 = 0
+        # the next one first: negative priority, turn of attaching; some are detached
+        self._candidates: list[tuple[int, int, QueueConsumer]] = []
+
+    def check_attach(self, consumer: QueueConsumer) -> None:
+        """Refuse a consumer that wants to be alone where every one is, in its turn. InUse."""
+        if consumer.exclusive and self.everyone:
+            queue = self.queue
+            raise InUse(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
+
+    def check_get(self) -> None:
+        """Refuse a basic.get, which would take a message past the active consumer. ResourceLocked."""
+        queue = self.queue
+        locked = f"cannot obtain access to locked queue '{queue.name}' in vhost '{queue.vhost}'. basic.get "
+        if self._single_active:
+            raise ResourceLocked(
+                f"{locked}operations are not supported by {type_of(queue.arguments)} queues with single "
+                "active consumer"
+            )
+        if self.has_begun:
+            raise ResourceLocked(f"{locked}is refused while an exclusive consumer is served")
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is one that everybody else stands by for, or has been until it is drained."""
+        return self.active is not None or self.draining
+
+    def stands_by(self, newcomer: QueueConsumer) -> bool:
+        """Whether `newcomer`, which acquires and is about to be attached, is not served for now."""
+        return self.is_candidate(newcomer) or self.has_begun
+
+    def is_candidate(self, consumer: QueueConsumer) -> bool:
+        """Whether `consumer`, which acquires, may be elected."""
+        return consumer.candidate or (self.everyone and not consumer.getting)
+
+    def attached(self, newcomer: QueueConsumer) -> None:
+        """`newcomer` acquires, is attached and stands by."""
+        if not self.is_candidate(newcomer):
+            return
+        self._turns += 1
+        heappush(self._candidates, (-newcomer.priority, self._turns, newcomer))
+        if len(self._candidates) > 2 * len(self.queue.manager.all) + STALE_MIN:
+            self._candidates = [each for each in self._candidates if each[2].state != REMOVED]
+            heapify(self._candidates)
+        active = self.active
+        if active is None or self._takes_over(newcomer, active):
+            self._hand_over(newcomer)
+
+    def detached(self) -> None:
+        """A consumer is detached, and what it was to give back is back: O(log n) amortised."""
+        left = self.active
+        if left is None or left.state != REMOVED:
+            return
+        candidates = self._candidates
+        while candidates and candidates[0][2].state == REMOVED:
+            heappop(candidates)
+        if left.inflight > 0 and EXCLUSIVE_TAKEOVER not in self.queue.effective:
+            self._leavers.append(left)
+        self._hand_over(candidates[0][2] if candidates else None)
+        if self.draining and not self._single_active:
+            self._limit.begin()
+
+    def delivery_ended(self) -> None:
+        """A delivery has been settled or returned; all state is true again."""
+        if self.draining and not self._waits():
+            self._start()
+
+    def end_drain(self) -> None:
+        """Serve the next consumer although deliveries of others are still out: they have had their time."""
+        queue = self.queue
+        if self.draining and queue.election is self and queue.topology is not None:
+            limit = int(queue.topology.exclusive_drain)
+            queue.topology.warn(
+                f"queue '{queue.name}' in vhost '{queue.vhost}' serves its next exclusive consumer although "
+                f"{int(queue.unacked)} deliveries are out: the limit of {limit} ms after the cancel is over "
+                "(exclusive_drain_ms). They may be processed again, out of order"
+            )
+            self._start()
+
+    def activity_of(self, consumer: QueueConsumer) -> str:
+        """What `consumer`, which acquires, does: SINGLE_ACTIVE, WAITING or DRAINING; UP before it begins."""
+        if consumer is self.active and not self.draining:
+            return SINGLE_ACTIVE
+        if not self.has_begun:
+            return UP
+        return DRAINING if self.draining and consumer is not self.active and consumer.inflight else WAITING
+
+    def _takes_over(self, newcomer: QueueConsumer, active: QueueConsumer) -> bool:
+        if newcomer.priority == active.priority:
+            return newcomer.priority == PREEMPTS_EQUALS and not self._single_active
+        return newcomer.priority > active.priority
+
+    def _hand_over(self, successor: QueueConsumer | None) -> None:
+        old = self.active
+        had_begun = self.has_begun
+        self.active = successor
+        if old is not None and not self.draining:
+            self._stop_serving(old)
+        if not had_begun:
+            self._stop_all()
+        if successor is not None and self.queue.discipline is not None:
+            self.queue.discipline.served_alone(successor)
+        self.draining = self._waits()
+        if not self.draining:
+            self._start()
+
+    def _waits(self) -> bool:
+        """Whether deliveries are out that precede what the active consumer would be served."""
+        if self._single_active or self.queue.effective.get(EXCLUSIVE_TAKEOVER) == DRAIN:
+            return self._others_hold()
+        return any(left.inflight > 0 for left in self._leavers)
+
+    def _others_hold(self) -> bool:
+        """Whether anybody but the active consumer has deliveries."""
+        active = self.active
+        own: i64 = 0 if active is None else active.inflight
+        return self.queue.unacked != own
+
+    def _start(self) -> None:
+        self.draining = False
+        self._leavers.clear()
+        self._limit.end()
+        active = self.active
+        if active is not None:
+            set_blocker(self.queue, active, BLOCKED_BY_STANDBY, False)
+            active.target.activity_changed(active, True, ELECTED)
+            return
+        if not self.everyone:
+            self.queue.election = None
+        bystanders = self._bystanders()
+        clear_blocker(self.queue, bystanders, BLOCKED_BY_STANDBY)
+        for consumer in bystanders:
+            consumer.target.activity_changed(consumer, True, ELECTION_OVER)
+
+    def _stop_serving(self, consumer: QueueConsumer) -> None:
+        if consumer.state != REMOVED:
+            set_blocker(self.queue, consumer, BLOCKED_BY_STANDBY, True)
+            consumer.target.activity_changed(consumer, False, OUTRANKED)
+
+    def _stop_all(self) -> None:
+        """All who are no candidates stand by, at once: none of them is to take over from another."""
+        stopped = [each for each in self._bystanders() if each.blockers & BLOCKED_BY_STANDBY == 0]
+        for consumer in stopped:
+            suspend(self.queue, consumer, BLOCKED_BY_STANDBY)
+        for consumer in stopped:
+            consumer.target.activity_changed(consumer, False, OUTRANKED)
+
+    def _bystanders(self) -> list[QueueConsumer]:
+        return [each for each in self.queue.manager.takers() if not self.is_candidate(each)]
+
+
+@final
+class DrainLimit(Alarm):
+    """When an exclusive consumer no longer waits for the deliveries of one that was cancelled."""
+
+    def __init__(self, election: Election) -> None:
+        super().__init__()
+        self._election = election
+
+    def begin(self) -> None:
+        """Wait so long from now on, if there is a limit."""
+        topology = self._election.queue.topology
+        if topology is not None and topology.exclusive_drain > 0:
+            topology.schedule.set(self, topology.schedule.now() + topology.exclusive_drain)
+
+    def end(self) -> None:
+        """Wait no longer."""
+        topology = self._election.queue.topology
+        if topology is not None and self.due != 0:
+            topology.schedule.cancel(self)
+
+    def ring(self) -> None:
+        """End the drain (Alarm)."""
+        self._election.end_drain()
+
+
+def declared_election(queue: Queue) -> Election | None:
+    """The election that the arguments of a new queue ask for."""
+    if has_single_active_consumer(queue.arguments):
+        return Election(queue)
+    if queue.arguments.get(ALL_CONSUMERS_EXCLUSIVE) is True:
+        return Election(queue, single_active=False)
+    return None
+
+
+@final
+class StartGate(Alarm):
+    """Shut until `wanted` acquiring consumers are attached, or `delay` ms after the first of them came.
+
+    0: their number does not open it; -1: time does not. It is shut again when none of them is left. Browsers
+    and basic.get are not concerned.
+    """
+
+    def __init__(self, queue: Queue, schedule: Schedule) -> None:
+        super().__init__()
+        self._queue = queue
+        self._schedule = schedule
+        self._wanted: i64 = 0
+        self._delay: i64 = -1
+        self._count: i64 = sum(1 for consumer in queue.manager.all if consumer.acquires)
+        self.is_open: bool = self._count > 0  # these are served
+
+    def apply(self, wanted: i64, delay: i64) -> None:
+        """Open for so many from now on, or after so long."""
+        if wanted == self._wanted and delay == self._delay:
+            return
+        self._wanted = wanted
+        self._delay = delay
+        if self.is_open or self._count == 0:
+            return
+        if 0 < wanted <= self._count:
+            self.open()
+        elif delay >= 0:
+            self._schedule.set(self, self._schedule.now() + delay)
+        else:
+            self._schedule.cancel(self)
+
+    def attached(self) -> None:
+        """One more that acquires is attached, behind the gate if it is shut."""
+        self._count += 1
+        if self.is_open:
+            return
+        if 0 < self._wanted <= self._count:
+            self.open()
+        elif self._count == 1 and self._delay >= 0:
+            self._schedule.set(self, self._schedule.now() + self._delay)
+
+    def detached(self) -> None:
+        """One that acquired is gone."""
+        self._count -= 1
+        if self._count == 0:
+            self.is_open = False
+            self._schedule.cancel(self)
+
+    def ring(self) -> None:
+        """The first one has waited long enough (Alarm)."""
+        self.open()
+
+    def stop(self) -> None:
+        """The queue is deleted."""
+        self._schedule.cancel(self)
+
+    def open(self) -> None:
+        """Have everybody who waits be served."""
+        self.is_open = True
+        self._schedule.cancel(self)
+        queue = self._queue
+        clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_GATE)
+
+
+def apply_gate(queue: Queue, schedule: Schedule) -> None:
+    """Have the gate be as the queue's arguments say now, `queue.effective`; it stays open if it is."""
+    manager = queue.manager
+    wanted = number_argument(queue.effective, CONSUMERS_BEFORE_DISPATCH, 0)
+    delay = number_argument(queue.effective, DELAY_BEFORE_DISPATCH, -1)
+    gate = manager.gate
+    if wanted > 0 or delay >= 0:
+        if gate is None:
+            gate = manager.gate = StartGate(queue, schedule)
+        gate.apply(wanted, delay)
+    elif gate is not None:
+        manager.gate = None
+        if not gate.is_open:
+            gate.open()
+
+
+ENQUEUE: Final = "enqueue"
+DEQUEUE: Final = "dequeue"
+OPERATIONS: Final[tuple[str, str]] = (ENQUEUE, DEQUEUE)
+
+
+@final
+class Stops:
+    """What of a queue is switched off. `Queue.stops` is None for a queue of which nothing is.
+
+    `enqueue`: publishers are refused. What the broker itself puts there (dead letters, what was delayed, what
+    an operator moves, what is returned) comes in all the same, or it would be lost.
+    `dequeue`: consumers stay and get nothing, basic.get is refused. Browsers only look, and go on. What
+    clients have may be settled and returned.
+    """
+
+    def __init__(self, enqueue: bool, dequeue: bool) -> None:
+        self.enqueue = enqueue
+        self.dequeue = dequeue
+
+
+def stopped(queue: Queue) -> list[str]:
+    """What of `queue` is switched off: ENQUEUE, DEQUEUE, both or neither."""
+    stops = queue.stops
+    if stops is None:
+        return []
+    return [name for name, off in ((ENQUEUE, stops.enqueue), (DEQUEUE, stops.dequeue)) if off]
+
+
+def is_stopped(queue: Queue) -> bool:
+    """Whether publishers are refused."""
+    stops = queue.stops
+    return stops is not None and stops.enqueue
+
+
+def set_stopped(queue: Queue, names: list[str]) -> None:
+    """Have exactly these of ENQUEUE and DEQUEUE be switched off from now on."""
+    was = stopped(queue)
+    queue.stops = Stops(ENQUEUE in names, DEQUEUE in names) if names else None
+    if (ENQUEUE in was) != (ENQUEUE in names) and queue.topology is not None:
+        queue.topology.changed()  # routes know it
+    if DEQUEUE in names and DEQUEUE not in was:
+        for consumer in queue.manager.takers():
+            suspend(queue, consumer, BLOCKED_BY_STOP)  # nobody takes over
+    elif DEQUEUE in was and DEQUEUE not in names:
+        clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_STOP)
+
+
+def check_enqueue(queues: list[Queue]) -> None:
+    """Refuse what is published to these queues if one of them takes nothing. Raises QueueStopped."""
+    queue = first_stopped(queues)
+    if queue is not None:
+        raise QueueStopped(stop_refusal(queues), queue)
+
+
+def check_dequeue(queue: Queue, stops: Stops) -> None:
+    """Refuse a basic.get if the queue gives nothing. Raises QueueStopped."""
+    if stops.dequeue:
+        raise QueueStopped(
+            f"queue '{queue.name}' in vhost '{queue.vhost}' is stopped: it gives out no messages", queue
+        )
+
+
+def stop_refusal(queues: list[Queue]) -> str:
+    """Why one of these queues does not take a message, for its publisher; "" if none is stopped."""
+    queue = first_stopped(queues)
+    if queue is None:
+        return ""
+    return f"queue '{queue.name}' in vhost '{queue.vhost}' is stopped: it takes no messages"
+
+
+def first_stopped(queues: list[Queue]) -> Queue | None:
+    """Return the first of the queues that takes nothing from publishers."""
+    for queue in queues:
+        if is_stopped(queue):
+            return queue
+    return None
+
+
+def apply_serving(queue: Queue, schedule: Schedule) -> None:
+    """Have the queue's arguments hold as they are now, `queue.effective`: who is served at all, and in turns.
+
+    Whoever is served already still is, and consumers take turns or not for as long as one of them is there.
+    """
+    apply_gate(queue, schedule)
+    queue.manager.strict = queue.effective.get(DISPATCH) == STRICT

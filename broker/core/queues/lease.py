@@ -1,0 +1,108 @@
+"""How long a client may keep a delivery that it does not settle. [RabbitMQ consumer_timeout]
+
+Unlike there, what comes to an end is the delivery: its message goes back to the queue, and neither the
+consumer nor its session notice until they settle it too late, which is no error.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core.arguments.queue import CONSUMER_TIMEOUT
+from broker.core.queues.queue import Queue
+from broker.core.schedule import Alarm, Schedule
+
+SLICE: Final = 1000  # leases that end in one turn: about a millisecond
+TRIM: Final = 1024
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class LeaseHolder:
+    """Who has deliveries on lease, each known by a number: a session and its delivery tags."""
+
+    def is_unsettled(self, number: i64) -> bool:
+        """Whether this delivery is still to be settled."""
+        raise NotImplementedError
+
+    def leases_ended(self, numbers: list[i64]) -> None:
+        """These deliveries, oldest first and all unsettled, are to be released."""
+        raise NotImplementedError
+
+
+@final
+class Lease(Alarm):
+    """The deliveries of one holder that have the same time, `milliseconds`, to be settled.
+
+    Their ends come in the order of their beginnings, so one alarm for the first one is enough. Settling costs
+    nothing: what has been settled is found so when its time has come, or when there is too much of it.
+    """
+
+    def __init__(self, schedule: Schedule, holder: LeaseHolder, milliseconds: i64) -> None:
+        super().__init__()
+        self.milliseconds = milliseconds
+        self._schedule = schedule
+        self._holder = holder
+        self._ends: deque[tuple[i64, i64]] = deque()  # time and number
+        self._trim_at: i64 = TRIM
+
+    def begin(self, number: i64) -> None:
+        """The delivery of this number, later than all before it, is on its way to the client."""
+        ends = self._ends
+        if len(ends) >= self._trim_at:
+            self._trim()
+            ends = self._ends
+        end = self._schedule.after(self.milliseconds)
+        ends.append((end, number))
+        if self.due == 0:
+            self._schedule.set(self, end)
+
+    def ring(self) -> None:
+        """End the leases whose time has come (Alarm)."""
+        ends = self._ends
+        holder = self._holder
+        now = self._schedule.now()
+        ended: list[i64] = []
+        while ends and len(ended) < SLICE:
+            end, number = ends[0]
+            unsettled = holder.is_unsettled(number)
+            if unsettled and end > now:
+                break
+            ends.popleft()
+            if unsettled:
+                ended.append(number)
+        if ends:
+            self._schedule.set(self, ends[0][0])
+        if ended:
+            holder.leases_ended(ended)
+
+    def is_idle(self) -> bool:
+        """Whether no delivery is on lease any more."""
+        return all(not self._holder.is_unsettled(number) for _, number in self._ends)
+
+    def stop(self) -> None:
+        """The holder has settled or released everything."""
+        self._schedule.cancel(self)
+        self._ends.clear()
+
+    def _trim(self) -> None:
+        """Forget what has been settled; O(1) amortised, because it is done when the number has doubled."""
+        holder = self._holder
+        self._ends = deque([pair for pair in self._ends if holder.is_unsettled(pair[1])])
+        self._trim_at = 2 * len(self._ends) + TRIM
+
+
+def lease_milliseconds(queue: Queue, asked: object, otherwise: i64) -> i64:
+    """How long deliveries of `queue` may be kept; 0: for ever.
+
+    What the consumer has `asked` for (None: nothing) comes before what the queue says, arguments and policies
+    together, and that before what the broker says, `otherwise`.
+    """
+    value = queue.effective.get(CONSUMER_TIMEOUT) if asked is None else asked
+    if value is None:
+        return otherwise
+    assert isinstance(value, int), "arguments are checked before they are used"
+    milliseconds: int = value
+    return milliseconds

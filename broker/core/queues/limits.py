@@ -1,0 +1,552 @@
+"""What limits a queue in time and space: how long entries wait, how many there are, how long it is unused.
+
+[RabbitMQ queue length limit]
+
+[RabbitMQ x-message-ttl, expiration, x-expires, x-max-length, x-max-length-bytes, x-overflow]
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.arguments.queue import (
+    DEAD_LETTER_EXCHANGE,
+    DEAD_LETTER_ROUTING_KEY,
+    EXPIRES,
+    EXPIRES_IF_EMPTY,
+    MAX_LENGTH,
+    MAX_LENGTH_BYTES,
+    MESSAGE_TTL,
+    OVERFLOW,
+    dead_letter_reasons,
+    is_dead_lettered_surely,
+    number_argument,
+    text_argument,
+)
+from broker.core.entries.entry import AVAILABLE, HELD, RANK_SHIFT, QueueEntry
+from broker.core.entries.timers import Timer, Timers
+from broker.core.message import Message
+from broker.core.queues.death import EXPIRED, MAXLEN, QUEUE_EXPIRED, REASONS, Death
+from broker.core.queues.immediate import hand_over, now_or_never
+from broker.core.queues.queue import dead_letter
+from broker.core.schedule import Alarm, Timetable
+
+if TYPE_CHECKING:
+    from broker.core.queues.backlog import Lane
+    from broker.core.queues.queue import Queue
+    from broker.core.routing.graph import Route
+    from broker.core.routing.topology import Topology
+
+
+NO_LIMIT: Final[i64] = 1 << 62
+
+DROP_HEAD: Final = 0  # take it, and let go of the oldest
+REJECT_PUBLISH: Final = 1  # refuse it
+REJECT_PUBLISH_DLX: Final = 2  # refuse it, and dead-letter it
+
+OVERFLOWS: Final[dict[str, int]] = {
+    "drop-head": DROP_HEAD,
+    "reject-publish": REJECT_PUBLISH,
+    "reject-publish-dlx": REJECT_PUBLISH_DLX,
+}
+
+ADMITTED_FOR: Final[i64] = 1000  # entries that leave for one that comes: more of them go when the alarm rings
+_STALE_MIN: Final = 64
+
+
+def admit_one_more(rules: Rules, entry: QueueEntry) -> None:
+    """`entry` is new. If it is one too many, consumers that wait get what they can, and the rest goes."""
+    if rules.victims is not None:
+        rules.victims.offer(entry)
+    if rules.overflow != DROP_HEAD:
+        return
+    while rules.over() and hand_over(rules.queue):
+        pass
+    make_room(rules, ADMITTED_FOR)
+
+
+def make_room(rules: Rules, most: i64) -> None:
+    """Drop what is too much: of the lowest priority first, of that the oldest first; at most `most` now."""
+    queue = rules.queue
+    while rules.over():
+        if most <= 0:
+            rules.trimming = True
+            rules.arm()
+            return
+        most -= 1
+        victim = _oldest(queue) if rules.victims is None else rules.victims.first()
+        assert victim is not None, "a queue that counts ready entries has them"
+        dead_letter(queue, victim, MAXLEN)
+    rules.trimming = False
+
+
+def _oldest(queue: Queue) -> QueueEntry | None:
+    context = queue.context
+    entry = context.get_next_available_entry()
+    while entry is None and context.more:
+        entry = context.get_next_available_entry()
+    return entry
+
+
+@final
+class Victims:
+    """Finds the oldest AVAILABLE entry of the last rank, where entries have ranks.
+
+    Behind the cursor that consumers share, entries are AVAILABLE only if they were given back, came late or
+    were passed by; those are in a heap for each rank. What is not AVAILABLE after the cursor, because those
+    who have it see not everything, the cursor passes here. O(log n), and O(ranks whose entries are all with
+    consumers).
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        self._context = queue.context
+        self._entries = queue.entries
+        self._queue = queue
+        self._behind: dict[int, list[QueueEntry]] = {}
+        self._count: i64 = 0
+
+    @staticmethod
+    def of(queue: Queue) -> Victims | None:
+        """The victims of a queue; None if the cursor that consumers share finds the oldest."""
+        discipline = queue.discipline
+        passes_by = discipline is not None and discipline.personal
+        if queue.entries.ranks == 1 and not passes_by:
+            return None
+        victims = Victims(queue)
+        for entry in queue.context.all_behind():
+            victims.offer(entry)
+        if discipline is not None:
+            for entry in discipline.parked_in(queue.context):
+                victims.offer(entry)
+        return victims
+
+    def offer(self, entry: QueueEntry) -> None:
+        """`entry` has just become AVAILABLE."""
+        if self._context.last.precedes(entry) or entry.state != AVAILABLE:
+            return
+        heappush(self._behind.setdefault(entry.order >> RANK_SHIFT, []), entry)
+        self._count += 1
+        if self._count > 2 * self._queue.depth + _STALE_MIN:
+            self._sweep()
+
+    def first(self) -> QueueEntry | None:
+        """The entry that is to go first."""
+        last = self._context.last
+        cursor_rank = last.order >> RANK_SHIFT
+        rank = self._entries.rank_before(self._entries.ranks)
+        while rank >= 0:
+            entry = self._first_behind(rank)
+            if entry is not None:
+                return entry
+            if rank > cursor_rank:
+                entry = self._entries.first_of(rank)
+            elif rank == cursor_rank:
+                entry = self._after_cursor()
+            while entry is not None and entry.state != AVAILABLE and entry.order >> RANK_SHIFT == rank:
+                entry = entry.next
+            if entry is not None and entry.state == AVAILABLE and entry.order >> RANK_SHIFT == rank:
+                return entry
+            rank = self._entries.rank_before(rank)
+        return None
+
+    def _after_cursor(self) -> QueueEntry | None:
+        """The first AVAILABLE entry of the cursor's rank after it, or what follows that rank."""
+        context = self._context
+        rank = context.last.order >> RANK_SHIFT
+        entry = self._entries.next(context.last)
+        while entry is not None and entry.state != AVAILABLE and entry.order >> RANK_SHIFT == rank:
+            context.last = entry  # it is offered to the context if it comes back
+            entry = self._entries.next(entry)
+        return entry
+
+    def _first_behind(self, rank: i64) -> QueueEntry | None:
+        heap = self._behind.get(rank)
+        if heap is None:
+            return None
+        while heap:
+            if heap[0].state == AVAILABLE:
+                return heap[0]
+            heappop(heap)
+            self._count -= 1
+        del self._behind[rank]
+        return None
+
+    def _sweep(self) -> None:
+        """Let go of what is not AVAILABLE any more."""
+        self._count = 0
+        for heap in self._behind.values():
+            heap[:] = dict.fromkeys([entry for entry in heap if entry.state == AVAILABLE])
+            heapify(heap)
+            self._count += len(heap)
+
+
+NOT_LEAVING: Final[i64] = -1
+LOOKS: Final[i64] = 8  # at a queue that is spared for its messages, in the time after which it expires
+SLICE: Final[i64] = 100  # entries that leave in one ring of the alarm: dead-lettering takes up to 50 us each
+
+_NAMES: Final = (
+    DEAD_LETTER_EXCHANGE,
+    DEAD_LETTER_ROUTING_KEY,
+    EXPIRES,
+    MAX_LENGTH,
+    MAX_LENGTH_BYTES,
+    MESSAGE_TTL,
+)
+
+
+@final
+class Rules(Alarm):
+    """The rules of one queue as they hold now, and what they need to be kept.
+
+    Made for a queue that has such an argument, or is sent a message that expires. For all others
+    `Queue.rules` is None, and to find that out is all that they pay.
+
+    Every entry that may wait only for some time has a timer. Whoever gives an entry out looks at its timer,
+    so that none is given out late however late the alarm is. A timer runs while its entry is AVAILABLE or
+    HELD: what is with a client stays there.
+
+    `ttl`, `expires`: milliseconds, -1: for ever. `max_length`, `max_bytes`: of the ready entries and their
+    bodies, and where publishers are refused also of the messages that wait to be dead-lettered. `limited`:
+    one of these two is set. `used`: when the queue was last used, on the schedule's clock.
+    `sure`: the queue dead-letters at least once. `seekers`: lanes of dead letters that wait for room in the
+    queue; publishers are refused as long as there are some, or they would take that room. `leaving`: why the
+    queue is about to go, once its messages have been dead-lettered, NOT_LEAVING: it stays.
+    """
+
+    def __init__(self, queue: Queue, topology: Topology) -> None:
+        super().__init__()
+        self.queue = queue
+        self.topology = topology
+        self.schedule = topology.schedule
+        self.timers = Timers()
+        self.timetable: Timetable | None = None  # of messages that the queue holds until their date
+        self.ttl: i64 = -1
+        self.expires: i64 = -1
+        self.used: i64 = 0
+        self.limited = False
+        self.max_length: i64 = NO_LIMIT
+        self.max_bytes: i64 = NO_LIMIT
+        self.overflow: i64 = DROP_HEAD
+        self.reserved: i64 = 0  # for transactions: messages that are to come, with so many bytes of bodies
+        self.reserved_bytes: i64 = 0
+        self.trimming = False  # there is more than there may be, and the alarm goes on dropping
+        self.victims: Victims | None = None
+        self.dead_letter_exchange = ""
+        self.dead_letter_reasons: i64 = 0  # bits, 1 << reason; none without such an exchange
+        self.dead_letter_key: str | None = None
+        self.dead_letter_route: Route | None = None  # the latest
+        self.sure = False
+        self.spares_messages = False  # the queue does not expire while it has messages
+        self.leaving: i64 = NOT_LEAVING
+        self.seekers: dict[Lane, None] = {}
+        self.drops: i64 = 0  # dead letters that were dropped and have not been told to `Topology.warn`
+        self.silent_until: i64 = 0  # on the schedule's clock: when it may be told again
+
+    # ---- what holds
+
+    def apply(self, held: dict[str, object]) -> None:
+        """Have these arguments hold from now on. Entries that are there keep the time that they have."""
+        was_careful = self.careful
+        self.ttl = number_argument(held, MESSAGE_TTL, -1)
+        self.max_length = number_argument(held, MAX_LENGTH, NO_LIMIT)
+        self.max_bytes = number_argument(held, MAX_LENGTH_BYTES, NO_LIMIT)
+        self.limited = self.max_length != NO_LIMIT or self.max_bytes != NO_LIMIT
+        self.overflow = OVERFLOWS[text_argument(held, OVERFLOW) or "drop-head"]
+        exchange = text_argument(held, DEAD_LETTER_EXCHANGE)
+        self.dead_letter_reasons = 0
+        if exchange is not None:
+            for name in dead_letter_reasons(held):
+                self.dead_letter_reasons |= 1 << REASONS.index(name)
+        self.dead_letter_exchange = exchange or ""
+        self.dead_letter_key = text_argument(held, DEAD_LETTER_ROUTING_KEY)
+        self.dead_letter_route = None
+        self.sure = exchange is not None and is_dead_lettered_surely(held, self.queue.arguments)
+        self.spares_messages = held.get(EXPIRES_IF_EMPTY) is True
+        expires = number_argument(held, EXPIRES, -1)
+        if expires != self.expires:
+            self.expires = expires
+            self.used = self.schedule.now()
+        if self.careful != was_careful:
+            self.topology.changed()  # routes know it
+        self.victims = None
+        if self.limited and self.overflow == DROP_HEAD:
+            self.victims = Victims.of(self.queue)
+            self.trimming = self.over()
+        self.arm()
+        self.room_made()
+        if self.queue.backlog is not None:
+            self.queue.backlog.try_soon()
+
+    @property
+    def careful(self) -> bool:
+        """Whether publishing to the queue takes more than appending and enqueueing."""
+        return self.ttl >= 0 or (self.limited and self.overflow != DROP_HEAD)
+
+    def over(self) -> bool:
+        """Whether there is more than there may be."""
+        queue = self.queue
+        return queue.ready > self.max_length or queue.ready_bytes > self.max_bytes
+
+    def refuses(self, message: Message) -> bool:
+        """Whether a message is refused because it would be one too many; not one that replaces another.
+
+        Dead letters that wait for room come first.
+        """
+        if not self.limited or self.overflow == DROP_HEAD:
+            return False
+        return bool(self.seekers) or self.lacks_room(message)
+
+    def lacks_room(self, message: Message) -> bool:
+        """Whether the queue, which refuses what is too much, has no room for a message now."""
+        if not self.limited or self.overflow == DROP_HEAD:
+            return False
+        queue = self.queue
+        count: i64 = 1
+        size = message.size
+        latest = queue.entries.latest
+        old = None if latest is None else latest.displaceable(message)
+        if old is not None:
+            count = 0
+            size -= old.message.size
+        return (
+            queue.ready + queue.dead + self.reserved + count > self.max_length
+            or queue.ready_bytes + queue.dead_bytes + self.reserved_bytes + size > self.max_bytes
+        )
+
+    def ever_has_room(self, message: Message) -> bool:
+        """Whether the queue, were it empty, would take the message."""
+        return self.max_length > 0 and message.size <= self.max_bytes
+
+    def room_made(self) -> None:
+        """There is more room than before: the next dead letters that wait for it are tried soon."""
+        for lane in self.seekers:
+            if not lane.is_woken:
+                lane.wake()
+                return
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether a message that is refused is dead-lettered."""
+        return self.overflow == REJECT_PUBLISH_DLX and self.moves(MAXLEN)
+
+    def moves(self, reason: i64) -> bool:
+        """Whether a message that dies of this is dead-lettered; else it is discarded."""
+        return self.dead_letter_reasons >> reason & 1 != 0
+
+    def reserve(self, count: i64, size: i64) -> None:
+        """Keep room for messages of a transaction, or give it back if negative."""
+        self.reserved += count
+        self.reserved_bytes += size
+        if count < 0 and self.seekers:
+            self.room_made()
+
+    # ---- what happens to entries
+
+    def admit(self, entry: QueueEntry) -> bool:
+        """`entry` is new and has not been announced; false if it is not AVAILABLE any more."""
+        wait = self._wait(entry)
+        if wait == 0:
+            now_or_never(self.queue, entry)
+            entry.timer = Timer(self.schedule.now())  # should it come back
+            return False
+        if wait > 0:
+            timer = Timer(self.schedule.now() + wait)
+            entry.timer = timer
+            self.timers.start(timer, entry, wait == self.ttl)
+            self.arm()
+        if self.limited:
+            admit_one_more(self, entry)
+            return entry.state == AVAILABLE
+        return True
+
+    def handed_over(self, entry: QueueEntry) -> None:
+        """`entry` is new, and a client has it already: its time counts should it come back."""
+        wait = self._wait(entry)
+        if wait >= 0:
+            entry.timer = Timer(self.schedule.now() + wait)
+
+    def restored(self, entry: QueueEntry) -> None:
+        """`entry` is from before a restart: its time goes on."""
+        message = entry.message
+        wait = self._wait(entry)
+        if wait >= 0:
+            if message.date > 0:
+                passed: i64 = max(self.schedule.date() - message.date, 0)
+                wait = max(wait - passed, 0)
+            timer = Timer(self.schedule.now() + wait)
+            entry.timer = timer
+            self.timers.start(timer, entry, message.expiration < 0)
+        if self.limited and self.overflow == DROP_HEAD and self.over():
+            self.trimming = True
+        self.arm()
+
+    def returned(self, entries: list[QueueEntry]) -> None:
+        """`entries` are AVAILABLE again, or HELD, and not announced yet; some may be gone after this."""
+        if self.victims is not None:
+            for entry in entries:
+                self.victims.offer(entry)
+        self.timers.start_again(entries)
+        now = self.schedule.now()
+        first = self.timers.first()
+        if first is not None and first.due <= now:
+            self._end_late(entries, now)
+        if self.limited and self.overflow == DROP_HEAD:
+            make_room(self, len(entries) + SLICE)
+        self.arm()
+
+    def _end_late(self, entries: list[QueueEntry], now: i64) -> None:
+        """Some of `entries`, which are back, may be late: not many of them stay until the alarm rings."""
+        late = [entry for entry in entries if entry.timer is not None and entry.timer.due <= now]
+        for entry in late[:SLICE]:
+            if entry.state == AVAILABLE or entry.state == HELD:
+                dead_letter(self.queue, entry, EXPIRED)
+
+    def _wait(self, entry: QueueEntry) -> i64:
+        """How long `entry`, which is new, may wait in the queue, -1: for ever; note who says so."""
+        expiration = entry.message.expiration
+        if expiration >= 0 and (self.ttl < 0 or expiration < self.ttl):
+            entry.own_time = True
+            return expiration
+        return self.ttl
+
+    # ---- time
+
+    def touch(self) -> None:
+        """The queue is being used: declared again, asked for a message, or left by a consumer.
+
+        [RabbitMQ x-expires]
+        """
+        if self.leaving == QUEUE_EXPIRED:
+            self.leaving = NOT_LEAVING
+        if self.expires >= 0 and not self.queue.deleted:
+            self.used = self.schedule.now()
+            self.arm()
+
+    def arm(self) -> None:
+        """See to it that the alarm rings when something is to be done. It may ring too early."""
+        timer = self.timers.first()
+        due: i64 = 0 if timer is None else timer.due
+        if self.expires >= 0 and not self._is_used():
+            end = self.schedule.now() + self._look_ms() if self._is_spared() else self.used + self.expires
+            if due == 0 or end < due:
+                due = end
+        if self.trimming or (self.leaving != NOT_LEAVING and self.queue.depth + self._delayed() > 0):
+            due = self.schedule.now()
+        if due != 0 and (self.due == 0 or due < self.due):
+            self.schedule.set(self, due)
+
+    def _is_used(self) -> bool:
+        manager = self.queue.manager
+        return bool(manager.all) or bool(manager.gets)
+
+    def _is_spared(self) -> bool:
+        """Whether the queue, which nobody uses, stays for its messages, delayed ones included."""
+        queue = self.queue
+        return queue.dead > 0 or (self.spares_messages and queue.depth + self._delayed() > 0)
+
+    def _delayed(self) -> i64:
+        """The count of messages that the queue holds until their date."""
+        return 0 if self.timetable is None else len(self.timetable)
+
+    def _look_ms(self) -> i64:
+        """The interval, in ms, of looking whether a queue that is spared has become empty."""
+        return self.expires // LOOKS + 1
+
+    def ring(self) -> None:
+        """Do a slice of what is due (Alarm)."""
+        queue = self.queue
+        now = self.schedule.now()
+        if self.leaving == QUEUE_EXPIRED and self._is_used():
+            self.leaving = NOT_LEAVING
+        if self.leaving != NOT_LEAVING:
+            self._let_die()
+            if queue.messages + self._delayed() == 0:
+                self.topology.queue_unused(queue)
+                return
+        elif self.expires >= 0 and not self._is_used():
+            if self._is_spared():
+                self.used = (
+                    now + self._look_ms()
+                )  # never too early: it may be empty long before the next look
+            elif now - self.used >= self.expires:
+                if not self.outlasts(QUEUE_EXPIRED):
+                    self.topology.queue_unused(queue)
+                return
+        for _ in range(SLICE):
+            timer = self.timers.first()
+            if timer is None or timer.due > now:
+                break
+            entry = timer.entry
+            assert entry is not None, "a running timer has an entry"
+            dead_letter(queue, entry, EXPIRED)
+        if self.trimming:
+            make_room(self, SLICE)
+        self.arm()
+
+    def outlasts(self, reason: i64) -> bool:
+        """Have the messages of the queue, which is about to go, be dead-lettered if its rules say so.
+
+        True if the queue stays until the last of them has left, in turns to come; then it is deleted, unless
+        it is declared again, or used again if it was to expire.
+        """
+        if not self.moves(reason):
+            return False
+        self.leaving = reason
+        self._let_die()
+        if self.queue.messages + self._delayed() == 0:
+            self.leaving = NOT_LEAVING
+            return False
+        self.arm()
+        return True
+
+    def _let_die(self) -> None:
+        """Dead-letter a slice of the entries, whoever has them, and of the messages held until their date."""
+        queue = self.queue
+        entries = queue.entries
+        room: i64 = SLICE
+        entry = entries.next(entries.head)
+        while entry is not None and room > 0:
+            room -= 1
+            owner = entry.owner
+            dead_letter(queue, entry, self.leaving)
+            if owner is not None:
+                owner.target.acquisition_removed(entry)
+            entry = entries.next(entries.head)
+        if room > 0 and self.timetable is not None:
+            for message in self.timetable.take(room):
+                held = message if queue.logged and message.sequence != 0 else None
+                death = Death(queue, self, message, self.leaving, held, queue)
+                death.sure = self.sure
+                self.topology.dead_letters.add(death)
+
+    def none_waits(self) -> None:
+        """No message waits to be dead-lettered any more: the queue may go."""
+        if self.leaving != NOT_LEAVING:
+            self.schedule.set(self, self.schedule.now())
+
+    def stop(self) -> None:
+        """The queue is deleted, and nothing is done in time any more for what `Remains` lets go of."""
+        self.schedule.cancel(self)
+        if self.timetable is not None:
+            self.schedule.cancel(self.timetable)
+
+
+def apply_rules(queue: Queue, topology: Topology) -> None:
+    """Have the queue's arguments hold as they are now, `queue.effective`, from now on."""
+    held = queue.effective
+    queue.topology = topology
+    if queue.rules is None:
+        if not held or not any(name in held for name in _NAMES):
+            return
+        queue.rules = Rules(queue, topology)
+    queue.rules.apply(held)
+
+
+def touch(queue: Queue) -> None:
+    """The queue has been declared again, so that it stays. [RabbitMQ x-expires]"""
+    if queue.rules is not None:
+        queue.rules.leaving = NOT_LEAVING
+        queue.rules.touch()

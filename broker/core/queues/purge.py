@@ -1,0 +1,370 @@
+"""Purging a queue, and entries that leave with their queue, in slices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core.entries.cursor import QueueContext, begin_browsing, end_browsing
+from broker.core.entries.entry import AVAILABLE, DEQUEUED, HELD, QueueEntry
+from broker.core.message import Message
+from broker.core.queues.attach import forget
+from broker.core.queues.consumer import BLOCKED_BY_PURGE, QueueConsumer
+from broker.core.queues.consumers import clear_blocker, suspend
+from broker.core.queues.queue import drop
+from broker.core.schedule import ENTRIES, Alarm, Schedule
+from broker.core.streams.list import refuse_stream
+
+if TYPE_CHECKING:
+    from broker.core.queues.queue import Queue
+
+
+SLICE: Final[i64] = 5000  # entries that are looked at in one turn: one or two milliseconds
+DEAD_SLICE: Final[i64] = 1000  # messages that wait to be dead-lettered, of which each is told to the log
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class PurgeWaiter:
+    """Somebody who must not answer before a purge is over."""
+
+    def on_purged(self, purge: Purge) -> None:
+        """It is, or its queue was deleted meanwhile."""
+        raise NotImplementedError
+
+
+@final
+class Purge(Alarm):
+    """Drops every AVAILABLE or HELD entry of `queue`, as far as they were there when it was asked for.
+
+    Before that it drops the messages that wait to be dead-lettered, as far as they did so then: the journal
+    knows them by their places, and is told of stretches of entries.
+
+    What comes later stays, and so does what somebody has when its turn comes. As long as it goes on no
+    consumer is served, so that none of them gets what is to go; only browsers, basic.get and operators may
+    come before it. When it is `over`, nothing is ready that was so when it began, unless one of those two had
+    it and gave it back. What comes back from clients meanwhile may go too. Several purges of a queue go on
+    one after the other.
+
+    Each entry is settled in the log when it is dropped: if the broker dies meanwhile, the others are there
+    again. `dropped` counts them. `most`: how many entries are looked at in one turn.
+    """
+
+    def __init__(self, queue: Queue, schedule: Schedule, most: i64) -> None:
+        super().__init__()
+        self.queue = queue
+        self.dropped: i64 = 0
+        self.over: bool = False
+        self._schedule = schedule
+        self._most = most
+        self._newest: i64 = queue.entries.sequence
+        self._newest_dead: i64 = 0 if queue.backlog is None else queue.backlog.numbers
+        self._dead_done = False
+        self._cursor: QueueContext | None = None  # on the last entry that has been looked at and stays
+        self._waiter: PurgeWaiter | None = None
+        self._by: object | None = None if queue.journal is None else queue.journal.who()
+
+    def tell(self, waiter: PurgeWaiter) -> None:
+        """Have `waiter`, and nobody else, be told when it is over."""
+        self._waiter = waiter
+        if self.over:
+            waiter.on_purged(self)
+
+    def begin(self) -> None:
+        """Drop a first slice. If there is more, no consumer is served until this is over."""
+        queue = self.queue
+        is_over = False
+        last: QueueEntry | None = None
+        if self._drop_dead():
+            last = self._drop_slice(queue.entries.head)
+            is_over = last is None
+        self._schedule.allowance.use(self.dropped // ENTRIES)
+        if is_over:
+            self.over = True
+            return
+        self.wait()
+        self._go_on(last)
+
+    def wait(self) -> None:
+        """Have a turn to come, until which no consumer is served."""
+        queue = self.queue
+        queue.manager.purges.append(self)
+        for consumer in queue.manager.takers():
+            suspend(queue, consumer, BLOCKED_BY_PURGE)  # nobody takes over
+
+    def ring(self) -> None:
+        """Drop another slice (Alarm)."""
+        queue = self.queue
+        if queue.deleted:
+            self._end()
+        elif not self._drop_dead():
+            self._go_on(None)
+        else:
+            last = self._drop_slice(queue.entries.head if self._cursor is None else self._cursor.last)
+            if last is None:
+                self._end()
+            else:
+                self._stand_on(last)
+
+    def _drop_dead(self) -> bool:
+        """Drop a slice of what waits to be dead-lettered; true if that was all."""
+        backlog = self.queue.backlog
+        if not self._dead_done and backlog is not None and self._newest_dead > 0:
+            dropped = backlog.drop(DEAD_SLICE, self._newest_dead, self._by)
+            self.dropped += dropped
+            if dropped == DEAD_SLICE:
+                return False
+        self._dead_done = True
+        return True
+
+    def _go_on(self, last: QueueEntry | None) -> None:
+        """Go on after `last` in another turn; None: with what waits, or from the beginning."""
+        if last is None:
+            self._schedule.set(self, self._schedule.now())
+        else:
+            self._stand_on(last)
+
+    def _drop_slice(self, last: QueueEntry) -> QueueEntry | None:
+        """Look at entries after `last`; returns the one after which to go on, None: that was all."""
+        queue = self.queue
+        entries = queue.entries
+        room = self._most
+        noted = _Noted(queue, self._by)
+        entry = entries.next(last)
+        while entry is not None and room > 0:
+            following = entries.next(entry)
+            if entries.arrival(entry) > self._newest:
+                if entries.in_order:
+                    noted.end()
+                    return None
+                last = entry
+            elif entry.state == AVAILABLE or entry.state == HELD:
+                noted.add(entry)
+                drop(queue, entry)
+                self.dropped += 1
+            else:
+                last = entry
+            room -= 1
+            entry = following
+        noted.end()
+        return None if entry is None else last
+
+    def _stand_on(self, last: QueueEntry) -> None:
+        """Go on after `last` in another turn."""
+        cursor = self._cursor
+        if cursor is None:
+            cursor = self._cursor = QueueContext(self.queue.entries)
+            begin_browsing(self.queue, cursor)
+        if cursor.last is not last:
+            cursor.passed(last)
+        self._schedule.set(self, self._schedule.now())
+
+    def _end(self) -> None:
+        self.over = True
+        queue = self.queue
+        if self._cursor is not None:
+            end_browsing(queue, self._cursor)
+        purges = queue.manager.purges
+        purges.remove(self)
+        if purges:
+            self._schedule.set(purges[0], self._schedule.now())
+        else:
+            clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_PURGE)
+        if self._waiter is not None:
+            self._waiter.on_purged(self)
+
+
+@final
+class _Noted:
+    """What the journal is told of a purge: from which place to which all leave, and how many those are.
+
+    In a slice nothing comes between, so that nothing else was in that part of the queue: what is with
+    consumers ends it. Where entries are not in the order of their places, or what waits to be dead-lettered
+    may have a place between, each is told by itself.
+    """
+
+    def __init__(self, queue: Queue, by: object | None) -> None:
+        self._queue = queue
+        self._by = by
+        self._first: i64 = 0
+        self._last: i64 = 0
+        self._count: i64 = 0
+
+    def add(self, entry: QueueEntry) -> None:
+        """`entry` leaves."""
+        if self._queue.journal is None:
+            return
+        before = entry.prev
+        alone = not self._queue.entries.in_order or self._queue.dead > 0
+        alone = alone or (before is not None and before.owner is not None)
+        if self._count > 0 and alone:
+            self.end()
+        if self._count == 0:
+            self._first = entry.order
+        self._last = entry.order
+        self._count += 1
+
+    def end(self) -> None:
+        """Tell what has left and has not been told."""
+        if self._count > 0 and self._queue.journal is not None:
+            self._queue.journal.purged(self._first, self._last, self._count, self._by)
+        self._count = 0
+
+
+def purge(queue: Queue, schedule: Schedule, most: i64 = SLICE) -> Purge:
+    """Drop what is AVAILABLE or HELD: at once if that is soon done, else in turns to come.
+
+    Raises:
+        Unsupported: it is a stream.
+    """
+    refuse_stream(queue, "purged")
+    asked = Purge(queue, schedule, most)
+    purges = queue.manager.purges
+    if queue.manager.returns and not purges:
+        asked.wait()  # for what is on its way back
+    elif purges:
+        purges.append(asked)  # each begins when the one before it is over
+    else:
+        asked.begin()
+    return asked
+
+
+CLEARING_SLICE: Final[i64] = 5000  # entries of a deleted queue that go in one turn: one or two milliseconds
+
+
+def cut_off(queue: Queue, schedule: Schedule) -> None:
+    """A queue is deleted, and nothing happens in it any more: neither in time nor by its clients.
+
+    Settling or releasing what they hold changes nothing from now on. What is left of it is for `dispose`.
+    """
+    queue.deleted = True
+    if queue.rules is not None:
+        queue.rules.stop()
+    if queue.backlog is not None:
+        queue.backlog.stop()
+    if queue.retry is not None:
+        queue.retry.stop()
+    if queue.volatile is not None:
+        schedule.cancel(queue.volatile)
+    if queue.memory is not None:
+        schedule.cancel(queue.memory)
+    if queue.manager.gate is not None:
+        queue.manager.gate.stop()
+    if queue.stream is not None:
+        queue.stream.drop()
+        queue.stream = None
+
+
+def dispose(queue: Queue, schedule: Schedule) -> None:
+    """Let the consumers of a deleted queue go, and what it holds, which nobody can reach any more.
+
+    Targets learn through `consumer_cancelled` that the queue is gone. What clients hold is taken back, which
+    they learn through `acquisition_removed`.
+    """
+    cut_off(queue, schedule)
+    if queue.journal is not None:
+        queue.journal.deleted()
+        queue.journal = None
+    remains = Remains(queue, schedule)
+    queue.rules = None
+    queue.memory = None
+    queue.election = None
+    queue.discipline = None
+    consumers = [*queue.manager.all, *queue.manager.gets]
+    for consumer in consumers:
+        forget(queue, consumer)
+        consumer.holding = None
+    queue.browsers = None
+    queue.places = None
+    queue.filtered.clear()
+    queue.context.restart()
+    queue.ready = queue.ready_bytes = queue.unacked = queue.unacked_bytes = 0
+    queue.held = queue.held_bytes = queue.dead = queue.dead_bytes = 0
+    remains.ring()
+    for consumer in consumers:
+        consumer.target.consumer_cancelled(consumer)
+
+
+def burden(queue: Queue) -> i64:
+    """The number of entries, or of what is as much work, `dispose` lets go of at once."""
+    held = queue.messages
+    if queue.rules is not None and queue.rules.timetable is not None:
+        held += len(queue.rules.timetable)
+    if queue.memory is not None:
+        held += len(queue.memory)
+    return min(held, CLEARING_SLICE)
+
+
+@final
+class Remains(Alarm):
+    """The entries of a deleted queue, which lets go of them in slices: there may be a million entries.
+
+    To clients it is gone with the queue, and to recovery too: from then on nothing comes of settling what it
+    has not come to yet, or of giving that back. Iterative: entries are not collected in cycles, nor groups.
+    """
+
+    def __init__(self, queue: Queue, schedule: Schedule) -> None:
+        super().__init__()
+        self._queue = queue
+        self._rules = queue.rules
+        self._memory = queue.memory
+        self._schedule = schedule
+
+    def ring(self) -> None:
+        """Let go of a slice (Alarm)."""
+        entries = self._queue.entries
+        room: i64 = CLEARING_SLICE
+        taken: list[tuple[QueueConsumer, QueueEntry]] = []
+        entry = entries.next(entries.head)
+        while entry is not None and room > 0:
+            following = entries.next(entry)
+            owner = entry.owner
+            if owner is not None:
+                owner.inflight -= 1
+                taken.append((owner, entry))
+            self._let_go(entry)
+            room -= 1
+            entry = following
+        timetable = None if self._rules is None else self._rules.timetable
+        if timetable is not None:
+            for message in timetable.take(room):
+                self._forget(message)
+        backlog = self._queue.backlog
+        if backlog is not None:
+            for message in backlog.take(room):
+                self._forget(message)
+        memory = self._memory
+        if memory is not None:
+            for mark in memory.take(room):
+                self._forget(mark)
+        if (
+            entry is not None
+            or (timetable is not None and len(timetable) > 0)
+            or (backlog is not None and not backlog.is_empty())
+            or (memory is not None and len(memory) > 0)
+        ):
+            self._schedule.set(self, self._schedule.now())
+        for owner, taken_back in taken:
+            owner.target.acquisition_removed(taken_back)
+
+    def _let_go(self, entry: QueueEntry) -> None:
+        """AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
+        queue = self._queue
+        if entry.state == HELD and queue.retry is not None:
+            queue.retry.let_go(entry)
+        entry.state = DEQUEUED
+        entry.owner = None
+        group = entry.group
+        if group is not None:
+            group.owner = None  # who knows its groups
+            entry.group = None
+        if self._rules is not None and entry.timer is not None:
+            self._rules.timers.stop(entry.timer)
+        if queue.index is not None:
+            queue.index.remove(entry, 0)
+        queue.entries.unlink(entry)
+        self._forget(entry.message)
+
+    def _forget(self, message: Message) -> None:
+        if self._queue.logged and message.sequence != 0:
+            self._queue.store.forget(message, self._queue)

@@ -1,0 +1,702 @@
+"""A queue: entries in strict order, and consumers that pull them when notified.
+
+An entry that is refused, whose time is over, that is one too many or was given out too often leaves its
+queue. If the queue has a dead-letter exchange, a message that says so goes where that exchange sends it. To
+the log both are one step: in one batch, and none without the other.
+
+A queue dead-letters at most once or at least once (`Rules.sure`). At most once, a dead letter that no queue
+takes is dropped. At least once, the message waits in the `Backlog` of its queue until all queues of its
+route take it.
+
+Every delivery that comes back counts: by nack or reject, recovered, or lost with its channel, its connection
+or the broker; `x-delivery-count-on` chooses among these. A message that has come back more often than the
+limit allows is dead-lettered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.arguments.queue import CRASH, DELIVERY_LIMIT, is_quorum
+from broker.core.counters import Counters
+from broker.core.entries.cursor import SCAN_BUDGET, QueueContext
+from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, HELD, EntryFilter, QueueEntry
+from broker.core.entries.last_value import Latest
+from broker.core.entries.list import QueueEntryList
+from broker.core.entries.places import note_change
+from broker.core.errors import PreconditionFailed
+from broker.core.message import Message
+from broker.core.policies.policy import NO_EFFECT, Effect
+from broker.core.ports import MessageStore
+from broker.core.queues.consumer import BLOCKED_BY_TARGET, INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
+from broker.core.queues.consumers import (
+    QueueConsumerManager,
+    found_nothing,
+    is_outranked,
+    notify_browsers,
+    notify_one,
+    set_blocker,
+    share_work,
+    wait_for_size,
+    wake_contexts,
+    wake_for_earlier,
+    wake_for_some,
+    wake_waiters,
+)
+from broker.core.queues.death import _HELD, EXHAUSTED, EXPIRED, REJECTED, Death, Past
+from broker.core.queues.election import Election
+from broker.core.queues.hooks import Discipline, next_entry
+
+if TYPE_CHECKING:
+    from broker.core.entries.cursor import Browsers
+    from broker.core.entries.index import Index, Row
+    from broker.core.entries.places import Places
+    from broker.core.queues.backlog import Backlog
+    from broker.core.queues.duplicates import Memory
+    from broker.core.queues.election import Stops
+    from broker.core.queues.hooks import QueueJournal
+    from broker.core.queues.limits import Rules
+    from broker.core.queues.retry import Retry
+    from broker.core.queues.volatile import Volatile
+    from broker.core.routing.topology import Topology
+    from broker.core.streams.stream import QueueStream
+
+
+@final
+class Queue:
+    """The model: publishers link entries and notify; consumers, when they have their turn, pull.
+
+    Synchronous and single-threaded: what one method does is atomic. Every method changes state first, lists
+    second, and notifies last; notifying only asks for a turn and never delivers.
+    While entries are ready, the highest priority at which some consumer has no blocker has a NOTIFIED
+    consumer, which pulls until it gets nothing; if it drops out, `pass_baton` notifies another. Consumers
+    that see everything share `context`, those with the same filter one of `filtered`, and each browser has
+    its own. `alike`: all see the same, so it does not matter who is told of which entry.
+
+    `store` is told what is settled if the queue is `logged`, by its `number`. `counters` are the broker's.
+    `ready`, `unacked`, `held`, `dead` and their `_bytes` (of bodies) are what is in it now; `published`,
+    `delivered`, `acked` and `redelivered` count since start. `vhost` is its virtual host's name, for messages
+    to clients. `arguments` are those of the declaration, `effective` what `effect`, its policies, makes of
+    them. `election`: who is served, if only one consumer is at a time. `discipline`: who may have which
+    entry, if not whoever sees it; set before there are entries. `rules`: what limits it in time and space.
+    `backlog`: the `dead`, messages that wait to be dead-lettered. `retry`: what becomes of what comes back.
+    `memory`: what it knows duplicates by. `topology`: where it is. `stops`: what is switched off. `volatile`:
+    what it loses. `stream`: what it keeps for good. `sample`: what showed its counters last. `journal`: who
+    is told of every step, if anybody. `places`: which entry stands where, while somebody asks for that.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: MessageStore,
+        entries: QueueEntryList,
+        counters: Counters,
+        durable: bool = False,
+        logged: bool = False,
+        number: i64 = 0,
+        vhost: str = "/",
+    ) -> None:
+        self.name = name
+        self.vhost = vhost
+        self.store = store
+        self.entries = entries
+        self.counters = counters
+        self.durable = durable
+        self.logged = logged
+        self.number = number
+        self.exclusive_owner: object | None = None
+        self.auto_delete: bool = False
+        self.arguments: dict[str, object] = {}
+        self.effect: Effect = NO_EFFECT
+        self.effective: dict[str, object] = self.arguments
+        self.delivery_limit: i64 = -1  # see `delivery_limit.set_limit`
+        self.counts: bool = False
+        self.deleted: bool = False
+        self.ready: i64 = 0
+        self.ready_bytes: i64 = 0
+        self.unacked: i64 = 0
+        self.unacked_bytes: i64 = 0
+        self.held: i64 = 0
+        self.held_bytes: i64 = 0
+        self.dead: i64 = 0
+        self.dead_bytes: i64 = 0
+        self.published: i64 = 0
+        self.delivered: i64 = 0
+        self.redelivered: i64 = 0
+        self.acked: i64 = 0
+        self.manager = QueueConsumerManager(counters)
+        self.context = QueueContext(entries)
+        self.filtered: list[QueueContext] = []
+        self.browsers: Browsers | None = None
+        self.index: Index | None = None
+        self.alike: bool = True
+        self.waiting: dict[QueueConsumer, None] = {}  # whose next entry is too large for their byte window
+        self.gated: dict[QueueConsumer, None] = {}  # whose next entry is left to one of higher priority
+        self.awaited: dict[QueueEntry, list[QueueConsumer]] = {}  # both of them, by what they wait on
+        self.rules: Rules | None = None
+        self.backlog: Backlog | None = None
+        self.retry: Retry | None = None
+        self.memory: Memory | None = None
+        self.volatile: Volatile | None = None
+        self.stream: QueueStream | None = None
+        self.topology: Topology | None = None
+        self.election: Election | None = None
+        self.stops: Stops | None = None
+        self.discipline: Discipline | None = None
+        self.sample: object | None = None
+        self.journal: QueueJournal | None = None
+        self.places: Places | None = None
+
+    @property
+    def consumer_count(self) -> int:
+        """The number of consumers that are attached, browsers included."""
+        return len(self.manager.all)
+
+    @property
+    def depth(self) -> i64:
+        """The number of linked entries."""
+        return self.ready + self.unacked + self.held
+
+    @property
+    def messages(self) -> i64:
+        """The count of messages: linked entries, and messages that wait to be dead-lettered."""
+        return self.depth + self.dead
+
+    def enqueue(self, message: Message) -> QueueEntry:
+        """Link `message` at its place and notify. Appending it to the log was the caller's business."""
+        entry = self.link(message)
+        self.published += 1
+        self.counters.made_ready += 1
+        if self.journal is not None:
+            self.journal.enqueued(entry)
+        if self.rules is not None and not self.rules.admit(entry):
+            return entry
+        if self.manager.interested != 0 or self.manager.non_acquiring.head is not None or self.waiting:
+            self.notify_work(entry)
+        return entry
+
+    def notify_work(self, entry: QueueEntry) -> None:
+        """`entry` is new: browsers are told if they see it, and one consumer that can take it is NOTIFIED."""
+        if self.stream is None and self.manager.non_acquiring.head is not None:
+            notify_browsers(self)
+        if self.waiting and not self.entries.in_order:
+            wake_for_earlier(self, entry)
+        if self.manager.interested != 0:
+            notify_one(self, entry)
+
+    def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None:
+        """The consumer's target wants work, or wants none. Called by targets only."""
+        set_blocker(self, consumer, BLOCKED_BY_TARGET, not desired)
+
+    def deliver_single_message(self, consumer: QueueConsumer) -> bool:
+        """Give `consumer` its next entry through `consumer.target.deliver`, if it may have one now.
+
+        False and still NOTIFIED (a browser: `context.more`) means: not all was looked at yet, come again.
+        True also when the next entry's time was over: it has left the queue, and the one after it is next.
+        """
+        if consumer.state <= NOT_INTERESTED:
+            return False
+        entry = next_entry(self, consumer)
+        if entry is None:
+            found_nothing(self, consumer)
+            return False
+        size = entry.message.size
+        target = consumer.target
+        credit = target.credit
+        # a consumer with a count window that is exhausted is NOT_INTERESTED: here only bytes can be too few
+        if (credit.bytes_max != 0 or target.session_credit is not None) and not target.fits(size):
+            wait_for_size(self, consumer, entry)
+            return False
+        manager = self.manager
+        if (
+            consumer.acquires
+            and (self.index is not None or manager.levels[0] is not consumer.level)
+            and is_outranked(self, consumer, entry)
+        ):
+            found_nothing(self, consumer)
+            return False
+        if entry.timer is not None and is_late_for(self, entry, consumer):
+            return True
+        if consumer.acquires:
+            self.acquire(entry, consumer)
+            if consumer.state == INTERESTED:
+                manager.move(consumer, NOTIFIED)
+        else:
+            consumer.context.passed(entry)
+            if self.stream is not None and self.journal is not None:
+                self.journal.shown(entry, consumer)
+        credit.use(size)
+        if target.session_credit is not None:
+            target.session_credit.use_for(target, size)
+        target.deliver(consumer, entry)
+        if consumer.no_ack and consumer.acquires:
+            self.settle(entry)
+        if not self.alike and consumer.state == NOTIFIED:
+            share_work(self, consumer)
+        return True
+
+    def acquire(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """AVAILABLE → ACQUIRED of the next entry of the consumer's context, for delivery."""
+        context = consumer.context
+        if context.behind or context.late is not None:
+            context.passed(entry)
+        else:
+            context.last = entry
+        size = entry.message.size
+        entry.state = ACQUIRED
+        entry.owner = consumer
+        entry.delivery_count += 1
+        consumer.inflight += 1
+        consumer.woken = False
+        self.ready -= 1
+        self.ready_bytes -= size
+        self.unacked += 1
+        self.unacked_bytes += size
+        self.delivered += 1
+        self.counters.delivered += 1
+        if entry.redelivered:
+            self.redelivered += 1
+            self.counters.redelivered += 1
+        if self.journal is not None:
+            self.journal.delivered(entry, consumer)
+        if self.counts:
+            note_delivery(self, entry, consumer)
+        if self.discipline is not None:
+            self.discipline.acquired(entry, consumer)
+        if self.awaited:
+            wake_waiters(self, entry)
+        if self.places is not None:
+            note_change(self, self.places, entry, -1)
+
+    def settle(self, entry: QueueEntry) -> None:
+        """ACQUIRED → DEQUEUED: the client is done with it. Ignored if the queue took it back, or is gone."""
+        owner = entry.owner
+        if entry.state != ACQUIRED or owner is None or self.deleted:
+            return
+        message = entry.message
+        entry.state = DEQUEUED
+        entry.owner = None
+        owner.inflight -= 1
+        self.unacked -= 1
+        self.unacked_bytes -= message.size
+        if not owner.no_ack:
+            self.acked += 1
+            self.counters.acked += 1
+        if self.journal is not None:
+            self.journal.settled(entry, owner)
+        if self.logged and message.sequence != 0:
+            self.store.append_settle(message, self)
+        if self.context.last is entry or concerns_cursors(self, entry):
+            self.unlink(entry)
+        else:  # no cursor needs to know
+            self.entries.unlink(entry)
+        if self.election is not None:
+            self.election.delivery_ended()
+        if self.discipline is not None:
+            self.discipline.left(entry, owner)
+        if message.marks != 0 and self.topology is not None:
+            self.topology.receipts.consumed(message, self)
+
+    def discard(self, entry: QueueEntry) -> None:
+        """ACQUIRED → DEQUEUED: refused for good, so dead-lettered. Ignored where `settle` is."""
+        if entry.state == ACQUIRED and not self.deleted:
+            dead_letter(self, entry, REJECTED)
+
+    def link(self, message: Message) -> QueueEntry:
+        """Put `message` at its place, without notifying."""
+        entry = self.entries.append(message)
+        self.ready += 1
+        self.ready_bytes += message.size
+        if self.discipline is not None:
+            self.discipline.linked(entry)
+        if self.places is not None:
+            self.places.linked(entry)
+        if self.index is not None or not self.entries.in_order:
+            placed(self, entry)
+        return entry
+
+    def unlink(self, entry: QueueEntry) -> None:
+        """Take a DEQUEUED entry, no longer counted, out of the list and from under the cursors."""
+        forget_everywhere(self, entry)
+        self.entries.unlink(entry)
+
+
+def take_out(queue: Queue, entry: QueueEntry) -> None:
+    """AVAILABLE, ACQUIRED or HELD → DEQUEUED, in memory only: what the log is told is up to the caller."""
+    assert entry.state != DEQUEUED, "an entry leaves its queue once"
+    size = entry.message.size
+    owner = entry.owner
+    if entry.state == HELD and queue.retry is not None:
+        queue.retry.let_go(entry)
+        queue.held -= 1
+        queue.held_bytes -= size
+    elif owner is None:
+        queue.ready -= 1
+        queue.ready_bytes -= size
+        if queue.places is not None:
+            note_change(queue, queue.places, entry, -1)
+    else:
+        owner.inflight -= 1
+        queue.unacked -= 1
+        queue.unacked_bytes -= size
+    entry.state = DEQUEUED
+    entry.owner = None
+    timer = entry.timer
+    if timer is not None and queue.rules is not None:
+        queue.rules.timers.stop(timer)
+    queue.unlink(entry)
+    if queue.discipline is not None:
+        queue.discipline.left(entry, owner)
+    if queue.awaited:
+        wake_waiters(queue, entry)
+    if owner is not None and queue.election is not None:
+        queue.election.delivery_ended()
+
+
+def drop(queue: Queue, entry: QueueEntry) -> None:
+    """AVAILABLE, ACQUIRED or HELD → DEQUEUED; the log is told that the queue has the message no longer."""
+    message = entry.message
+    if queue.logged and message.sequence != 0:
+        queue.store.append_settle(message, queue)
+    take_out(queue, entry)
+
+
+def placed(queue: Queue, entry: QueueEntry) -> None:
+    """`entry` is new, and was linked where cursors may have passed, or the queue has an index.
+
+    What it replaces goes first, so that cursors stand on what is before both.
+    """
+    if queue.index is not None:
+        queue.index.add(entry)
+        return  # it is the last one
+    latest = queue.entries.latest
+    if latest is not None and latest.displaced is not None:
+        old = latest.displaced
+        latest.displaced = None
+        replace(queue, latest, old, entry.message)
+    offer_everywhere(queue, entry)
+
+
+def replace(queue: Queue, latest: Latest, old: QueueEntry, new: Message | None) -> None:
+    """AVAILABLE, ACQUIRED or HELD → DEQUEUED of `old`, in whose place is `new`; None: that has gone already.
+
+    It is not dead-lettered. The log holds it until `new` is durable, if that is to be.
+    """
+    latest.replaced += 1
+    queue.counters.replaced += 1
+    message = old.message
+    if queue.journal is not None:
+        queue.journal.replaced(old)
+    if queue.logged and message.sequence != 0:
+        if new is None:
+            queue.store.append_settle(message, queue)
+        else:
+            queue.store.append_replacement(new, message, queue)
+    take_out(queue, old)
+
+
+def replace_outdated(queue: Queue, old: QueueEntry) -> None:
+    """`old`, which is with a consumer that gives it back, or comes from before a restart, is outdated."""
+    latest = queue.entries.latest
+    assert latest is not None, "nothing is outdated where nothing is replaced"
+    new = latest.successor(old)
+    replace(queue, latest, old, None if new is None else new.message)
+
+
+def drop_outdated(queue: Queue) -> None:
+    """Recovery is over: what it brought back besides the latest messages goes, but for what readers have."""
+    latest = queue.entries.latest
+    if latest is None:
+        return
+    outdated = latest.outdated
+    latest.outdated = []
+    for old in outdated:
+        if old.state not in (ACQUIRED, DEQUEUED):
+            replace_outdated(queue, old)
+
+
+TOLD_MAX: Final[i64] = 100  # entries about which every filter is asked now, and of the others in turns
+
+
+def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
+    """`back` are AVAILABLE and counted: show them to cursors, limits and consumers, but not to browsers."""
+    depth = queue.depth
+    queue.counters.made_ready += len(back)
+    if len(back) > 8:
+        queue.context.offer_many(back, depth)
+    else:
+        for entry in back:
+            queue.context.offer(entry, depth)
+    for context in queue.filtered:
+        context.offer_many(back, depth)
+    if queue.index is not None:
+        queue.index.offer(back, depth)
+    if queue.rules is not None:
+        queue.rules.returned(back)  # some may be gone after it
+    if queue.waiting:
+        if len(back) > TOLD_MAX:
+            wake_for_some(queue, back)
+        else:
+            for entry in back:
+                wake_for_earlier(queue, entry)
+    if queue.election is not None:
+        queue.election.delivery_ended()
+    discipline = queue.discipline
+    asks = not queue.alike and (discipline is None or not discipline.personal)
+    told: i64 = 0
+    for entry in back:
+        if queue.manager.interested == 0:
+            break
+        if asks and told >= TOLD_MAX:
+            wake_contexts(queue)
+            break
+        if entry.state == AVAILABLE:
+            notify_one(queue, entry)
+            told += 1
+
+
+FILTERS_MAX: Final = 64  # of one queue, or one row of its index: each is asked about each message of that
+
+
+def join(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
+    """The context for one more acquiring consumer with this filter.
+
+    Raises:
+        PreconditionFailed: the consumers of the queue have too many different filters.
+    """
+    if entry_filter is None:
+        return queue.context
+    row = None if queue.index is None else queue.index.row_for(entry_filter)
+    contexts = queue.filtered if row is None else row.contexts
+    for context in contexts:
+        assert context.filter is not None, "the context without a filter is not among them"
+        if context.filter.key == entry_filter.key:
+            context.users += 1
+            if row is not None and queue.index is not None:
+                queue.index.release(row)  # each context is one that looks
+            return context
+    if len(contexts) >= FILTERS_MAX:
+        if row is not None and queue.index is not None:
+            queue.index.release(row)
+        raise PreconditionFailed(
+            f"queue '{queue.name}' in vhost '{queue.vhost}' has consumers with {FILTERS_MAX} different "
+            "selectors, and no more are allowed"
+        )
+    context = QueueContext(_entries(queue, row), entry_filter)
+    context.users = 1
+    context.row = row
+    contexts.append(context)
+    if row is not None and queue.index is not None:
+        queue.index.served[row] = None
+    queue.alike = False
+    return context
+
+
+def browsing(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
+    """A cursor for somebody who looks at what a filter lets pass, from the first entry on."""
+    row = None if queue.index is None else queue.index.row_for(entry_filter)
+    context = QueueContext(_entries(queue, row), entry_filter)
+    context.row = row
+    return context
+
+
+def leave(queue: Queue, context: QueueContext) -> None:
+    """A consumer that shared `context` has gone."""
+    if context is queue.context:
+        return
+    context.users -= 1
+    if context.users > 0:
+        return
+    index = queue.index
+    row = context.row
+    if row is None or index is None:
+        queue.filtered.remove(context)
+    else:
+        row.contexts.remove(context)
+        if not row.contexts:
+            del index.served[row]
+        index.release(row)
+    queue.alike = not queue.filtered and queue.discipline is None and (index is None or not index.served)
+
+
+def _entries(queue: Queue, row: Row | None) -> QueueEntryList:
+    return queue.entries if row is None or row.entries is None else row.entries
+
+
+def offer_everywhere(queue: Queue, entry: QueueEntry) -> None:
+    """Show cursors an entry that may have been linked behind them."""
+    depth = queue.depth
+    queue.context.offer(entry, depth)
+    for context in queue.filtered:
+        context.offer(entry, depth)
+    if queue.browsers is not None:
+        queue.browsers.offer(entry, depth)
+
+
+def concerns_cursors(queue: Queue, entry: QueueEntry) -> bool:
+    """Whether it matters to other cursors than the shared one, or to what is behind that, if `entry` goes."""
+    if queue.context.has_behind or queue.filtered or queue.index is not None or queue.places is not None:
+        return True
+    browsers = queue.browsers
+    return browsers is not None and (not queue.entries.in_order or entry.stood_on)
+
+
+def forget_everywhere(queue: Queue, entry: QueueEntry) -> None:
+    """A DEQUEUED entry, no longer counted, is about to be unlinked: no cursor may stand on it."""
+    depth = queue.depth
+    queue.context.forget(entry, depth)
+    for context in queue.filtered:
+        context.forget(entry, depth)
+    if queue.browsers is not None:
+        queue.browsers.forget(entry, depth)
+    if queue.index is not None:
+        queue.index.remove(entry, depth)
+    if queue.places is not None:
+        queue.places.unlinked(entry)
+
+
+def dead_letter(queue: Queue, entry: QueueEntry, reason: i64) -> None:
+    """AVAILABLE, ACQUIRED or HELD → DEQUEUED: `entry` goes to the dead-letter exchange, if there is one."""
+    rules = queue.rules
+    if rules is None or not rules.moves(reason):
+        queue.counters.discarded[reason] += 1
+        if queue.journal is not None:
+            queue.journal.discarded(entry, reason)
+        drop(queue, entry)
+        return
+    death = death_of(queue, rules, entry, reason)
+    take_out(queue, entry)
+    rules.topology.dead_letters.add(death)
+
+
+def death_of(queue: Queue, rules: Rules, entry: QueueEntry, reason: i64) -> Death:
+    """Describe the death of `entry`, which is about to leave `queue`."""
+    message = entry.message
+    held = message if queue.logged and message.sequence != 0 else None
+    death = Death(queue, rules, message, reason, held, queue)
+    death.past = past_of(queue, entry, reason)
+    death.order = entry.order
+    death.arrival = queue.entries.arrival(entry)
+    death.deliveries = entry.delivery_count
+    death.count = entry.counted if queue.counts else 0
+    death.sure = rules.sure
+    if queue.journal is not None:
+        death.by = entry.owner
+    return death
+
+
+def past_of(queue: Queue, entry: QueueEntry, reason: i64) -> Past | None:
+    """What its letter is to tell of `entry`, which is about to leave `queue`; None: nothing."""
+    past = Past()
+    if queue.counts:
+        past.deliveries = entry.delivery_count
+        is_refused = reason == REJECTED and entry.owner is not None  # else it has come back before
+        past.returns = entry.counted - 1 if is_refused else entry.counted
+    if reason == EXPIRED:
+        past.expired_by = "message" if entry.own_time else "queue"
+        past.expired_while = _HELD if entry.state == HELD else "ready"
+    past.annotations = queue.entries.annotations_of(entry)
+    return past if past.deliveries > 0 or past.expired_by or past.annotations else None
+
+
+NO_LIMIT: Final = -1
+QUORUM_LIMIT: Final = 20  # of a quorum queue that has none of its own
+
+
+def set_limit(queue: Queue) -> None:
+    """Have the limit hold that the queue's arguments and policies say, from the next return on."""
+    quorum = is_quorum(queue.arguments)
+    limit = queue.effective.get(DELIVERY_LIMIT, QUORUM_LIMIT if quorum else NO_LIMIT)
+    assert isinstance(limit, int), "arguments are checked before a queue is made"
+    queue.delivery_limit = max(limit, NO_LIMIT)
+    queue.counts = quorum or limit >= 0
+
+
+def note_delivery(queue: Queue, entry: QueueEntry, consumer: QueueConsumer) -> None:
+    """Have the log remember the delivery of `entry` for which it was just acquired, by a queue that counts.
+
+    What is settled in the same step need not be remembered.
+    """
+    if not consumer.no_ack and (queue.retry is None or queue.retry.counted & CRASH != 0):
+        append_count(queue, entry)
+
+
+def append_count(queue: Queue, entry: QueueEntry) -> None:
+    """Have the log remember how often `entry` was delivered, but for what did not count, and what was added.
+
+    A queue that does not count has no count after a restart.
+    """
+    if queue.logged and entry.message.sequence != 0:
+        count = entry.counted if queue.counts else 0
+        queue.store.append_count(entry.message, queue, count, queue.entries.annotations_of(entry))
+
+
+def is_exhausted(queue: Queue, entry: QueueEntry) -> bool:
+    """Whether an entry that comes back now has come back too often."""
+    return 0 <= queue.delivery_limit < entry.counted
+
+
+def give_up(queue: Queue, entry: QueueEntry) -> None:
+    """AVAILABLE or ACQUIRED → DEQUEUED: it has come back too often."""
+    dead_letter(queue, entry, EXHAUSTED)
+
+
+def give_up_exhausted(queue: Queue) -> None:
+    """Give up, after recovery, what was out when the broker died, if that was once too often."""
+    if queue.delivery_limit >= 0:
+        for entry in [entry for entry in queue.entries if is_exhausted(queue, entry)]:
+            if entry.state != DEQUEUED:  # not pushed out by the dead letter of one before it
+                give_up(queue, entry)
+
+
+LATE_MAX: Final[i64] = 10_000  # entries whose time is over that one look-up passes
+EFFORT_MAX: Final[i64] = 20 * SCAN_BUDGET  # what looking for one entry without a turn may cost
+
+
+def is_late(queue: Queue, entry: QueueEntry) -> bool:
+    """Whether the time of `entry`, which is AVAILABLE, is over; then it has left the queue."""
+    timer = entry.timer
+    rules = queue.rules
+    if timer is None or rules is None or timer.due > rules.schedule.now():
+        return False
+    dead_letter(queue, entry, EXPIRED)
+    return True
+
+
+def is_late_for(queue: Queue, entry: QueueEntry, consumer: QueueConsumer) -> bool:
+    """`entry` has a timer and is about to be delivered to `consumer`, unless its time is over.
+
+    Then it has left the queue, and `consumer` is to look again.
+    """
+    if is_late(queue, entry):
+        if consumer.state == INTERESTED:
+            queue.manager.move(consumer, NOTIFIED)
+        return True
+    if consumer.acquires:
+        stop_timer(queue, entry)
+    return False
+
+
+def stop_timer(queue: Queue, entry: QueueEntry) -> None:
+    """`entry` is no longer AVAILABLE."""
+    timer = entry.timer
+    if timer is not None and queue.rules is not None:
+        queue.rules.timers.stop(timer)
+
+
+def next_in_time(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
+    """The next entry of `consumer` whose time is not over; those before it leave the queue.
+
+    None also if that took too long to find out: who has a turn will find it.
+    """
+    context = consumer.context
+    context.effort = 0
+    for _ in range(LATE_MAX):
+        entry = next_entry(queue, consumer)
+        while entry is None and context.more and context.effort < EFFORT_MAX:
+            entry = next_entry(queue, consumer)
+        if entry is None or entry.timer is None or not is_late(queue, entry):
+            return entry
+    return None

@@ -1,0 +1,134 @@
+"""Messages that a consumer has sent away and that no other consumer can take. [amqp-1.0 3.4.5]
+
+Such a message goes back to its queue for other consumers. When the last of these leaves, the message can be
+delivered to nobody who is there: it is rejected, so that the dead-letter exchange of the queue gets it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.delivery.session import ConsumerTarget
+from broker.core.entries.entry import ACQUIRED, DEQUEUED, EntryFilter, QueueEntry
+from broker.core.queues.death import REJECTED
+from broker.core.queues.queue import dead_letter
+from broker.core.schedule import Alarm, Schedule
+
+if TYPE_CHECKING:
+    from broker.core.queues.queue import Queue
+
+
+SLICE: Final[i64] = 100  # entries that one turn looks at: dead-lettering takes up to 50 us each
+_SWEEP_MIN: Final = 64
+
+
+@final
+class Reach:
+    """The entries that consumers of a queue could take, by the filters of all but those of one target.
+
+    `anybody`: one of the consumers has no filter. `filters`: those of the consumers, if all have one.
+    """
+
+    def __init__(self, queue: Queue, apart_from: ConsumerTarget | None = None) -> None:
+        self.anybody = False
+        self.filters: dict[str, EntryFilter] = {}
+        for consumer in queue.manager.takers():
+            target = consumer.target
+            if target is apart_from or target.closed:
+                continue
+            entry_filter = consumer.filter
+            if entry_filter is None:
+                self.anybody = True
+                return
+            self.filters[entry_filter.key] = entry_filter
+
+    def could_take(self, entry: QueueEntry) -> bool:
+        """Whether an entry would be delivered to one of the consumers, as soon as that has credit."""
+        if self.anybody:
+            return True
+        return any(entry_filter.passes(entry) for entry_filter in self.filters.values())
+
+    def has_sent_away(self, entry: QueueEntry) -> bool:
+        """Whether one of the consumers has sent an entry away for itself."""
+        return any(entry_filter.excludes(entry) for entry_filter in self.filters.values())
+
+
+@final
+class Undeliverable(Alarm):
+    """The entries of a queue that consumers have sent away, in slices of turns to come.
+
+    A queue has this only while it may have such entries. All are looked at when a consumer leaves, and each
+    when it comes back.
+    """
+
+    def __init__(self, queue: Queue, schedule: Schedule) -> None:
+        super().__init__()
+        self._queue = queue
+        self._schedule = schedule
+        self._entries: dict[QueueEntry, None] = {}
+        self._sweep_at = _SWEEP_MIN
+        self._unseen: deque[QueueEntry] = deque()
+        self._all_unseen = False
+
+    def add(self, entries: list[QueueEntry]) -> None:
+        """Note entries that a consumer has sent away, and that are about to be back."""
+        for entry in entries:
+            self._entries[entry] = None
+        if len(self._entries) >= self._sweep_at:
+            self._entries = {entry: None for entry in self._entries if entry.state != DEQUEUED}
+            self._sweep_at = 2 * len(self._entries) + _SWEEP_MIN
+        self._look(entries)
+
+    def returned(self, entries: list[QueueEntry]) -> None:
+        """Look at those of `entries` that were sent away before; all of them have come back."""
+        known = [entry for entry in entries if entry in self._entries]
+        if known:
+            self._look(known)
+
+    def consumer_left(self) -> None:
+        """Look at all entries: a consumer of the queue has left."""
+        self._all_unseen = True
+        self._set()
+
+    def ring(self) -> None:
+        """Reject a slice of the entries that nobody could take (Alarm)."""
+        queue = self._queue
+        if queue.deleted:
+            return
+        reach = Reach(queue)
+        if reach.anybody:
+            self._unseen.clear()
+            self._all_unseen = False
+            return
+        if self._all_unseen:
+            self._all_unseen = False
+            self._unseen = deque(self._entries)
+        rules = queue.rules
+        may_die = rules is not None and rules.moves(REJECTED)
+        left: i64 = SLICE
+        while self._unseen and left > 0:
+            left -= 1
+            entry = self._unseen.popleft()
+            if entry.state == ACQUIRED:
+                continue  # it is looked at when it comes back
+            if entry.state == DEQUEUED or not reach.has_sent_away(entry):
+                self._entries.pop(entry, None)
+            elif may_die and not reach.could_take(entry):
+                del self._entries[entry]
+                dead_letter(queue, entry, REJECTED)
+        if self._unseen:
+            self._set()
+        elif not self._entries:
+            queue.manager.undeliverable = None
+
+    def _look(self, entries: list[QueueEntry]) -> None:
+        if not self._all_unseen:
+            self._unseen.extend(entries)
+            self._set()
+
+    def _set(self) -> None:
+        if self.due == 0:
+            self._schedule.set(self, self._schedule.now())

@@ -1,0 +1,1 @@
+"""Exchanges, bindings, routes and the topology of a virtual host."""

@@ -1,0 +1,410 @@
+"""Exchanges and bindings, the sets of destinations that bindings add up to, and resolved routes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core.arguments.consumer import selector_argument
+from broker.core.arguments.queue import ALTERNATE_EXCHANGE
+from broker.core.chance import Chance
+from broker.core.message import Address, Message
+from broker.core.policies.policy import NO_EFFECT, Effect
+from broker.core.queues.queue import Queue
+from broker.core.schedule import Schedule
+from broker.core.values import fingerprint
+from broker.core.view import MessageView
+
+if TYPE_CHECKING:
+    from broker.core.routing.history import History
+    from broker.core.routing.topology import Topology
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Keeper:
+    """Keeps messages in `queue`, which no client knows; the log knows it if the exchange is durable.
+
+    `takes`: 1 if a message that it keeps is on its way by that, and so is not unroutable.
+    """
+
+    def __init__(self, queue: Queue, takes: i64) -> None:
+        self.queue = queue
+        self.takes = takes
+
+    def add(self, message: Message) -> None:
+        """Keep a message, which was appended for `queue` if need be."""
+        raise NotImplementedError
+
+
+@final
+class Binding:
+    """A rule of the exchange `source`: what matches it goes to `destination`, a queue or another exchange.
+
+    A binding is identified by its source, its destination, its routing key and its arguments; `key` is the
+    latter two. It may have a selector: then it applies only to messages for which that is true.
+
+    Raises:
+        PreconditionFailed: the selector is none.
+    """
+
+    def __init__(
+        self,
+        source: Exchange,
+        destination: Queue | Exchange,
+        routing_key: str,
+        arguments: dict[str, object],
+    ) -> None:
+        self.source = source
+        self.destination = destination
+        self.queue: Queue | None = None
+        self.exchange: Exchange | None = None
+        self.destination_type = "exchange"
+        if isinstance(destination, Queue):
+            self.queue = destination
+            self.destination_type = "queue"
+        else:
+            self.exchange = destination
+        self.durable = source.durable and destination.durable
+        self.routing_key = routing_key
+        self.arguments = arguments
+        self.key = binding_key(routing_key, arguments)
+        self.selector = selector_argument(
+            arguments,
+            f"the binding of exchange '{source.name}' to {self.destination_type} '{destination.name}'",
+        )
+
+    @property
+    def destination_name(self) -> str:
+        """The name of the destination now: a queue may get another one."""
+        return self.destination.name
+
+    def applies(self, view: MessageView | None) -> bool:
+        """Whether the binding's selector, if it has one, is true for a message; without a view it is not."""
+        selector = self.selector
+        return selector is None or (view is not None and selector.matches(view))
+
+
+_DIGEST_BYTES: Final = 9
+
+BindingKey = tuple[str, str]
+Parallel = dict[BindingKey, Binding]
+"""The bindings between one source and one destination."""
+
+
+def binding_key(routing_key: str, arguments: dict[str, object]) -> BindingKey:
+    """What tells a binding from others between the same two; equal arguments of different types differ."""
+    return routing_key, fingerprint(arguments)
+
+
+def digest_of(arguments: str) -> str:
+    """The fingerprint of arguments in a few characters that a path may have; "" for none."""
+    if not arguments:
+        return ""
+    digest = hashlib.blake2b(arguments.encode(), digest_size=_DIGEST_BYTES).digest()
+    return base64.urlsafe_b64encode(digest).decode()
+
+
+@final
+class Destinations:
+    """Queues and exchanges, each once, with the number of bindings that lead there.
+
+    Bindings with a selector are kept apart: which of them lead anywhere is another question for each message.
+    """
+
+    def __init__(self) -> None:
+        self.only: Queue | None = None  # the one destination, if it is one queue, as it mostly is
+        self.conditional: dict[Binding, None] | None = None
+        self.queues: dict[Queue, int] = {}
+        self.exchanges: dict[Exchange, int] = {}
+
+    def add(self, binding: Binding) -> None:
+        """Count one more binding to its destination."""
+        if binding.selector is not None:
+            if self.conditional is None:
+                self.conditional = {}
+            self.conditional[binding] = None
+        elif binding.queue is not None:
+            self.queues[binding.queue] = self.queues.get(binding.queue, 0) + 1
+        elif binding.exchange is not None:
+            self.exchanges[binding.exchange] = self.exchanges.get(binding.exchange, 0) + 1
+        self._find_only()
+
+    def remove(self, binding: Binding) -> None:
+        """Count one binding less; the destination goes with its last one."""
+        queue = binding.queue
+        exchange = binding.exchange
+        if binding.selector is not None:
+            if self.conditional is not None:
+                del self.conditional[binding]
+                if not self.conditional:
+                    self.conditional = None
+        elif queue is not None:
+            left = self.queues[queue] - 1
+            if left:
+                self.queues[queue] = left
+            else:
+                del self.queues[queue]
+        elif exchange is not None:
+            left = self.exchanges[exchange] - 1
+            if left:
+                self.exchanges[exchange] = left
+            else:
+                del self.exchanges[exchange]
+        self._find_only()
+
+    def _find_only(self) -> None:
+        alone = len(self.queues) == 1 and not self.exchanges and self.conditional is None
+        self.only = next(iter(self.queues)) if alone else None
+
+    def empty(self) -> bool:
+        """Whether no binding leads anywhere."""
+        return not self.queues and not self.exchanges and self.conditional is None
+
+
+NO_QUEUES: Final[list[Queue]] = []
+"""Shared by all routes that lead nowhere, or into no log. Lists of routes are not changed."""
+
+
+@final
+class Route:
+    """The queues that an exchange and a routing key lead to, each once.
+
+    Publishers keep routes: one is right while its `epoch` is that of its virtual host, and
+    `VirtualHost.publish` resolves it again when it is not. `logged` are those of `queues` whose persistent
+    messages go to the log. `by_message`: something on the way looks at more than the key, so that every
+    message has to be routed by itself, with `VirtualHost.publish_by_message`; `queues` is then empty.
+    `pinned`: the publisher may use this very exchange; another one of its name has to be asked for anew.
+    `careful`: it is `by_message`, or leads to a queue that is stopped, may refuse messages or limits their
+    time, or to queues of which the log knows only some. `publisher`: what whoever keeps it is called by
+    queues that do not get its messages (`NoLocal`).
+    """
+
+    def __init__(self, address: Address, exchange: Exchange, publisher: tuple[str, ...] = ()) -> None:
+        self.address = address
+        self.exchange = exchange
+        self.publisher = publisher
+        self.queues: list[Queue] = NO_QUEUES
+        self.logged: list[Queue] = NO_QUEUES
+        self.by_message = False
+        self.careful = False
+        self.pinned = False
+        self.epoch: i64 = 0  # 0: stale
+
+
+@final
+class Resolution:
+    """The walk that finds a route: queues found, exchanges still to visit, exchanges seen.
+
+    Exchanges are visited at most once, so that cycles of bindings end, and from a list, so that no depth of
+    them reaches the end of the stack.
+
+    A walk is made for a key, whose messages all go the same way, or for one message, of which there is a
+    view then. In a walk for a key, an exchange that chooses by message sets `by_message` and does nothing
+    else: what such a walk finds is not used.
+    """
+
+    def __init__(self, chance: Chance) -> None:
+        self.chance = chance
+        self.queues: dict[Queue, None] = {}
+        self.by_message = False
+        self.matched = False  # whether the exchange being visited had a binding that matched
+        self.keepers: list[Keeper] = []  # that are to keep the message
+        self.delay: i64 = 0  # ms for which some of them are to hold it
+        self._source: Exchange | None = None
+        self._pending: list[Exchange] | None = None  # most walks end where they begin
+        self._seen: set[Exchange] | None = None
+
+    def delay_message(self, message: Message, schedule: Schedule) -> None:
+        """Date a message that is to be held until then."""
+        if self.delay > 0:
+            message.date = schedule.date_after(self.delay)
+
+    def take(self, destinations: Destinations, view: MessageView | None) -> None:
+        """Add the destinations of bindings that matched but for their selectors.
+
+        Those that are deleted may be among them for a while: they count as not bound.
+        """
+        only = destinations.only
+        if only is not None:
+            if not only.deleted:
+                self.matched = True
+                self.queues[only] = None
+            return
+        for queue in destinations.queues:
+            if not queue.deleted:
+                self.matched = True
+                self.queues[queue] = None
+        for exchange in destinations.exchanges:
+            if not exchange.deleted:
+                self.matched = True
+                self.visit(exchange)
+        if destinations.conditional is not None:
+            for binding in destinations.conditional:
+                if not binding.destination.deleted:
+                    self.by_message = True
+                    if view is not None and binding.applies(view):
+                        self.take_binding(binding)
+
+    def take_binding(self, binding: Binding) -> None:
+        """Add the destination of one binding that matched, unless it is deleted."""
+        queue = binding.queue
+        exchange = binding.exchange
+        if queue is not None and not queue.deleted:
+            self.matched = True
+            self.queues[queue] = None
+        elif exchange is not None and not exchange.deleted:
+            self.matched = True
+            self.visit(exchange)
+
+    def take_queue(self, queue: Queue) -> None:
+        """Add one queue."""
+        self.matched = True
+        self.queues[queue] = None
+
+    def visit(self, exchange: Exchange) -> None:
+        """Have `exchange` visited too, unless it was or will be."""
+        if exchange is self._source:
+            return
+        if self._pending is None or self._seen is None:
+            self._pending = []
+            self._seen = set()
+        if exchange not in self._seen:
+            self._seen.add(exchange)
+            self._pending.append(exchange)
+
+    def run(
+        self,
+        source: Exchange,
+        keys: list[str],
+        view: MessageView | None,
+        exchanges: dict[str, Exchange],
+    ) -> None:
+        """Walk from `source` with every routing key of the message.
+
+        An exchange without any match passes the message to its alternate exchange.
+        """
+        self._source = source
+        self._pass(source, keys, view, exchanges)
+        self.walk(keys, view, exchanges)
+
+    def walk(self, keys: list[str], view: MessageView | None, exchanges: dict[str, Exchange]) -> None:
+        """Visit all exchanges that were found, and those found on the way."""
+        while self._pending:
+            self._pass(self._pending.pop(), keys, view, exchanges)
+
+    def _pass(
+        self,
+        exchange: Exchange,
+        keys: list[str],
+        view: MessageView | None,
+        exchanges: dict[str, Exchange],
+    ) -> None:
+        self.matched = False
+        exchange.match(keys, view, self)
+        if not self.matched and exchange.alternate is not None:
+            alternate = exchanges.get(exchange.alternate)
+            if alternate is not None:  # an absent alternate exchange is no error
+                self.visit(alternate)
+
+
+@final
+class Description:
+    """What a declaration says of an exchange; the kind is one of `exchange_kinds.KINDS`."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments = arguments
+
+
+class Exchange:
+    """Common to all kinds: the bindings from here, and the alternate exchange.
+
+    A kind says which bindings match (`match`) and keeps them in the shape that makes this quick (`_link`).
+    When a destination is deleted, `outgoing` has none of its bindings any more; those that are linked still
+    match, and lead nowhere.
+    """
+
+    def __init__(self, described: Description) -> None:
+        self.name = described.name
+        self.kind = described.kind
+        self.durable = described.durable
+        self.auto_delete = described.auto_delete
+        self.internal = described.internal
+        self.arguments = arguments = described.arguments
+        self.effect: Effect = NO_EFFECT  # its policies
+        self.alternate: str | None = None
+        alternate = arguments.get(ALTERNATE_EXCHANGE)
+        if isinstance(alternate, str):
+            self.alternate = alternate
+        self.deleted = False
+        self.outgoing: dict[Queue | Exchange, Parallel] = {}  # the bindings from here
+        self.conditional: i64 = 0  # how many of those that are linked have a selector
+        self.history: History | None = None
+        self.keeps = False  # whether it keeps messages,
+        self.kept: Queue | None = None  # for the log in this queue, which no client knows
+
+    def keep_in(self, queue: Queue, topology: Topology) -> None:
+        """Keep messages in `queue`, from when the exchange is added to `topology`."""
+        self.kept = queue
+
+    def holds(self, view: MessageView) -> bool:
+        """Whether it holds a message that is published to it back, and nobody gets it as it is now."""
+        return False
+
+    def check(self, binding: Binding) -> None:
+        """Check a binding that is to be added.
+
+        Raises:
+            PreconditionFailed: this kind of exchange cannot do it.
+        """
+
+    def bindings(self) -> Iterator[Binding]:
+        """The bindings from here, one destination after the other."""
+        for parallel in self.outgoing.values():
+            yield from parallel.values()
+
+    def binding(self, destination: Queue | Exchange, key: BindingKey) -> Binding | None:
+        """The binding to `destination` that has this key, if there is one."""
+        parallel = self.outgoing.get(destination)
+        return None if parallel is None else parallel.get(key)
+
+    def link(self, binding: Binding) -> None:
+        """Have messages take a binding."""
+        if binding.selector is not None:
+            self.conditional += 1
+        self._link(binding)
+
+    def unlink(self, binding: Binding) -> None:
+        """Have messages not take a binding any more."""
+        if binding.selector is not None:
+            self.conditional -= 1
+        self._unlink(binding)
+
+    def changed(self) -> None:
+        """What `outgoing` has is something else now, or has another name."""
+
+    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
+        """Add to `found` where messages with these routing keys go from here, or the one in `view` does."""
+        raise NotImplementedError
+
+    def _link(self, binding: Binding) -> None:
+        raise NotImplementedError
+
+    def _unlink(self, binding: Binding) -> None:
+        raise NotImplementedError

@@ -1,0 +1,250 @@
+"""Exchanges that send each message to one of their destinations."""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+from math import log
+from typing import Final, final
+
+from broker.core.chance import hash_of
+from broker.core.errors import PreconditionFailed
+from broker.core.routing.graph import Binding, Description, Exchange, Resolution
+from broker.core.values import encode, show, type_name
+from broker.core.view import MessageView
+
+SLOTS: Final = 65536
+_TWO_TO_64: Final = float(2**64)
+
+
+@final
+class Choice:
+    """A destination that may be chosen, by the binding that leads there, with a weight of at least 1."""
+
+    def __init__(self, binding: Binding, weight: int) -> None:
+        self.binding = binding
+        self.weight = weight
+        name = f"{binding.destination_type} {binding.destination_name}"
+        self.seed = blake2b(name.encode("utf-8", "surrogateescape"), digest_size=16).digest()
+
+    def draw(self, slot: bytes) -> float:
+        """What the destination draws for a slot: exponentially distributed, with the weight as its rate."""
+        digest = blake2b(slot, digest_size=8, key=self.seed).digest()
+        return -log((int.from_bytes(digest, "big") + 0.5) / _TWO_TO_64) / self.weight
+
+
+@final
+class Slots:
+    """Who gets what: 65,536 slots, each of which belongs to one of several choices.
+
+    A slot belongs to the choice that draws the lowest number for it. So shares are as the weights are, a
+    choice that comes or goes takes or leaves only its own slots, and the order in which they came does not
+    matter. [weighted rendezvous hashing]
+
+    A slot's owner is found when it is first asked for, which looks at every choice, and kept.
+    """
+
+    def __init__(self) -> None:
+        self._owners: list[Choice | None] = []
+
+    def clear(self) -> None:
+        """The choices are others now."""
+        self._owners = []
+
+    def owner(self, number: int, choices: list[Choice]) -> Choice:
+        """The owner of a number among all choices; these may only change with `clear`."""
+        if not self._owners:
+            self._owners = [None] * SLOTS
+        slot = number % SLOTS
+        found = self._owners[slot]
+        if found is None:
+            found = lowest(number, choices)
+            self._owners[slot] = found
+        return found
+
+
+def lowest(number: int, choices: list[Choice]) -> Choice:
+    """The choice that owns a number; there must be one."""
+    slot = (number % SLOTS).to_bytes(2, "big")
+    best = choices[0]
+    best_draw = best.draw(slot)
+    for choice in choices[1:]:
+        draw = choice.draw(slot)
+        if draw < best_draw:
+            best = choice
+            best_draw = draw
+    return best
+
+
+CONSISTENT_HASH: Final = "x-consistent-hash"
+MODULUS_HASH: Final = "x-modulus-hash"
+RANDOM: Final = "x-random"
+LOCAL_RANDOM: Final = "x-local-random"
+
+HASH_HEADER: Final = "hash-header"
+HASH_PROPERTY: Final = "hash-property"
+_HASH_PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
+
+
+class ChoosingExchange(Exchange):
+    """Chooses among the destinations whose bindings match: all that have no selector that says no.
+
+    A destination is one choice however often it is bound, with the weight of its heaviest binding.
+    """
+
+    def __init__(self, described: Description) -> None:
+        super().__init__(described)
+        self.chooses_by_message = False
+        self._choices: list[Choice] | None = None
+
+    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
+        """One destination."""
+        if self.chooses_by_message or self.conditional != 0:
+            found.by_message = True
+            if view is None:
+                return
+        choices = self._choices
+        if choices is None:
+            choices = self._find_choices(view)
+            if self.conditional == 0:
+                self._choices = choices
+        if choices:
+            found.take_binding(self.choose(choices, keys, view, found).binding)
+
+    def choose(
+        self, choices: list[Choice], keys: list[str], view: MessageView | None, found: Resolution
+    ) -> Choice:
+        """One of the choices, of which there is at least one; `view` is None unless `chooses_by_message`."""
+        raise NotImplementedError
+
+    def weight(self, binding: Binding) -> int:
+        """The weight of a binding."""
+        return 1
+
+    def _find_choices(self, view: MessageView | None) -> list[Choice]:
+        """The destinations of the bindings that match, in the order of their names."""
+        heaviest: dict[tuple[str, str], Binding] = {}
+        for binding in self.bindings():
+            if binding.applies(view):
+                name = (binding.destination_type, binding.destination_name)
+                other = heaviest.get(name)
+                if other is None or self.weight(binding) > self.weight(other):
+                    heaviest[name] = binding
+        return [Choice(binding, self.weight(binding)) for _, binding in sorted(heaviest.items())]
+
+    def changed(self) -> None:
+        """The choices are others, or in another order (Exchange)."""
+        self._choices = None
+
+    def _link(self, binding: Binding) -> None:
+        pass  # `outgoing` is all that is asked
+
+    def _unlink(self, binding: Binding) -> None:
+        pass
+
+
+@final
+class ConsistentHashExchange(ChoosingExchange):
+    """Chooses by a hash of the routing key, a header or a property; weights are the keys of the bindings.
+
+    A change of the bindings moves only the share of the destination that it concerns. [RabbitMQ
+    x-consistent-hash, there with a jump hash over buckets]
+    """
+
+    def __init__(self, described: Description) -> None:
+        super().__init__(described)
+        self._slots = Slots()
+        self._header = self._text(HASH_HEADER)
+        self._property = self._text(HASH_PROPERTY)
+        if self._header and self._property:
+            raise PreconditionFailed(
+                f"{HASH_HEADER} and {HASH_PROPERTY} are mutually exclusive: exchange '{self.name}' is to "
+                f"have '{self._header}' and '{self._property}'"
+            )
+        if self._property and self._property not in _HASH_PROPERTIES:
+            raise PreconditionFailed(
+                f"Unsupported property: {self._property}: arg '{HASH_PROPERTY}' of exchange '{self.name}' "
+                f"must be one of {', '.join(_HASH_PROPERTIES)}"
+            )
+        self.chooses_by_message = bool(self._header or self._property)
+
+    def check(self, binding: Binding) -> None:
+        """Refuse a routing key that is no weight."""
+        key = binding.routing_key
+        if not (key.isascii() and key.isdigit()):
+            raise PreconditionFailed(f"The binding key must be an integer: '{key}'")
+        if int(key) < 1:
+            raise PreconditionFailed(f"The binding key must be greater than 0: '{key}'")
+
+    def choose(
+        self, choices: list[Choice], keys: list[str], view: MessageView | None, found: Resolution
+    ) -> Choice:
+        """The owner of the hash."""
+        number = hash_of(self._hashed(keys, view))
+        return lowest(number, choices) if self.conditional != 0 else self._slots.owner(number, choices)
+
+    def weight(self, binding: Binding) -> int:
+        """The binding's key."""
+        return int(binding.routing_key)
+
+    def _hashed(self, keys: list[str], view: MessageView | None) -> bytes:
+        if view is None or not self.chooses_by_message:
+            return keys[0].encode("utf-8", "surrogateescape")
+        value = view.headers().get(self._header) if self._header else view.property(self._property)
+        if isinstance(value, str):
+            return value.encode("utf-8", "surrogateescape")
+        return json.dumps(encode(value), sort_keys=True).encode()
+
+    def _text(self, name: str) -> str:
+        value = self.arguments.get(name, "")
+        if not isinstance(value, str):
+            raise PreconditionFailed(
+                f"invalid arg '{name}' for exchange '{self.name}': '{show(value)}' of type "
+                f"'{type_name(value)}' is not a string"
+            )
+        return value
+
+    def changed(self) -> None:
+        """The choices are others, or have other names (Exchange)."""
+        super().changed()
+        self._slots.clear()
+
+
+@final
+class ModulusHashExchange(ChoosingExchange):
+    """Chooses by a hash of the routing keys modulo the number of destinations. [RabbitMQ x-modulus-hash]"""
+
+    def choose(
+        self, choices: list[Choice], keys: list[str], view: MessageView | None, found: Resolution
+    ) -> Choice:
+        """Counted in the order of their names."""
+        return choices[hash_of("\0".join(keys).encode("utf-8", "surrogateescape")) % len(choices)]
+
+
+class RandomExchange(ChoosingExchange):
+    """Chooses at random. [RabbitMQ x-random]"""
+
+    def __init__(self, described: Description) -> None:
+        super().__init__(described)
+        self.chooses_by_message = True
+
+    def choose(
+        self, choices: list[Choice], keys: list[str], view: MessageView | None, found: Resolution
+    ) -> Choice:
+        """Each is as likely as the others."""
+        return choices[found.chance.below(len(choices))] if len(choices) > 1 else choices[0]
+
+
+@final
+class LocalRandomExchange(RandomExchange):
+    """Chooses a queue at random; on one node all queues are local. [RabbitMQ x-local-random]"""
+
+    def check(self, binding: Binding) -> None:
+        """Refuse routing keys, and exchanges as destinations."""
+        if binding.routing_key:
+            raise PreconditionFailed(f"Non empty binding '{binding.routing_key}' key not permitted")
+        if binding.exchange is not None:
+            raise PreconditionFailed(
+                f"Destination not found: '{binding.destination_name}' is an exchange, and an {LOCAL_RANDOM} "
+                "exchange sends to queues only"
+            )

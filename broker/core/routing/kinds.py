@@ -1,0 +1,141 @@
+"""The kinds of exchanges by their names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from broker.core.arguments.queue import DELAYED_TYPE
+from broker.core.errors import PreconditionFailed
+from broker.core.publishing.delay import Delays, delay_of
+from broker.core.routing.exchanges import (
+    DIRECT,
+    FANOUT,
+    HEADERS,
+    TOPIC,
+    DirectExchange,
+    FanoutExchange,
+    HeadersExchange,
+    TopicExchange,
+)
+from broker.core.routing.graph import Binding, Description, Exchange, Resolution
+from broker.core.routing.hashed import (
+    CONSISTENT_HASH,
+    LOCAL_RANDOM,
+    MODULUS_HASH,
+    RANDOM,
+    ConsistentHashExchange,
+    LocalRandomExchange,
+    ModulusHashExchange,
+    RandomExchange,
+)
+from broker.core.routing.history import RECENT_HISTORY, RecentHistoryExchange
+
+if TYPE_CHECKING:
+    from broker.core.queues.queue import Queue
+    from broker.core.routing.topology import Topology
+    from broker.core.view import MessageView
+
+
+DELAYED: Final = "x-delayed-message"
+
+
+@final
+class DelayedExchange(Exchange):
+    """Routes as an exchange of `x-delayed-type` does, but later: when the time comes that `x-delay` says.
+
+    Then the header is negated, as the plugin does it, so that consumers see where the message was and no
+    further exchange on its way delays it again.
+    """
+
+    def __init__(self, described: Description) -> None:
+        super().__init__(described)
+        self.keeps = True
+        self.delays: Delays | None = None
+        self._routing = _routing(described)
+        self._routing.outgoing = self.outgoing
+
+    def keep_in(self, queue: Queue, topology: Topology) -> None:
+        """Hold messages for this queue, which the log knows if the exchange is durable (Exchange)."""
+        super().keep_in(queue, topology)
+        self.delays = Delays(self, queue, topology)
+
+    def check(self, binding: Binding) -> None:
+        """Check a binding as the exchange that does the routing does (Exchange)."""
+        self._routing.check(binding)
+
+    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
+        """Hold a message that is to be delayed; match all others."""
+        found.by_message = True
+        if view is None:
+            return
+        delay = delay_of(view)
+        if delay > 0 and self.delays is not None:
+            found.matched = True
+            found.delay = delay
+            found.keepers.append(self.delays)
+        else:
+            self._routing.match(keys, view, found)
+
+    def holds(self, view: MessageView) -> bool:
+        """Whether a message that is published here will be held (Exchange)."""
+        return delay_of(view) > 0
+
+    def changed(self) -> None:
+        """Tell the exchange that does the routing (Exchange)."""
+        self._routing.changed()
+
+    def _link(self, binding: Binding) -> None:
+        self._routing.link(binding)
+
+    def _unlink(self, binding: Binding) -> None:
+        self._routing.unlink(binding)
+
+
+def _routing(described: Description) -> Exchange:
+    """The exchange that does the routing for a delayed one.
+
+    Raises:
+        PreconditionFailed: there is no such kind, or not for this purpose.
+    """
+    kind = described.arguments.get(DELAYED_TYPE)
+    if not isinstance(kind, str):
+        raise PreconditionFailed(f"Invalid argument, '{DELAYED_TYPE}' must be an existing exchange type")
+    if kind in (DELAYED, RECENT_HISTORY):
+        raise PreconditionFailed(f"Invalid argument, '{kind}' can't be used for '{DELAYED_TYPE}'")
+    return new_exchange(described.name, kind, False, False, False, described.arguments)
+
+
+KINDS: Final[dict[str, type[Exchange]]] = {
+    DIRECT: DirectExchange,
+    FANOUT: FanoutExchange,
+    TOPIC: TopicExchange,
+    HEADERS: HeadersExchange,
+    CONSISTENT_HASH: ConsistentHashExchange,
+    MODULUS_HASH: ModulusHashExchange,
+    RANDOM: RandomExchange,
+    LOCAL_RANDOM: LocalRandomExchange,
+    RECENT_HISTORY: RecentHistoryExchange,
+    DELAYED: DelayedExchange,
+}
+
+
+def new_exchange(
+    name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, object]
+) -> Exchange:
+    """Make an exchange of a kind.
+
+    Raises:
+        PreconditionFailed: there is no such kind, or an argument is none that the kind can have.
+    """
+    check_kind(kind)
+    return KINDS[kind](Description(name, kind, durable, auto_delete, internal, arguments))
+
+
+def check_kind(kind: str) -> None:
+    """Check the name of a kind before anything else is looked at.
+
+    Raises:
+        PreconditionFailed: there is no such kind.
+    """
+    if kind not in KINDS:
+        raise PreconditionFailed(f"unknown exchange type '{kind}'")

@@ -1,0 +1,176 @@
+"""Topic patterns as a trie over words: what does not match is not looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.routing.graph import Binding, Destinations
+
+if TYPE_CHECKING:
+    from broker.core.routing.graph import Resolution
+    from broker.core.view import MessageView
+
+
+SINGLE: Final = "*"  # one word, which may be empty
+ANY: Final = "#"  # any number of words, also none
+
+
+def words_of(key: str) -> list[str]:
+    """The words between the dots. Empty words count, but the empty key has no word at all [RabbitMQ]."""
+    return key.split(".") if key else []
+
+
+def pattern_words(pattern: str) -> list[str]:
+    """The words of a binding's key, each run of wildcards as its `*` followed by at most one `#`.
+
+    `#.*`, `*.#` and `#.*.#` all mean "one word or more". With one spelling for them they share a node, and no
+    `#` is followed by a further wildcard.
+    """
+    words: list[str] = []
+    any_number = False
+    for word in words_of(pattern):
+        if word == ANY:
+            any_number = True
+            continue
+        if any_number and word != SINGLE:
+            words.append(ANY)
+            any_number = False
+        words.append(word)
+    if any_number:
+        words.append(ANY)
+    return words
+
+
+@final
+class TopicNode:
+    """What follows one prefix of patterns. Wildcards are apart: in a routing key `*` is a plain word."""
+
+    def __init__(self, repeats: bool) -> None:
+        self.repeats = repeats  # reached by `#`: takes any further word and stays
+        self.words: dict[str, TopicNode] | None = None  # most nodes are the last of their pattern
+        self.single: TopicNode | None = None
+        self.any: TopicNode | None = None
+        self.destinations: Destinations | None = None  # of the patterns that end here
+        self.turn: i64 = 0  # the last step of a walk that reached this node, if it repeats
+
+    def empty(self) -> bool:
+        """Whether no pattern ends here or goes on from here."""
+        return self.words is None and self.single is None and self.any is None and self.destinations is None
+
+
+@final
+class TopicTrie:
+    """The bindings of a topic exchange.
+
+    A routing key is matched against all patterns at once: the walk holds the nodes that the words so far
+    lead to, each once. So the work is at most words times nodes, however many `#` a pattern has, and there is
+    no recursion.
+    """
+
+    def __init__(self) -> None:
+        self.root = TopicNode(False)
+        self.looked_at: i64 = 0  # nodes, by all matches so far: what matching costs
+        self._turn: i64 = 0
+
+    def add(self, binding: Binding) -> None:
+        """Add a binding; its routing key is the pattern."""
+        node = self.root
+        for word in pattern_words(binding.routing_key):
+            node = _grow(node, word)
+        destinations = node.destinations
+        if destinations is None:
+            destinations = Destinations()
+            node.destinations = destinations
+        destinations.add(binding)
+
+    def remove(self, binding: Binding) -> None:
+        """Remove a binding that was added, and the nodes that only it needed."""
+        words = pattern_words(binding.routing_key)
+        path = [self.root]
+        for word in words:
+            child = _child(path[-1], word)
+            assert child is not None, "only bindings that were added are removed"
+            path.append(child)
+        last = path[-1]
+        destinations = last.destinations
+        assert destinations is not None, "only bindings that were added are removed"
+        destinations.remove(binding)
+        if not destinations.empty():
+            return
+        last.destinations = None
+        while words and path.pop().empty():
+            _cut(path[-1], words.pop())
+
+    def match(self, routing_key: str, view: MessageView | None, found: Resolution) -> None:
+        """Add the destinations of every pattern that matches `routing_key` to `found`."""
+        self._turn += 1
+        nodes: list[TopicNode] = []
+        self._reach(self.root, nodes)
+        for word in words_of(routing_key):
+            self._turn += 1
+            self.looked_at += len(nodes)
+            following: list[TopicNode] = []
+            for node in nodes:
+                if node.repeats and node.turn != self._turn:
+                    node.turn = self._turn
+                    following.append(node)
+                if node.words is not None:
+                    child = node.words.get(word)
+                    if child is not None:
+                        self._reach(child, following)
+                if node.single is not None:
+                    self._reach(node.single, following)
+            if not following:
+                return
+            nodes = following
+        self.looked_at += len(nodes)
+        for node in nodes:
+            if node.destinations is not None:
+                found.take(node.destinations, view)
+
+    def _reach(self, node: TopicNode, nodes: list[TopicNode]) -> None:
+        """Add a node to a step of the walk, and the one after a `#` that stands for no word.
+
+        Only the latter can be reached twice in a step, as it may be there already: it repeats.
+        """
+        nodes.append(node)
+        skipped = node.any
+        if skipped is not None and skipped.turn != self._turn:
+            skipped.turn = self._turn
+            nodes.append(skipped)
+
+
+def _child(node: TopicNode, word: str) -> TopicNode | None:
+    if word == SINGLE:
+        return node.single
+    if word == ANY:
+        return node.any
+    return None if node.words is None else node.words.get(word)
+
+
+def _grow(node: TopicNode, word: str) -> TopicNode:
+    child = _child(node, word)
+    if child is None:
+        child = TopicNode(word == ANY)
+        if word == SINGLE:
+            node.single = child
+        elif word == ANY:
+            node.any = child
+        elif node.words is None:
+            node.words = {word: child}
+        else:
+            node.words[word] = child
+    return child
+
+
+def _cut(node: TopicNode, word: str) -> None:
+    if word == SINGLE:
+        node.single = None
+    elif word == ANY:
+        node.any = None
+    elif node.words is not None:
+        del node.words[word]
+        if not node.words:
+            node.words = None

@@ -1,0 +1,307 @@
+"""The exchanges, queues and bindings of a virtual host, and the steps in which they change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.core.arguments.queue import PARTITIONS, is_stream, is_volatile, number_argument
+from broker.core.arguments.rule import Arguments
+from broker.core.chance import Chance
+from broker.core.counters import Counters
+from broker.core.entries.index import new_index
+from broker.core.entries.list import FifoEntryList
+from broker.core.message import Message
+from broker.core.names import DEFAULT_EXCHANGE
+from broker.core.ports import MessageStore
+from broker.core.publishing.dead_letters import DeadLetters
+from broker.core.publishing.receipts import Receipts, ReceiptWriter, bare_receipt
+from broker.core.queues.death import LetterWriter, bare_letter
+from broker.core.queues.election import EXCLUSIVE_DRAIN, declared_election
+from broker.core.queues.hooks import SILENT, Journal
+from broker.core.queues.order import new_discipline
+from broker.core.queues.purge import burden, dispose
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import Later
+from broker.core.queues.volatile import Volatile
+from broker.core.routing.bindings import Bindings, NoLocal
+from broker.core.routing.exchanges import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange
+from broker.core.routing.graph import Binding, Exchange, Resolution, Route
+from broker.core.routing.kinds import new_exchange
+from broker.core.schedule import ENTRIES, Schedule
+from broker.core.streams.list import new_entry_list
+from broker.core.vhosts.deletion import Dependents, Vacating
+from broker.core.vhosts.policies import Policies
+from broker.core.view import Headers, MessageView, Views
+
+
+def last_number(number: i64, arguments: Arguments) -> i64:
+    """The last number of a queue with this number and these arguments."""
+    return number + number_argument(arguments, PARTITIONS, 1) - 1
+
+
+@final
+class QueueNumbers:
+    """One sequence for all virtual hosts. A number is never given twice, also not after a restart.
+
+    The log says which queues hold a message by their numbers, so a new queue that took the number of a
+    deleted one would inherit its messages.
+    """
+
+    def __init__(self) -> None:
+        self.next: i64 = 1
+        self.queues: dict[int, Queue] = {}
+
+    def take(self, arguments: Arguments | None = None) -> i64:
+        """A number that no queue has had. Further partitions of one with these arguments have the next."""
+        number = self.next
+        self.next = last_number(number, arguments or {}) + 1
+        return number
+
+    def reserve(self, number: i64) -> None:
+        """Never give `number`, nor one before it: some queue has had it."""
+        if number >= self.next:
+            self.next = number + 1
+
+
+PREDECLARED: Final = (
+    ("amq.direct", DIRECT),
+    ("amq.fanout", FANOUT),
+    ("amq.topic", TOPIC),
+    ("amq.headers", HEADERS),
+    ("amq.match", HEADERS),
+)
+
+
+def nobody_told(text: str) -> None:
+    """For a broker of which nobody wants to know what goes wrong."""
+
+
+class Topology:
+    """What there is. Every step leaves it consistent and makes the routes that were resolved before stale.
+
+    Nothing here refuses anything, and nothing is appended to the log: that is for those who take the steps,
+    clients' requests (`Declarations`) and recovery (`definitions.apply_change`).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: MessageStore,
+        counters: Counters,
+        numbers: QueueNumbers,
+        schedule: Schedule,
+        chance: Chance,
+        views: Views,
+        write_letter: LetterWriter = bare_letter,
+        trouble: Callable[[str], None] = nobody_told,
+    ) -> None:
+        self.name = name
+        self.trouble = trouble
+        self.warn = trouble
+        self.views = views
+        self.write_letter = write_letter
+        self.schedule = schedule
+        self.chance = chance
+        self.store = store
+        self.headers = Headers(views, store)
+        self.counters = counters
+        self.journal: Journal = SILENT
+        self.numbers = numbers
+        self.epoch: i64 = 1
+        self.connections_max: int | None = None  # limits of the virtual host; None: there is none
+        self.queues_max: int | None = None
+        self.description = ""
+        self.tags: tuple[str, ...] = ()
+        self.default_queue_type: str | None = None
+        self.exclusive_drain: i64 = EXCLUSIVE_DRAIN
+        self.queues: dict[str, Queue] = {}
+        self.exchanges: dict[str, Exchange] = {DEFAULT_EXCHANGE: DefaultExchange(self.queues)}
+        for exchange, kind in PREDECLARED:
+            self.exchanges[exchange] = new_exchange(exchange, kind, True, False, False, {})
+        self.policies = Policies(self)
+        self.dead_letters = DeadLetters(self)
+        self.write_receipt: ReceiptWriter = bare_receipt
+        self.receipts = Receipts(self)
+        self.bindings = Bindings(schedule)
+        self.dependents = Dependents(schedule)
+        self.no_local = NoLocal()
+        self.settlements: list[Later] = []  # deliveries that clients have ended and that have turns to come
+        self._owned: dict[object, dict[Queue, None]] = {}
+
+    def changed(self) -> None:
+        """Make resolved routes stale, and try dead letters again that wait for a route."""
+        self.epoch += 1
+        self.dead_letters.routes_changed()
+
+    def destinations(self, route: Route, keys: list[str], view: MessageView) -> Resolution:
+        """Find out where a message of a route goes with these routing keys, internal exchanges included."""
+        raise NotImplementedError
+
+    def queue_unused(self, queue: Queue) -> None:
+        """Delete a queue that nobody has used for as long as it said. [RabbitMQ x-expires]"""
+        raise NotImplementedError
+
+    def send(self, message: Message, source: Exchange, keys: list[str], held: Message, holder: Queue) -> bool:
+        """Put a message that `source` has held as `held` in `holder` into the queues where it goes now.
+
+        False, and nothing was done, if one of them is full.
+        """
+        raise NotImplementedError
+
+    def note_queue(self, queue: Queue) -> None:
+        """Have the log know what changes of a queue by its being used: see `Volatile` and `StreamOffsets`."""
+        raise NotImplementedError
+
+    def bindings_to(self, destination: Queue | Exchange) -> list[Binding]:
+        """The bindings that lead to a queue or exchange, without the one of the default exchange."""
+        return self.bindings.to(destination)
+
+    def owned_by(self, owner: object) -> list[Queue]:
+        """The queues exclusive to `owner`."""
+        return list(self._owned.get(owner, ()))
+
+    def add_queue(
+        self,
+        name: str,
+        durable: bool,
+        exclusive_owner: object | None,
+        auto_delete: bool,
+        arguments: dict[str, object],
+        number: i64,
+    ) -> Queue:
+        """Make a queue under a free name; `number` is 0 if the log need not know it."""
+        volatile = is_volatile(arguments)
+        queue = Queue(
+            name,
+            self.store,
+            new_entry_list(arguments, self.headers),
+            self.counters,
+            durable=durable,
+            logged=number > 0 and not volatile and not is_stream(arguments),
+            number=number,
+            vhost=self.name,
+        )
+        queue.exclusive_owner = exclusive_owner
+        queue.auto_delete = auto_delete
+        queue.arguments = arguments
+        queue.discipline = new_discipline(queue, self.views, self.schedule)
+        queue.index = new_index(queue, arguments, self.views)
+        self.policies.cover_queue(queue)
+        queue.election = declared_election(queue)
+        if number > 0 and volatile:
+            queue.volatile = Volatile(queue, self)
+        self.queues[name] = queue
+        if number > 0:
+            self.numbers.queues[number] = queue
+        if exclusive_owner is not None:
+            self._owned.setdefault(exclusive_owner, {})[queue] = None
+        self.changed()
+        return queue
+
+    def rename_queue(self, queue: Queue, name: str) -> None:
+        """Call a queue by a free name; what leads to it leads to it on. Its policies are another matter."""
+        del self.queues[queue.name]
+        queue.name = name
+        self.queues[name] = queue
+        self.bindings.renamed(queue)
+        self.changed()
+        if queue.journal is not None:
+            queue.journal.renamed()
+
+    def share_queue(self, queue: Queue) -> None:
+        """Have a queue be exclusive to nobody."""
+        owner = queue.exclusive_owner
+        if owner is not None:
+            queue.exclusive_owner = None
+            self._disown(owner, queue)
+
+    def remove_queue(self, queue: Queue) -> list[Exchange]:
+        """Remove a queue with its bindings and entries; returns the exchanges that this leaves `unused`."""
+        del self.queues[queue.name]
+        self.numbers.queues.pop(queue.number, None)
+        owner = queue.exclusive_owner
+        if owner is not None:
+            self._disown(owner, queue)
+        left = _unused(self.bindings.cut_off(queue))
+        self.changed()
+        self.schedule.allowance.use(burden(queue) // ENTRIES + len(queue.manager.all))
+        dispose(queue, self.schedule)
+        self.dependents.cut_off(queue)
+        self.no_local.forget(queue)
+        return left
+
+    def add_exchange(self, exchange: Exchange, number: i64) -> None:
+        """Add an exchange under a free name; what it keeps has `number` in the log, 0: the log has it not."""
+        if exchange.keeps:
+            queue = Queue(
+                "",
+                self.store,
+                FifoEntryList(),
+                self.counters,
+                durable=exchange.durable,
+                logged=number > 0,
+                number=number,
+                vhost=self.name,
+            )
+            exchange.keep_in(queue, self)
+            if number > 0:
+                self.numbers.queues[number] = queue
+        self.exchanges[exchange.name] = exchange
+        self.policies.cover_exchange(exchange)
+        self.changed()
+
+    def remove_exchange(self, exchange: Exchange) -> list[Exchange]:
+        """Remove an exchange with its bindings, both ways; returns the exchanges that this leaves unused."""
+        del self.exchanges[exchange.name]
+        exchange.deleted = True
+        left = _unused(self.bindings.cut_off(exchange))
+        self.changed()
+        kept = exchange.kept
+        if kept is not None:
+            self.numbers.queues.pop(kept.number, None)
+            dispose(kept, self.schedule)
+        self.dependents.cut_off(exchange)
+        return left
+
+    def add_binding(self, binding: Binding) -> None:
+        """Add a binding between what is there, unless it is there already."""
+        if self.bindings.add(binding):
+            self.no_local.bound(binding)
+            self.changed()
+
+    def remove_binding(self, binding: Binding) -> list[Exchange]:
+        """Remove a binding; returns its source if that is to be deleted with its last binding, and it was."""
+        self.bindings.remove(binding)
+        self.changed()
+        return [] if binding.source.outgoing else _unused([binding.source])
+
+    def _disown(self, owner: object, queue: Queue) -> None:
+        owned = self._owned[owner]
+        del owned[queue]
+        if not owned:
+            del self._owned[owner]
+
+    def finish_settlements(self) -> None:
+        """Have all leave that clients have settled, and all be back that they have given back."""
+        for settlement in list(self.settlements):
+            settlement.finish(None)
+
+    def vacate(self) -> Vacating:
+        """Have nothing any more: the virtual host is deleted. What there was is the caller's to let go of."""
+        self.policies.stop()
+        for settlement in list(self.settlements):
+            settlement.vacating()
+        vacating = Vacating(self, self.queues, self.exchanges)
+        self.queues = {}
+        self.exchanges = {}
+        self._owned = {}
+        self.changed()
+        return vacating
+
+
+def _unused(sources: list[Exchange]) -> list[Exchange]:
+    """Those of exchanges without bindings that are to be deleted with their last one."""
+    return [source for source in sources if source.auto_delete]

@@ -1,0 +1,1 @@
+"""Streams: rows on disk as a queue."""

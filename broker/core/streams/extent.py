@@ -1,0 +1,225 @@
+"""Which part of a stream a consumer sees.
+
+[RabbitMQ x-stream-offset, x-stream-filter]
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.arguments.consumer import (
+    BEGINNINGS,
+    BROWSE,
+    BROWSE_FROM,
+    LAST,
+    NEXT,
+    NO_TIME,
+    Extent,
+    browses,
+    extent_argument,
+)
+from broker.core.arguments.queue import PARTITIONS_MAX
+from broker.core.arguments.rule import ANY_SIZE, Arguments, age_milliseconds, invalid, is_age
+from broker.core.entries.cursor import QueueContext
+from broker.core.entries.entry import EntryFilter, QueueEntry
+from broker.core.errors import PreconditionFailed
+from broker.core.names import is_short
+from broker.core.ports import NO_PARTITION, StoredStream
+from broker.core.streams.list import StreamEntry, StreamEntryList
+from broker.core.view import milliseconds
+
+if TYPE_CHECKING:
+    from broker.core.queues.consumer import QueueConsumer
+    from broker.core.queues.queue import Queue
+
+
+STREAM_OFFSET: Final = "x-stream-offset"
+STREAM_FILTER: Final = "x-stream-filter"
+PARTITION: Final = "x-stream-partition"
+CONSUMER_NAME: Final = "x-stream-consumer-name"
+MATCH_UNFILTERED: Final = "x-stream-match-unfiltered"
+
+
+def stream_extent(arguments: Arguments, queue: str, date: int) -> Extent:
+    """What a consumer with these arguments sees of a stream, `queue 'q' in vhost '/'`.
+
+    `date`: the time of day, in milliseconds since 1970. Without arguments it sees what comes.
+
+    Raises:
+        PreconditionFailed: an argument has a value that it cannot have.
+    """
+    if BROWSE_FROM in arguments:
+        for other in (STREAM_OFFSET, STREAM_FILTER, PARTITION, CONSUMER_NAME, MATCH_UNFILTERED):
+            if other in arguments:
+                raise invalid(BROWSE_FROM, queue, arguments[BROWSE_FROM], f"does not go with {other}")
+        return extent_argument(arguments)
+    offset = arguments.get(STREAM_OFFSET, NEXT)
+    values = _values(arguments, queue)
+    unfiltered = arguments.get(MATCH_UNFILTERED, False)
+    if not isinstance(unfiltered, bool):
+        raise invalid(MATCH_UNFILTERED, queue, unfiltered, "is not a boolean")
+    snapshot = browses(arguments) and arguments[BROWSE] not in (True, "true")
+    name = arguments.get(CONSUMER_NAME, "")
+    if not isinstance(name, str) or not is_short(name):
+        raise invalid(CONSUMER_NAME, queue, name, "is not a string of at most 255 bytes")
+    found = StreamExtent(snapshot=snapshot, values=values, unfiltered=unfiltered, name=name)
+    if PARTITION in arguments:
+        partition = arguments[PARTITION]
+        if name:
+            raise invalid(PARTITION, queue, partition, f"does not go with {CONSUMER_NAME}")
+        number = partition if isinstance(partition, int) and not isinstance(partition, bool) else -1
+        if not 0 <= number < PARTITIONS_MAX:
+            raise invalid(PARTITION, queue, partition, "is not the number of a partition")
+        found.partition = number
+    if isinstance(offset, datetime):
+        found.since = max(milliseconds(offset), 0)
+    elif isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset < ANY_SIZE:
+        found.offset = offset
+    elif isinstance(offset, str) and offset in BEGINNINGS:
+        found.beginning = offset
+    elif isinstance(offset, str) and is_age(offset):
+        found.since = max(date - age_milliseconds(offset), 0)
+    else:
+        allowed = f"{', '.join(BEGINNINGS)}, an offset, a timestamp, or an interval as 12h"
+        raise invalid(STREAM_OFFSET, queue, offset, f"is not one of {allowed}")
+    return found
+
+
+def _values(arguments: Arguments, queue: str) -> tuple[bytes, ...]:
+    value = arguments.get(STREAM_FILTER, [])
+    values: list[bytes] = []
+    for each in value if isinstance(value, list) else [value]:
+        if not isinstance(each, str) or not each:
+            raise invalid(STREAM_FILTER, queue, value, "is neither a string nor a list of strings")
+        values.append(each.encode("utf-8", "surrogateescape"))
+    return tuple(values)
+
+
+NO_OFFSET: Final[i64] = -1
+NEVER_OFFSET: Final[i64] = 1 << 62  # that nothing comes to
+
+
+@final
+class StreamExtent(Extent):
+    """Where in a stream a consumer begins, and which values it filters by.
+
+    `offset`: that of the first message it is to see; NO_OFFSET: where `beginning` or `since` say. `values`:
+    it sees only messages whose filter value is one of these, with `unfiltered` also those that have none; no
+    values: all. `name`: where it was when it was last there, if it was, counts instead of all that.
+    `partition`: it sees that only; NO_PARTITION: all.
+    """
+
+    def __init__(
+        self,
+        beginning: str = NEXT,
+        offset: i64 = NO_OFFSET,
+        since: i64 = NO_TIME,
+        snapshot: bool = False,
+        values: tuple[bytes, ...] = (),
+        unfiltered: bool = False,
+        name: str = "",
+        partition: i64 = NO_PARTITION,
+    ) -> None:
+        super().__init__(beginning, 0, since, snapshot)
+        self.offset = offset
+        self.values = frozenset(values)
+        self.unfiltered = unfiltered
+        self.name = name
+        self.partition = partition
+
+    def first_offset(self, stored: StoredStream, partition: i64) -> i64:
+        """The offset that comes first in a partition, as far as can be said now."""
+        if self.partition not in (NO_PARTITION, partition):
+            return NEVER_OFFSET
+        return self.offset if self.offset != NO_OFFSET else beginning_of(self, stored)
+
+    def sieve(self, entry_filter: EntryFilter | None) -> EntryFilter | None:
+        """What lets pass only the filter values, and of that what another filter does."""
+        return ValueFilter(self, entry_filter) if self.values else entry_filter
+
+
+def beginning_of(extent: Extent, stored: StoredStream) -> i64:
+    """The offset of the first message that an extent has in a partition."""
+    if extent.since != NO_TIME:
+        return stored.since(extent.since * 1000)
+    if extent.beginning == NEXT:
+        return stored.next
+    if extent.beginning == LAST:
+        return max(stored.behind - 1, stored.first)
+    return stored.first + extent.skip
+
+
+def stream_context(queue: Queue, consumer: QueueConsumer) -> QueueContext:
+    """A cursor for a consumer that is being attached to a queue with a stream.
+
+    Raises:
+        PreconditionFailed: it has a name, of which there are too many, or its partition is not there.
+    """
+    entries = queue.entries
+    extent = consumer.extent or Extent()
+    entry_filter = consumer.filter
+    assert isinstance(entries, StreamEntryList), "a queue with a stream has such a list"
+    partitions = entries.partitions
+    if isinstance(extent, StreamExtent):
+        _check_partition(queue, extent, len(partitions))
+        offsets = [int(extent.first_offset(stored, n)) for n, stored in enumerate(partitions)]
+        if extent.name and queue.stream is not None:
+            offsets = queue.stream.offsets.start(extent.name, offsets)
+        entry_filter = extent.sieve(entry_filter)
+    else:
+        offsets = [int(beginning_of(extent, stored)) for stored in partitions]
+    if extent.snapshot:
+        entry_filter = EndFilter([int(stored.behind) for stored in partitions], entry_filter)
+    context = QueueContext(entries, entry_filter)
+    context.last = entries.place(list(offsets))
+    if isinstance(extent, StreamExtent) and extent.name and queue.stream is not None:
+        queue.stream.offsets.attach(extent.name, context)
+    return context
+
+
+def _check_partition(queue: Queue, extent: StreamExtent, count: int) -> None:
+    if extent.partition >= count:
+        raise PreconditionFailed(
+            f"queue '{queue.name}' in vhost '{queue.vhost}' has no partition {int(extent.partition)}, "
+            f"it has {count}"
+        )
+
+
+@final
+class ValueFilter(EntryFilter):
+    """Lets messages pass that say of themselves what a consumer asks for."""
+
+    def __init__(self, extent: StreamExtent, entry_filter: EntryFilter | None) -> None:
+        super().__init__("")
+        self._values = extent.values
+        self._unfiltered = extent.unfiltered
+        self._filter = entry_filter
+
+    def passes(self, entry: QueueEntry) -> bool:
+        """Whether its value is one of those, and the other filter agrees (EntryFilter)."""
+        assert isinstance(entry, StreamEntry), "the entries of streams are such"
+        page = entry.page
+        value = b"" if page is None else page.filter_value(entry.offset)
+        if value not in self._values and not (self._unfiltered and not value):
+            return False
+        return self._filter is None or self._filter.passes(entry)
+
+
+@final
+class EndFilter(EntryFilter):
+    """Lets messages pass that came before a consumer did."""
+
+    def __init__(self, ends: list[int], entry_filter: EntryFilter | None) -> None:
+        super().__init__("")
+        self._ends = ends
+        self._filter = entry_filter
+
+    def passes(self, entry: QueueEntry) -> bool:
+        """Whether it was there, and the other filter agrees (EntryFilter)."""
+        assert isinstance(entry, StreamEntry), "the entries of streams are such"
+        if entry.order > self._ends[entry.partition]:
+            return False
+        return self._filter is None or self._filter.passes(entry)

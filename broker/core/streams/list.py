@@ -1,0 +1,205 @@
+"""Streams: entries are rows of what is kept on disk, made when somebody reads them, and nobody takes any.
+
+[RabbitMQ streams]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.arguments.queue import (
+    LAST_VALUE_KIND,
+    PRIORITY_KIND,
+    SORTED_KIND,
+    STANDARD,
+    is_stream,
+    kind_of,
+)
+from broker.core.arguments.rule import Arguments
+from broker.core.entries.cursor import LOAD_COST, LOAD_SHIFT
+from broker.core.entries.entry import ACQUIRED, QueueEntry
+from broker.core.entries.last_value import LastValueEntryList
+from broker.core.entries.list import FifoEntryList, QueueEntryList
+from broker.core.entries.priority import PriorityEntryList
+from broker.core.entries.sorted import SortedEntryList
+from broker.core.errors import Unsupported
+from broker.core.message import NOWHERE, Message
+from broker.core.ports import StoredStream, StreamPage
+from broker.core.view import Headers
+
+if TYPE_CHECKING:
+    from broker.core.queues.queue import Queue
+
+
+_NOTHING: Final = Message(NOWHERE, b"", 0, False, 0)
+
+
+@final
+class StreamEntry(QueueEntry):
+    """The message with the offset `order - 1`, as one consumer sees it; others have entries of their own.
+
+    It is a row of one `partition`. `following`: the offsets that come next behind it, in all of them; None if
+    there is one only. `page`: where its row and those around it are, as long as a cursor stands on the entry.
+    """
+
+    def __init__(
+        self,
+        message: Message,
+        offset: i64,
+        page: StreamPage | None,
+        partition: i64 = 0,
+        following: list[int] | None = None,
+    ) -> None:
+        super().__init__(message, offset + 1)
+        self.page = page
+        self.partition = partition
+        self.following = following
+
+    @property
+    def offset(self) -> i64:
+        """Its offset in the stream."""
+        return self.order - 1
+
+    def next_offset(self, partition: i64) -> i64:
+        """The offset that comes next in a partition."""
+        return self.order if self.following is None else self.following[partition]
+
+    def let_go(self) -> None:
+        """No cursor stands on it any more (QueueEntry)."""
+        self.page = None
+
+
+@final
+class StreamEntryList(QueueEntryList):
+    """The rows of a stream that are on disk. What is appended is there when that is so.
+
+    A stream has one partition or several, `partitions`, each of which has offsets of its own. Within each
+    the order is that of the appends; beyond that whoever reads gets them by turns, as many as are in memory
+    together. `sequence` is the highest offset behind the newest row of any of them; the order of an entry is
+    its offset and 1.
+    `offsets_found`: what its definition has said of consumers, until there is a stream to know that.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(True)
+        self.partitions: list[StoredStream] = [StoredStream()]
+        self.offsets_found: object = None
+
+    def append(self, message: Message) -> QueueEntry:
+        """It has been appended to what is stored, and is to be seen when it is on disk."""
+        return self.head
+
+    def next(self, entry: QueueEntry) -> QueueEntry | None:
+        """The entry of the row behind that of `entry`, or of the oldest one that is kept."""
+        if len(self.partitions) > 1:
+            return self._next_of_several(entry)
+        offset = entry.order
+        page = entry.page if isinstance(entry, StreamEntry) else None
+        if page is None or not page.first <= offset < page.behind:
+            page = self._read(0, offset)
+            if page is None:
+                return None
+            offset = max(offset, page.first)
+            if isinstance(entry, StreamEntry):
+                entry.page = page  # it may be asked again
+        return StreamEntry(page.message(offset), offset, page)
+
+    def _next_of_several(self, entry: QueueEntry) -> QueueEntry | None:
+        """The same: of its partition as long as the rows are in memory, or of the one whose turn it is."""
+        count: i64 = len(self.partitions)
+        following = [0] * count
+        partition: i64 = 0
+        page: StreamPage | None = None
+        if isinstance(entry, StreamEntry) and entry.following is not None:
+            following = list(entry.following)
+            partition = entry.partition
+            page = entry.page
+        offset: i64 = following[partition]
+        if page is None or not page.first <= offset < page.behind:
+            page = None
+            for _ in range(count):
+                partition = (partition + 1) % count
+                page = self._read(partition, following[partition])
+                if page is not None:
+                    break
+            if page is None:
+                return None
+            offset = max(i64(following[partition]), page.first)
+        following[partition] = offset + 1
+        return StreamEntry(page.message(offset), offset, page, partition, following)
+
+    def _read(self, partition: i64, offset: i64) -> StreamPage | None:
+        """The rows around an offset of a partition, None if it is not there yet; what that costs is noted."""
+        page = self.partitions[partition].at(offset)
+        if page is not None:
+            self.reads += LOAD_COST + (page.size >> LOAD_SHIFT)
+        return page
+
+    def before(self, entry: QueueEntry) -> QueueEntry:
+        """The place before an entry."""
+        assert isinstance(entry, StreamEntry), "cursors stand on such"
+        offsets = [int(entry.next_offset(partition)) for partition in range(len(self.partitions))]
+        offsets[entry.partition] -= 1
+        return self.place(offsets)
+
+    def place(self, offsets: list[int]) -> QueueEntry:
+        """Where a cursor stands that is to see the rows with these offsets next, one of each partition."""
+        following = offsets if len(offsets) > 1 else None
+        entry = StreamEntry(_NOTHING, offsets[0] - 1, None, 0, following)
+        entry.state = ACQUIRED
+        return entry
+
+    def row(self, partition: i64, offset: i64) -> QueueEntry | None:
+        """The entry of the row with an offset of a partition; None if it is not kept, or not there yet."""
+        page = self.partitions[partition].at(offset)
+        if page is None or not page.first <= offset < page.behind:
+            return None
+        following: list[int] | None = None
+        if len(self.partitions) > 1:
+            following = [0] * len(self.partitions)
+            following[partition] = offset + 1
+        return StreamEntry(page.message(offset), offset, page, partition, following)
+
+    def mark(self, entry: QueueEntry) -> str:
+        """The place of `entry` (QueueEntryList): the offsets that come next, one of each partition."""
+        assert isinstance(entry, StreamEntry), "the entries of a stream are such"
+        return ".".join(str(int(entry.next_offset(n))) for n in range(len(self.partitions)))
+
+    def stand_in(self, mark: str) -> QueueEntry:
+        """The place of a cursor that is to see these offsets next (QueueEntryList). Raises ValueError."""
+        offsets = [int(offset) for offset in mark.split(".")]
+        if len(offsets) != len(self.partitions) or not all(0 <= offset < 1 << 62 for offset in offsets):
+            raise ValueError(f"'{mark}' names no offset of each of {len(self.partitions)} partitions")
+        return self.place(offsets)
+
+    def unlink(self, entry: QueueEntry) -> None:
+        """Nothing has been linked."""
+
+
+def refuse_stream(queue: Queue, what: str) -> None:
+    """Refuse what would take messages out of a queue, if that is a stream; `what` cannot be done with it.
+
+    Raises:
+        Unsupported: it is.
+    """
+    if isinstance(queue.entries, StreamEntryList):
+        raise Unsupported(f"queue '{queue.name}' in vhost '{queue.vhost}' is a stream and cannot be {what}")
+
+
+LISTS: Final[dict[str, Callable[[Arguments, Headers], QueueEntryList]]] = {
+    STANDARD: FifoEntryList.of,
+    PRIORITY_KIND: PriorityEntryList.of,
+    SORTED_KIND: SortedEntryList.of,
+    LAST_VALUE_KIND: LastValueEntryList.of,
+}
+"""The list classes of the kinds of queues."""
+
+
+def new_entry_list(arguments: Arguments, headers: Headers) -> QueueEntryList:
+    """Return the list for the entries of a queue with these arguments."""
+    if is_stream(arguments):
+        return StreamEntryList()
+    return LISTS[kind_of(arguments)](arguments, headers)

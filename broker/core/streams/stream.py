@@ -1,0 +1,190 @@
+"""The stream of a queue: what is published is appended on disk, and seen by everybody when it is there.
+
+[RabbitMQ streams]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.arguments.queue import (
+    MAX_AGE,
+    MAX_LENGTH_BYTES,
+    PARTITIONS,
+    SEGMENT_BYTES,
+    number_argument,
+    text_argument,
+)
+from broker.core.arguments.rule import age_milliseconds
+from broker.core.chance import hash_of
+from broker.core.message import IN_STREAM, Message
+from broker.core.ports import NO_PARTITION, StoredStream, StreamWatcher
+from broker.core.queues.consumers import notify_browsers
+from broker.core.schedule import Alarm
+from broker.core.streams.list import StreamEntryList
+from broker.core.streams.progress import StreamOffsets
+
+if TYPE_CHECKING:
+    from broker.core.queues.queue import Queue
+    from broker.core.routing.topology import Topology
+
+
+FILTER_VALUE: Final = "x-stream-filter-value"
+PARTITION_KEY: Final = "x-partition-key"
+_FILTER_VALUE: Final = FILTER_VALUE.encode()
+_PARTITION_KEY: Final = PARTITION_KEY.encode()
+TRIM_MS: Final[i64] = 10_000  # so often it is looked whether what is kept has become too old
+
+
+@final
+class QueueStream(StreamWatcher):
+    """The rows of `queue` in `partitions`: each keeps `bytes_max` of files, for `age_max` ms; 0: all.
+
+    `found`: the first offset of each partition when the stream was opened, before retention took anything.
+    """
+
+    def __init__(self, queue: Queue, topology: Topology, partitions: list[StoredStream]) -> None:
+        self.queue = queue
+        self.topology = topology
+        self.partitions = partitions
+        self.found = [int(stored.first) for stored in partitions]
+        self.bytes_max: i64 = 0
+        self.age_max: i64 = 0
+        self.offsets = StreamOffsets(queue, topology)
+        self._retention = Retention(self)
+        entries = queue.entries
+        assert isinstance(entries, StreamEntryList), "a queue of this kind has such a list"
+        self._entries = entries
+        self.offsets.restore(entries.offsets_found)
+        entries.offsets_found = None
+        entries.partitions = partitions
+        for stored in partitions:
+            stored.watch(self)
+            self.rows_durable(stored.behind)
+        self.apply(queue.effective)
+
+    def apply(self, held: dict[str, object]) -> None:
+        """Have these arguments hold from now on."""
+        age = text_argument(held, MAX_AGE)
+        self.age_max = 0 if age is None else age_milliseconds(age)
+        self.bytes_max = number_argument(held, MAX_LENGTH_BYTES, 0)
+        self._retention.ring()
+
+    def append(self, message: Message) -> None:
+        """Append a message; the store accepts appends."""
+        stored = self.partitions[self._partition(message)]
+        offset = stored.next
+        stored.append(message, self.topology.schedule.date(), self._filter_value(message))
+        message.marks |= IN_STREAM
+        if self.queue.journal is not None:
+            self.queue.journal.appended(message, offset)
+
+    def rows_durable(self, behind: i64) -> None:
+        """Show what has become durable to those who wait for it (StreamWatcher)."""
+        queue = self.queue
+        self._entries.sequence = max(self._entries.sequence, behind)
+        self._count()
+        if queue.manager.non_acquiring.head is not None:
+            notify_browsers(queue)
+        if self.bytes_max > 0 and queue.ready_bytes > self.bytes_max:
+            self.trim()
+
+    def trim(self) -> None:
+        """Let go of what is not to be kept."""
+        oldest: i64 = 0
+        if self.age_max > 0:
+            oldest = max(self.topology.schedule.date() - self.age_max, 0) * 1000
+        journal = self.queue.journal
+        for stored in self.partitions:
+            first = stored.first
+            stored.trim(self.bytes_max, oldest)
+            if journal is not None and stored.first > first:
+                journal.trimmed(first, stored.first - 1, stored.first - first)
+        self._count()
+
+    @property
+    def appended(self) -> i64:
+        """The count of rows, with those on their way to the disk."""
+        rows: i64 = 0
+        for stored in self.partitions:
+            rows += stored.next - stored.first
+        return rows
+
+    def _count(self) -> None:
+        """Have the queue say what there is."""
+        rows: i64 = 0
+        size: i64 = 0
+        for stored in self.partitions:
+            rows += stored.next - stored.first
+            size += stored.disk_bytes
+        self.queue.ready = rows
+        self.queue.ready_bytes = size
+
+    def drop(self) -> None:
+        """The queue has been deleted."""
+        self.topology.schedule.cancel(self._retention)
+        self.offsets.stop()
+        self._entries.partitions = [StoredStream()]
+        for stored in self.partitions:
+            stored.watch(None)
+            stored.drop()
+
+    def _partition(self, message: Message) -> i64:
+        """The partition of a message: that of its key, or else of its routing key."""
+        count: int = len(self.partitions)  # no i64, as a hash is more than one holds
+        if count == 1:
+            return 0
+        key = self._header(message, PARTITION_KEY, _PARTITION_KEY)
+        return hash_of(_octets(message.address.routing_key if key is None else key)) % count
+
+    def _filter_value(self, message: Message) -> bytes:
+        value = self._header(message, FILTER_VALUE, _FILTER_VALUE)
+        return _octets(value) if isinstance(value, (str, bytes, bytearray)) else b""
+
+    def _header(self, message: Message, name: str, octets: bytes) -> object:
+        """A header, which most messages have not: then no other is looked at."""
+        content = message.content
+        if content is None or octets in content:
+            return self.topology.headers.value(message, name)
+        return None
+
+
+@final
+class Retention(Alarm):
+    """Looks now and then whether what a stream keeps has become too old."""
+
+    def __init__(self, stream: QueueStream) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def ring(self) -> None:
+        """Look, and again after a while if age matters (Alarm)."""
+        stream = self._stream
+        schedule = stream.topology.schedule
+        if stream.age_max > 0 or stream.bytes_max > 0:
+            stream.trim()
+        if stream.age_max > 0:
+            schedule.set(self, schedule.after(TRIM_MS))
+        else:
+            schedule.cancel(self)
+
+
+def open_stream(queue: Queue, topology: Topology) -> None:
+    """Have a queue of that kind keep its stream. Raises what `MessageStore.open_stream` raises."""
+    if isinstance(queue.entries, StreamEntryList) and queue.stream is None:
+        size = number_argument(queue.effective, SEGMENT_BYTES, 0)
+        count = number_argument(queue.arguments, PARTITIONS, 1)
+        partitions = [
+            topology.store.open_stream(queue.number + n, size, n if count > 1 else NO_PARTITION)
+            for n in range(count)
+        ]
+        queue.stream = QueueStream(queue, topology, partitions)
+
+
+def _octets(value: object) -> bytes:
+    """What a header says, as octets."""
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value)
+    return str(value).encode("utf-8", "surrogateescape")

@@ -1,0 +1,1 @@
+"""Transactions: publishes and settlements that happen together or not at all."""

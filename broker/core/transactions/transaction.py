@@ -1,0 +1,547 @@
+"""Transactions: publishes and settlements that happen together or not at all. [amqp-0-9-1 1.9]
+
+What takes part is held until the commit. The commit first finds out whether everything can be done, then
+appends everything to the log in one synchronous step, which is one batch and so atomic whatever happens, and
+does it in memory when that batch is durable, again in one step, but for very many settlements, which leave
+in slices. So nobody sees a message of a transaction that may yet fail, and what it settles stays with its
+holder until then. What it rejects is dead-lettered in the same two steps: what the letter says and where it
+goes is found out with everything else.
+
+Between the two steps publishes of other connections go ahead of the transaction's; after a restart they may
+be behind it. Their order was never promised: neither publisher had an answer before the other began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core.arguments.queue import CRASH, NACK
+from broker.core.entries.entry import QueueEntry
+from broker.core.errors import BrokerError, PreconditionFailed, QueueStopped
+from broker.core.message import NOWHERE, ON_ITS_WAY, TELLS_CONSUMED, Message
+from broker.core.ports import DurableWaiter, MessageStore
+from broker.core.publishing.dead_letters import failure_of, forget, full_in, must_line_up
+from broker.core.publishing.passage import DUPLICATE, Passage, first_full, set_date
+from broker.core.publishing.receipts import Foretelling
+from broker.core.queues.backlog import tell_log
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.death import ARRIVES, REJECTED, Death, Past
+from broker.core.queues.election import first_stopped, stop_refusal
+from broker.core.queues.hooks import INVALID, LOG_FAILED, QUEUE_FULL, STOPPED, refusal_of
+from broker.core.queues.queue import append_count, death_of, drop, take_out
+from broker.core.queues.returns import (
+    DEAR,
+    Addition,
+    Later,
+    Run,
+    are_few,
+    give_back,
+    leave_all,
+    restore,
+    seen,
+)
+from broker.core.routing.graph import Keeper, Route
+
+if TYPE_CHECKING:
+    from broker.core.delivery.session import Session
+    from broker.core.queues.limits import Rules
+    from broker.core.queues.queue import Queue
+    from broker.core.routing.topology import Topology
+    from broker.core.vhosts.vhost import VirtualHost
+
+
+# what becomes of a delivery
+SETTLE: Final = 0
+DISCARD: Final = 1
+RELEASE: Final = 2
+REMOVE: Final = 3  # settled by nobody: an operator takes it away
+
+
+@final
+class HeldSettlement:
+    """What is to become of deliveries of one consumer. `tags`: by what names its holder knows them.
+
+    `returned`: in which way they come back to their queue, if they do, one of `broker.core.arguments.queue`.
+    `addition`: what is added to their messages then.
+    `deaths`: their own, if they are dead-lettered, and those of their dead letters in queues that are full.
+    `waits`: entries that are to wait in their backlog until they can be dead-lettered, with their deaths and
+    the queues that are full.
+    """
+
+    def __init__(
+        self, consumer: QueueConsumer, outcome: i64, returned: i64, addition: Addition | None = None
+    ) -> None:
+        self.consumer = consumer
+        self.outcome = outcome
+        self.returned = returned
+        self.addition = addition
+        self.tags: list[int] = []
+        self.entries: list[QueueEntry] = []
+        self.deaths: list[Death] = []
+        self.waits: dict[QueueEntry, tuple[Death, list[Rules]]] = {}
+
+    def valid(self) -> list[QueueEntry]:
+        """The entries that the queue has not taken back meanwhile."""
+        consumer = self.consumer
+        return [entry for entry in self.entries if entry.is_with(consumer)] if consumer.acquires else []
+
+    def resolve(self, store: MessageStore) -> None:
+        """Find out where dead letters go, if there will be some, and those of the queues that refuse them.
+
+        Raises PreconditionFailed if one cannot be made, or cannot be logged and would have to be.
+        """
+        consumer = self.consumer
+        rules = consumer.queue.rules
+        if self.outcome != DISCARD or rules is None or not rules.moves(REJECTED) or not consumer.acquires:
+            return
+        for tag, entry in zip(self.tags, self.entries, strict=True):
+            if not entry.is_with(consumer):
+                continue
+            own = death_of(consumer.queue, rules, entry, REJECTED)
+            own.held = None  # the transaction settles it
+            if self.addition is not None:
+                own.past = own.past or Past()
+                own.past.annotations = self.addition.added_to(own.past.annotations)
+            try:
+                self._bury(own, entry, store)
+            except Exception as error:  # refused, or the disk does not give the message back
+                text = f"delivery {tag}, rejected in the transaction, cannot be dead-lettered: {error}"
+                raise PreconditionFailed(text) from error
+
+    def _bury(self, own: Death, entry: QueueEntry, store: MessageStore) -> None:
+        if own.sure and must_line_up(own):
+            self.waits[entry] = own, []
+            return
+        chain = own.rules.topology.dead_letters.foresee(own, own.sure)
+        if own.sure and failure_of(chain) != ARRIVES:
+            self.waits[entry] = own, full_in(chain)
+            forget(chain)
+            return
+        self.deaths += chain
+        for passage in [death.passage for death in chain if death.passage is not None]:
+            if store.failure and (passage.logged or passage.streams):
+                raise PreconditionFailed(store.refusal)
+
+    def append(self, topology: Topology, receipts: Foretelling) -> bool:
+        """Append it to the log, dead letters and receipts included; false if there was nothing to append."""
+        appended = False
+        for passage in self._passages():
+            if passage.append(topology):
+                appended = True
+        if self.outcome == RELEASE:
+            return appended
+        queue = self.consumer.queue
+        for entry in self.valid():
+            message = entry.message
+            if entry in self.waits:
+                tell_log(self.waits[entry][0])
+                appended = appended or (queue.logged and message.sequence != 0)
+            elif queue.logged and message.sequence != 0:
+                topology.store.append_transacted_settle(message, queue)
+                appended = True
+            if message.marks != 0 and self.outcome == SETTLE:
+                receipts.consumed(message, queue)
+        return appended
+
+    def put(self, store: MessageStore) -> None:
+        """Have entries leave that are not just settled, and put their dead letters where they go."""
+        queue = self.consumer.queue
+        seen(self.entries, self.consumer)
+        journal = queue.journal
+        for entry in self.valid():
+            waits = self.waits.get(entry)
+            if waits is not None:
+                death, full = waits
+                take_out(queue, entry)
+                death.rules.topology.dead_letters.wait(death, full, told=True)
+                continue
+            is_discarded = self.outcome == DISCARD and not self.deaths and not self.waits
+            if journal is not None and self.outcome == REMOVE:
+                journal.removed(entry.message, entry.order, entry.delivery_count)
+            elif journal is not None and is_discarded:
+                journal.discarded(entry, REJECTED)
+            drop(queue, entry)
+            if is_discarded:
+                queue.counters.discarded[REJECTED] += 1
+        for death in self.deaths:  # also if the queue has been deleted since the append
+            passage = death.passage
+            if passage is not None:
+                passage.unreserve()
+                passage.leave_out_deleted(store)
+            death.rules.topology.dead_letters.put(death)
+
+    def forget_deaths(self) -> None:
+        """Nobody dies: give the room back that was kept for dead letters."""
+        for passage in self._passages():
+            passage.unreserve()
+        self.deaths = []
+        self.waits = {}
+
+    def take_back(self) -> None:
+        """The batch of the transaction has failed: what it says of messages that wait must not hold."""
+        for entry in self.waits:
+            append_count(self.consumer.queue, entry)
+
+    def _passages(self) -> list[Passage]:
+        return [death.passage for death in self.deaths if death.passage is not None]
+
+
+def settle_held(settlements: list[HeldSettlement], topology: Topology, over: Callable[[], None]) -> None:
+    """Settle what is valid, and give back what is to be released; `over` is called when all of that is done.
+
+    That is at once, unless very much is settled: then it leaves in slices.
+    """
+    runs = [(held.consumer, held.entries) for held in settlements if held.outcome == SETTLE]
+    if not are_few(runs):
+        CommittedLater(settlements, runs, topology, over).begin()
+        return
+    for held in settlements:
+        if held.outcome == SETTLE:
+            leave_all(held.entries, held.consumer)
+        elif held.outcome != RELEASE:
+            held.put(topology.store)
+    _release(settlements)
+    for held in settlements:
+        restore(held.entries, held.consumer)
+    over()
+
+
+def release_held(settlements: list[HeldSettlement]) -> None:
+    """Give everything back instead: the transaction has failed."""
+    for held in settlements:
+        held.outcome = RELEASE
+        held.returned = CRASH
+        held.addition = None
+    _release(settlements)
+    for held in settlements:
+        restore(held.entries, held.consumer)
+
+
+def _release(settlements: list[HeldSettlement]) -> None:
+    """Give back what is to be released, all of one consumer at once."""
+    released: dict[tuple[QueueConsumer, int, Addition | None], list[QueueEntry]] = {}
+    for held in settlements:
+        if held.outcome == RELEASE:
+            released.setdefault((held.consumer, int(held.returned), held.addition), []).extend(held.entries)
+    for (consumer, returned, addition), entries in released.items():
+        if consumer.acquires:
+            give_back([(consumer, entries)], returned, None, consumer.queue.topology, addition)
+
+
+def _nothing() -> None:
+    """Nobody is told."""
+
+
+@final
+class CommittedLater(Later):
+    """Deliveries that a transaction has settled, and what it does beside that, in its order.
+
+    The log is told of all of them first, in one step: whoever copies it forward must not find there what it
+    says is settled.
+    """
+
+    def __init__(
+        self,
+        settlements: list[HeldSettlement],
+        runs: list[Run],
+        topology: Topology,
+        over: Callable[[], None],
+    ) -> None:
+        super().__init__(runs, None, topology)
+        self._settlements = settlements
+        self._next: i64 = 0  # the first of them that is not done yet
+        self._over = over
+
+    def begin(self) -> None:
+        """Tell the log, and have them leave in turns to come (Later)."""
+        topology = self._topology
+        for consumer, entries in reversed(self._left):
+            queue = consumer.queue
+            if not queue.logged or not consumer.acquires:
+                continue
+            for entry in reversed(entries):
+                message = entry.message
+                if message.sequence != 0 and entry.is_with(consumer):
+                    topology.store.append_settle(message, queue)
+        topology.settlements.append(self)
+        topology.schedule.set(self, topology.schedule.now())
+        self._go_on()
+
+    def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+        """Settle these (Later)."""
+        leave_all(entries, consumer, True)
+        restore(entries, consumer)
+
+    def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
+        """A receipt is a message (Later)."""
+        return DEAR if entry.message.marks & TELLS_CONSUMED else 1
+
+    def taken_all(self, consumer: QueueConsumer) -> None:
+        """Go on behind them (Later)."""
+        self._next += 1
+        self._go_on()
+
+    def deleting(self, queue: Queue) -> None:
+        """All that the transaction does is done before (Later).
+
+        Whoever it was for learns that in a turn to come, and goes on then: not while the queue is deleted.
+        """
+        if any(run[0].queue is queue for run in self._left):
+            self.vacating()
+
+    def vacating(self) -> None:
+        """The same: to the log they have left, and it must not be told so again (Later)."""
+        over, self._over = self._over, _nothing
+        self.finish(None)
+        self._over = over
+        self._topology.schedule.set(self, self._topology.schedule.now())
+
+    def ring(self) -> None:
+        """Have a slice of them leave, or say that all have (Alarm)."""
+        if self in self._topology.settlements:
+            super().ring()
+        else:
+            self._over()
+
+    def _go_on(self) -> None:
+        """Do what the transaction does beside settling, up to what it settles next."""
+        settlements = self._settlements
+        while self._next < len(settlements):
+            held = settlements[self._next]
+            if held.outcome == SETTLE:
+                return
+            self._next += 1
+            if held.outcome != RELEASE:
+                held.put(self._topology.store)
+        _release(settlements)
+        for held in settlements:
+            if held.outcome != SETTLE:
+                restore(held.entries, held.consumer)
+        self._over()
+
+
+NO_KEEPERS: Final[list[Keeper]] = []
+UNRESOLVED: Final = Passage(Message(NOWHERE, None, 0, False, 0), [], NO_KEEPERS)
+"""The passage of what has not been resolved, or was refused: it goes nowhere."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class HeldPublish:
+    """A publish that waits for its commit. `keys` are all its routing keys, [] for just that of its route.
+
+    `own`: it is the broker's: queues that are stopped take it, and those that have had it before.
+    `reason`: why `resolve` refused it, as the journal has it; `full`: the queue that is full or stopped.
+    """
+
+    def __init__(self, route: Route, message: Message, keys: list[str], immediate: bool) -> None:
+        self.route = route
+        self.message = message
+        self.keys = keys
+        self.immediate = immediate
+        self.own = False
+        self.passage = UNRESOLVED
+        self.reason: i64 = INVALID
+        self.full: Queue | None = None
+
+    def taken(self, count: i64) -> None:
+        """The commit has published it; `count` is what VirtualHost.publish returns."""
+        raise NotImplementedError
+
+    def resolve(self, virtual_host: VirtualHost) -> str:
+        """Find out where it goes; returns why it would not be kept there, "" if it would.
+
+        Raises what VirtualHost.refresh raises, PreconditionFailed and StoreFailed.
+        """
+        route = self.route
+        message = self.message
+        if route.epoch != virtual_host.epoch:
+            virtual_host.refresh(route)
+        if self.keys or route.by_message:
+            view = virtual_host.views(message, virtual_host.store)
+            found = virtual_host.resolve(route, message, self.keys or [route.address.routing_key], view)
+            passage = Passage(message, list(found.queues), found.keepers)
+        else:
+            passage = Passage(message, route.queues, NO_KEEPERS)
+        if not self.own:
+            passage.identify(virtual_host)
+        everywhere = passage.queues
+        if passage.keepers:
+            everywhere = everywhere + [keeper.queue for keeper in passage.keepers]
+        refusal = "" if self.own else stop_refusal(everywhere)
+        if refusal:
+            self.reason = STOPPED
+            self.full = first_stopped(everywhere)
+        else:
+            refusal = virtual_host.refusal(message, everywhere, self.immediate)
+            if refusal and refusal == virtual_host.store.refusal:
+                self.reason = LOG_FAILED
+            elif refusal:
+                self.reason = QUEUE_FULL
+                self.full = first_full(message, everywhere)
+        if not refusal:
+            set_date(virtual_host, message, passage.queues)
+            passage.reserve()
+            self.passage = passage
+        return refusal
+
+    def put(self, virtual_host: VirtualHost) -> i64:
+        """Put the message, which has been appended, where it goes; returns what VirtualHost.publish does."""
+        virtual_host.counters.published += 1
+        passage = self.passage
+        if passage.known:
+            return DUPLICATE
+        wanted: i64 = len(passage.queues)
+        passage.unreserve()
+        passage.leave_out_deleted(virtual_host.store)
+        count = virtual_host.put(passage, self.immediate)
+        return count if len(passage.queues) == wanted else wanted
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Transaction(DurableWaiter):
+    """Made for one commit. A subclass implements `committed` and `failed`: one of them is called, once.
+
+    `publisher`: whose publishes these are, if anybody's.
+    """
+
+    def __init__(self, virtual_host: VirtualHost, publisher: Session | None = None) -> None:
+        self.virtual_host = virtual_host
+        self.publisher = publisher
+        self.publishes: list[HeldPublish] = []
+        self.settlements: list[HeldSettlement] = []
+        self.receipts = Foretelling(virtual_host.receipts)
+
+    def committed(self) -> None:
+        """Everything has been done and is durable."""
+        raise NotImplementedError
+
+    def failed(self, reason: str) -> None:
+        """The log has failed: nothing was done, and what was to be settled has been released."""
+        raise NotImplementedError
+
+    def hold(
+        self,
+        tag: i64,
+        entry: QueueEntry,
+        consumer: QueueConsumer,
+        outcome: i64,
+        returned: i64 = NACK,
+        addition: Addition | None = None,
+    ) -> None:
+        """Have the commit settle a delivery; `outcome`: SETTLE, DISCARD, RELEASE or REMOVE."""
+        held = self.held(consumer, outcome, returned, addition)
+        held.tags.append(tag)
+        held.entries.append(entry)
+
+    def held(
+        self, consumer: QueueConsumer, outcome: i64, returned: i64, addition: Addition | None = None
+    ) -> HeldSettlement:
+        """Where the next delivery of `consumer` is held that is settled in this way."""
+        settlements = self.settlements
+        held = settlements[-1] if settlements else None
+        if (
+            held is None
+            or held.consumer is not consumer
+            or held.outcome != outcome
+            or held.returned != returned
+            or held.addition is not addition
+        ):
+            held = HeldSettlement(consumer, outcome, returned, addition)
+            settlements.append(held)
+        return held
+
+    def settlement_count(self) -> i64:
+        """Return how many deliveries the transaction settles."""
+        count: i64 = 0
+        for held in self.settlements:
+            count += len(held.entries)
+        return count
+
+    def commit(self) -> None:
+        """Do everything, publishes first; `committed` is called when it is durable, perhaps at once.
+
+        Raises:
+            NotFound, AccessRefused, PreconditionFailed: a publish is refused, or a dead letter cannot be
+                stored; the text says which one and why. Nothing was done.
+        """
+        self.virtual_host.journal.publisher = self.publisher
+        try:
+            self._check()
+            appended = self._append()
+        except Exception:  # whatever it was, the room is given back
+            self._unreserve()
+            raise
+        if appended:
+            self.virtual_host.store.wait(self)
+        else:
+            self.on_durable(0)
+
+    def _append(self) -> bool:
+        """Append everything to the log; false if there is nothing to wait for."""
+        appended = False
+        for publish in self.publishes:
+            if publish.passage.append(self.virtual_host) or publish.message.marks & ON_ITS_WAY:
+                appended = True
+            self.receipts.arrival(publish.message, publish.passage.queues)
+        for settlement in self.settlements:
+            if settlement.append(self.virtual_host, self.receipts):
+                appended = True
+        return appended
+
+    def _check(self) -> None:
+        for number, publish in enumerate(self.publishes, 1):
+            try:
+                refusal = publish.resolve(self.virtual_host)
+            except BrokerError as error:
+                queue = error.queue if isinstance(error, QueueStopped) else None
+                self._tell_refusal(publish, refusal_of(error), queue)
+                raise type(error)(self._which(number, error.text)) from error
+            if refusal:
+                self._tell_refusal(publish, publish.reason, publish.full)
+                raise PreconditionFailed(self._which(number, refusal))
+        for settlement in self.settlements:
+            settlement.resolve(self.virtual_host.store)
+
+    def _tell_refusal(self, publish: HeldPublish, reason: i64, queue: object | None) -> None:
+        """Have the journal know which publish of a client is refused, and why."""
+        journal = self.virtual_host.journal
+        if journal.on and self.publisher is not None:
+            message = publish.message
+            journal.refused(self.publisher, publish.route.address, message, reason, queue)
+
+    def _unreserve(self) -> None:
+        self.receipts.withdraw()
+        for publish in self.publishes:
+            publish.passage.unreserve()
+        for settlement in self.settlements:
+            if settlement.deaths or settlement.waits:
+                settlement.forget_deaths()
+
+    def _which(self, number: int, why: str) -> str:
+        return f"publish {number} of {len(self.publishes)} in the transaction: {why}"
+
+    def on_durable(self, batch: i64) -> None:
+        """The batch with all of it is on disk, or nothing of it has to be (DurableWaiter)."""
+        self.virtual_host.journal.publisher = self.publisher
+        try:
+            for publish in self.publishes:
+                publish.taken(publish.put(self.virtual_host))
+            settle_held(self.settlements, self.virtual_host, self._done)
+        except Exception:  # whatever it was, the room is given back
+            self._unreserve()
+            raise
+
+    def _done(self) -> None:
+        self._unreserve()
+        self.committed()
+
+    def on_store_failed(self, reason: str) -> None:
+        """It is not, or nobody knows (DurableWaiter)."""
+        for settlement in self.settlements:
+            settlement.take_back()
+        self._unreserve()
+        release_held(self.settlements)
+        self.failed(reason)

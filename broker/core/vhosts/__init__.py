@@ -1,0 +1,1 @@
+"""Virtual hosts: what clients declare, policies in force, and definitions."""

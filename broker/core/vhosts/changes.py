@@ -1,0 +1,188 @@
+"""The changes of a virtual host as the log keeps them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.core.arguments.queue import QUEUE_TYPE, queue_argument_objection
+from broker.core.errors import PreconditionFailed
+from broker.core.queues.election import stopped
+from broker.core.queues.queue import Queue
+from broker.core.queues.volatile import LOST
+from broker.core.routing.graph import Binding, Exchange
+from broker.core.routing.topology import last_number
+from broker.core.streams.progress import OFFSETS
+from broker.core.values import encode_table
+
+QUEUE: Final = "queue"
+EXCHANGE: Final = "exchange"
+BINDING: Final = "binding"
+DELETED: Final = ".delete"  # appended to the kind
+
+Change = dict[str, object]
+
+
+def queue_change(vhost: str, queue: Queue, stopping: bool = False) -> Change:
+    """A durable queue is as described; `stopping`: and will be so when the broker starts again."""
+    change: Change = {
+        "kind": QUEUE,
+        "vhost": vhost,
+        "name": queue.name,
+        "number": int(queue.number),
+        "auto_delete": queue.auto_delete,
+        "arguments": encode_table(queue.arguments),
+    }
+    if queue.stops is not None:
+        change["stopped"] = stopped(queue)
+    if queue.volatile is not None:
+        change[LOST] = queue.volatile.described(stopping)
+    if queue.stream is not None and queue.stream.offsets.kept:
+        change[OFFSETS] = {name: list(kept) for name, kept in queue.stream.offsets.kept.items()}
+    return change
+
+
+def exchange_change(vhost: str, exchange: Exchange) -> Change:
+    """A durable exchange is as described; `number` is that of what it keeps, if it keeps messages."""
+    change: Change = {
+        "kind": EXCHANGE,
+        "vhost": vhost,
+        "name": exchange.name,
+        "type": exchange.kind,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": encode_table(exchange.arguments),
+    }
+    if exchange.kept is not None:
+        change["number"] = int(exchange.kept.number)
+    return change
+
+
+def binding_change(vhost: str, binding: Binding) -> Change:
+    """A durable binding is there."""
+    return {
+        "kind": BINDING,
+        "vhost": vhost,
+        "source": binding.source.name,
+        "destination": binding.destination_name,
+        "destination_type": binding.destination_type,
+        "routing_key": binding.routing_key,
+        "arguments": encode_table(binding.arguments),
+    }
+
+
+def queue_deleted(vhost: str, queue: Queue) -> Change:
+    """A durable queue is gone."""
+    change: Change = {
+        "kind": QUEUE + DELETED,
+        "vhost": vhost,
+        "name": queue.name,
+        "number": int(queue.number),
+    }
+    last = last_number(queue.number, queue.arguments)
+    return change if last == queue.number else change | {"last": int(last)}
+
+
+def exchange_deleted(vhost: str, exchange: Exchange) -> Change:
+    """A durable exchange is gone."""
+    change: Change = {"kind": EXCHANGE + DELETED, "vhost": vhost, "name": exchange.name}
+    if exchange.kept is not None:
+        change["number"] = int(exchange.kept.number)
+    return change
+
+
+def binding_deleted(vhost: str, binding: Binding) -> Change:
+    """A durable binding is gone."""
+    change = binding_change(vhost, binding)
+    change["kind"] = BINDING + DELETED
+    return change
+
+
+def text_of(change: Change, field: str) -> str:
+    """A string field of a change.
+
+    Raises:
+        ValueError: it is absent or no string.
+    """
+    value = change.get(field)
+    if not isinstance(value, str):
+        raise ValueError(f"a definition needs a string as {field!r}: {change}")
+    return value
+
+
+def number_of(change: Change, field: str) -> int:
+    """An integer field of a change.
+
+    Raises:
+        ValueError: it is absent or no integer.
+    """
+    value = change.get(field)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"a definition needs an integer as {field!r}: {change}")
+    return value
+
+
+def texts_of(change: Change, field: str) -> list[str]:
+    """A field of a change that is a list of strings; [] if it is absent.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    value = change.get(field, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"a definition needs a list of strings as {field!r}: {change}")
+    return value
+
+
+def flag_of(change: Change, field: str) -> bool:
+    """A boolean field of a change.
+
+    Raises:
+        ValueError: it is absent or no boolean.
+    """
+    value = change.get(field)
+    if not isinstance(value, bool):
+        raise ValueError(f"a definition needs a boolean as {field!r}: {change}")
+    return value
+
+
+VHOST: Final = "vhost"
+VHOST_LIMITS: Final = "vhost.limits"
+VHOST_METADATA: Final = "vhost.metadata"
+
+
+def check_queue_type(vhost: str, default_queue_type: str | None) -> None:
+    """Refuse a default for the type of queues that is no type. Raises PreconditionFailed."""
+    if default_queue_type is not None:
+        allowed = queue_argument_objection(QUEUE_TYPE, default_queue_type)
+        if allowed:
+            raise PreconditionFailed(
+                f"default_queue_type '{default_queue_type}' of vhost '{vhost}' is not {allowed}"
+            )
+
+
+def vhost_change(name: str) -> Change:
+    """A virtual host is there."""
+    return {"kind": VHOST, "name": name}
+
+
+def limits_change(name: str, connections_max: int | None, queues_max: int | None) -> Change:
+    """It has these limits and no others."""
+    return {
+        "kind": VHOST_LIMITS,
+        "name": name,
+        "connections_max": connections_max,
+        "queues_max": queues_max,
+    }
+
+
+def metadata_change(
+    name: str, description: str, tags: tuple[str, ...], default_queue_type: str | None
+) -> Change:
+    """What its operators say of it."""
+    return {
+        "kind": VHOST_METADATA,
+        "name": name,
+        "description": description,
+        "tags": list(tags),
+        "default_queue_type": default_queue_type,
+    }

@@ -1,0 +1,301 @@
+"""The durable topology as the log keeps it: changes applied, and described.
+
+A change that declares describes the whole object, so that a later one of the same object replaces it; one
+that deletes takes along what cannot be without the object (a queue its bindings, a virtual host everything).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mypy_extensions import i64
+
+from broker.core.errors import PreconditionFailed
+from broker.core.message import DELAYED, REMEMBERED, Message
+from broker.core.names import DEFAULT_EXCHANGE, is_predeclared
+from broker.core.policies.policy import OPERATOR_POLICY, POLICY, checked_policy
+from broker.core.publishing.delay import delay
+from broker.core.queues.backlog import backlog_of
+from broker.core.queues.death import marked_reason
+from broker.core.queues.election import set_stopped
+from broker.core.queues.limits import Rules
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import restore_annotations
+from broker.core.queues.volatile import LOST
+from broker.core.routing.graph import Binding, Exchange, binding_key
+from broker.core.routing.kinds import new_exchange
+from broker.core.routing.topology import Topology, last_number
+from broker.core.streams.list import StreamEntryList
+from broker.core.streams.progress import OFFSETS
+from broker.core.values import decode_table
+from broker.core.vhosts.changes import (
+    BINDING,
+    DELETED,
+    EXCHANGE,
+    QUEUE,
+    VHOST,
+    VHOST_LIMITS,
+    VHOST_METADATA,
+    Change,
+    binding_change,
+    exchange_change,
+    flag_of,
+    limits_change,
+    metadata_change,
+    number_of,
+    queue_change,
+    text_of,
+    texts_of,
+    vhost_change,
+)
+from broker.core.vhosts.vhost import VirtualHost
+
+
+def apply_change(topology: Topology, change: Change) -> None:
+    """Apply one change at recovery. What is there already stays, what is absent need not be deleted.
+
+    Exchanges that lost their last binding are not deleted here: the log says so itself if they were.
+
+    Raises:
+        ValueError: no change of a queue, an exchange, a binding or a policy.
+    """
+    kind = text_of(change, "kind")
+    if kind == QUEUE:
+        _apply_queue(topology, change)
+    elif kind == QUEUE + DELETED:
+        queue = topology.queues.get(text_of(change, "name"))
+        topology.numbers.reserve(number_of(change, "last" if "last" in change else "number"))
+        if queue is not None and queue.number == number_of(change, "number"):
+            topology.remove_queue(queue)
+    elif kind == EXCHANGE:
+        _apply_exchange(topology, change)
+    elif kind == EXCHANGE + DELETED:
+        exchange = topology.exchanges.get(text_of(change, "name"))
+        topology.numbers.reserve(_kept_number(change))
+        if exchange is not None:
+            topology.remove_exchange(exchange)
+    elif kind == BINDING:
+        _apply_binding(topology, change)
+    elif kind == BINDING + DELETED:
+        _apply_binding_deleted(topology, change)
+    elif kind in (POLICY, OPERATOR_POLICY):
+        _apply_policy(topology, change, kind == OPERATOR_POLICY)
+    elif kind in (POLICY + DELETED, OPERATOR_POLICY + DELETED):
+        topology.policies.remove(text_of(change, "name"), kind == OPERATOR_POLICY + DELETED)
+    else:
+        raise ValueError(f"no definition is of kind {kind!r}")
+    topology.bindings.finish()  # a long log may delete more than ever was there at once
+
+
+def _apply_queue(topology: Topology, change: Change) -> None:
+    name = text_of(change, "name")
+    number = number_of(change, "number")
+    if number < 1:
+        raise ValueError(f"the log knows no queue by the number {number}: {change}")
+    arguments = decode_table(change.get("arguments"))
+    topology.numbers.reserve(last_number(number, arguments))
+    queue = topology.queues.get(name)
+    same = topology.numbers.queues.get(number)
+    if same is not None and same.vhost == topology.name and same.name != name:
+        if queue is not None:
+            topology.remove_queue(queue)
+        topology.rename_queue(same, name)
+        queue = same
+    if queue is not None and queue.number == number:
+        # the same queue, altered, or described again at the head of a segment: it may hold messages already
+        queue.auto_delete = flag_of(change, "auto_delete")
+        queue.arguments = arguments
+        topology.policies.cover_queue(queue)
+    else:
+        if queue is not None:
+            topology.remove_queue(queue)
+        queue = topology.add_queue(name, True, None, flag_of(change, "auto_delete"), arguments, number)
+    set_stopped(queue, texts_of(change, "stopped"))
+    if queue.volatile is not None:
+        queue.volatile.restore(change.get(LOST))
+    if isinstance(queue.entries, StreamEntryList):
+        queue.entries.offsets_found = change.get(OFFSETS)
+
+
+def _apply_exchange(topology: Topology, change: Change) -> None:
+    name = text_of(change, "name")
+    arguments = decode_table(change.get("arguments"))
+    flags = flag_of(change, "auto_delete"), flag_of(change, "internal")
+    try:
+        exchange = new_exchange(name, text_of(change, "type"), True, *flags, arguments)
+    except PreconditionFailed as error:
+        raise ValueError(error.text) from error
+    number = _kept_number(change)
+    topology.numbers.reserve(number)
+    old = topology.exchanges.get(exchange.name)
+    if old is not None:
+        if exchange_change(topology.name, old) == change:
+            return
+        topology.remove_exchange(old)
+    topology.add_exchange(exchange, number)
+
+
+def _kept_number(change: Change) -> int:
+    """The number in the log of what an exchange keeps, 0 if it keeps nothing."""
+    return number_of(change, "number") if "number" in change else 0
+
+
+def _apply_binding(topology: Topology, change: Change) -> None:
+    source = topology.exchanges.get(text_of(change, "source"))
+    destination = _destination(topology, change)
+    if source is None or destination is None:
+        return  # one end was deleted later in a log that was read from the middle
+    arguments = decode_table(change.get("arguments"))
+    try:
+        binding = Binding(source, destination, text_of(change, "routing_key"), arguments)
+    except PreconditionFailed as error:
+        raise ValueError(error.text) from error
+    topology.add_binding(binding)
+
+
+def _apply_binding_deleted(topology: Topology, change: Change) -> None:
+    source = topology.exchanges.get(text_of(change, "source"))
+    destination = _destination(topology, change)
+    if source is None or destination is None:
+        return
+    key = binding_key(text_of(change, "routing_key"), decode_table(change.get("arguments")))
+    binding = source.binding(destination, key)
+    if binding is not None:
+        topology.remove_binding(binding)
+
+
+def _apply_policy(topology: Topology, change: Change, operator: bool) -> None:
+    try:
+        policy = checked_policy(
+            topology.name,
+            text_of(change, "name"),
+            change.get("pattern"),
+            change.get("definition"),
+            change.get("priority"),
+            change.get("apply_to"),
+            operator,
+            kept=True,
+        )
+    except PreconditionFailed as error:
+        raise ValueError(error.text) from error
+    topology.policies.put(policy)
+
+
+def _destination(topology: Topology, change: Change) -> Queue | Exchange | None:
+    name = text_of(change, "destination")
+    if text_of(change, "destination_type") == QUEUE:
+        return topology.queues.get(name)
+    return topology.exchanges.get(name)
+
+
+def described(topology: Topology) -> Iterator[list[Change]]:
+    """The declarations that make everything durable again, in an order that works: a list for each object.
+
+    The list is empty if there is nothing to say of an object, so that all of them take a short time. Between
+    two of them anything may happen: an object is described as it is when its turn comes, and not at all if
+    it has gone. One that has come is left out too, as the change that made it is with the log. So the
+    declarations, and between them the changes that came between them, make what there is at the end:
+
+    - What has been described, or has come since the beginning, is changed by whatever changes it later.
+    - What has not been described is absent. What is said of it then either makes it as a whole, and its
+      description does so again; or it concerns nothing (a deletion, a binding to it).
+    - All ends of bindings are there before the first binding is described, so no later change of a binding
+      is lost. One that was lost before is described if it is still there.
+    """
+    vhost = topology.name
+    policies = topology.policies
+    for policy in policies.all():
+        there = policies.named(policy.operator).get(policy.name) is policy
+        yield [policy.change(vhost)] if there else []
+    for exchange in list(topology.exchanges.values()):
+        yield [exchange_change(vhost, exchange)] if _is_kept(exchange) else []
+    for queue in list(topology.queues.values()):
+        yield [queue_change(vhost, queue)] if queue.durable and not queue.deleted else []
+    for exchange in list(topology.exchanges.values()):
+        yield []
+        if exchange.durable:
+            yield from _bindings(vhost, exchange)
+
+
+def _is_kept(exchange: Exchange) -> bool:
+    """Whether recovery has to be told of an exchange."""
+    always_there = exchange.name == DEFAULT_EXCHANGE or is_predeclared(exchange.name)
+    return exchange.durable and not exchange.deleted and not always_there
+
+
+def _bindings(vhost: str, exchange: Exchange) -> Iterator[list[Change]]:
+    for parallel in list(exchange.outgoing.values()):
+        for binding in list(parallel.values()):
+            there = exchange.binding(binding.destination, binding.key) is binding
+            yield [binding_change(vhost, binding)] if binding.durable and there else []
+
+
+def changes_of(vhost: VirtualHost) -> list[Change]:
+    """A virtual host is there, and what is said of it."""
+    changes = [vhost_change(vhost.name)]
+    if vhost.connections_max is not None or vhost.queues_max is not None:
+        changes.append(limits_change(vhost.name, vhost.connections_max, vhost.queues_max))
+    if vhost.description or vhost.tags or vhost.default_queue_type is not None:
+        changes.append(metadata_change(vhost.name, vhost.description, vhost.tags, vhost.default_queue_type))
+    return changes
+
+
+def apply_to(vhost: VirtualHost, change: Change) -> None:
+    """Apply a change of limits or metadata at recovery. Raises ValueError for a malformed one."""
+    kind = text_of(change, "kind")
+    if kind == VHOST_LIMITS:
+        vhost.connections_max = _limit_of(change, "connections_max")
+        vhost.queues_max = _limit_of(change, "queues_max")
+    elif kind == VHOST_METADATA:
+        tags = change.get("tags")
+        if not isinstance(tags, list):
+            raise ValueError(f"the tags of a vhost are a list: {change}")
+        vhost.description = text_of(change, "description")
+        vhost.tags = tuple(str(tag) for tag in tags)
+        queue_type = change.get("default_queue_type")
+        vhost.default_queue_type = queue_type if isinstance(queue_type, str) else None
+    elif kind != VHOST:
+        raise ValueError(f"no change of a vhost is of kind {kind!r}")
+
+
+def _limit_of(change: Change, field: str) -> int | None:
+    return None if change.get(field) is None else number_of(change, field)
+
+
+def restore(
+    queue: Queue, message: Message, redelivered: bool, delivery_count: i64 = 0, annotations: bytes = b""
+) -> bool:
+    """Link a recovered `message`, before there are consumers. Recovery calls this in the log's order.
+
+    One that was held until its date is held again, and one that waited to be dead-lettered waits again. What
+    is not a message but what the queue remembers of one is remembered again; false if the queue remembers
+    nothing any more.
+    What its time, which has gone on, and the queue's limits ask for is done when the broker runs.
+    """
+    if message.marks & REMEMBERED:
+        if queue.memory is not None:
+            queue.memory.restore(message)
+        return queue.memory is not None
+    topology = queue.topology
+    if topology is None and queue.rules is not None and queue.rules.timetable is not None:
+        queue.rules.timetable.add(message)  # it is an exchange's
+        return True
+    if topology is not None and message.marks & DELAYED != 0:
+        delay(queue, topology, message)
+        return True
+    latest = queue.entries.latest
+    if latest is not None:
+        latest.set_aside(message)
+    if topology is not None and marked_reason(delivery_count) >= 0:
+        backlog_of(queue, topology).restore(queue.link(message), delivery_count, annotations)
+        return True
+    entry = queue.link(message)
+    entry.redelivered = redelivered
+    entry.delivery_count = delivery_count
+    if annotations:
+        restore_annotations(queue, entry, annotations)
+    if message.expiration >= 0 and queue.rules is None and topology is not None:
+        queue.rules = Rules(queue, topology)
+    if queue.rules is not None:
+        queue.rules.restored(entry)
+    return True

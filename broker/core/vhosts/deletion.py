@@ -1,0 +1,224 @@
+"""What follows the deletion of queues, exchanges and virtual hosts."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core.publishing.delay import delayed_in
+from broker.core.queues.purge import burden, cut_off, dispose
+from broker.core.queues.queue import Queue
+from broker.core.routing.graph import Exchange
+from broker.core.schedule import Alarm, Schedule
+
+if TYPE_CHECKING:
+    from broker.core.routing.topology import Topology
+
+
+@final
+class Lifespan(Alarm):
+    """That of a queue which has been made for somebody, its maker, who counts as a link until it is gone.
+
+    `links`: it lasts as long as there are links, consumers and `Dependents`; if not, as long as its maker.
+    `messages`: and as long as there are messages, with clients or not.
+    Whoever leaves has it `look`, which it does in a turn of its own, never inside the step of leaving.
+    """
+
+    def __init__(self, topology: Topology, queue: Queue, links: bool, messages: bool) -> None:
+        super().__init__()
+        self.links = links
+        self.messages = messages
+        self._queue = queue
+        self._topology = topology
+        self._has_maker = True
+        topology.dependents.lifespans[queue] = self
+        if messages:
+            queue.entries.lifespan = self
+
+    def maker_gone(self) -> None:
+        """Who it was made for is not there any more."""
+        self._has_maker = False
+        self.look()
+
+    def look(self) -> None:
+        """Somebody or something has left: this may be the end."""
+        if self.due == 0 and not self._has_maker:
+            self._topology.schedule.set(self, self._topology.schedule.now())
+
+    def ring(self) -> None:
+        """Delete it if nothing is left (Alarm)."""
+        queue = self._queue
+        if self.links and (queue.consumer_count or self._topology.dependents.has(queue)):
+            return
+        if self.messages and (queue.messages + delayed_in(queue)):
+            return
+        self._topology.queue_unused(queue)
+
+
+SLICE: Final[i64] = 50  # who is told in one turn, each of which may have a frame to write
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Dependent:
+    """Somebody whose node may go. `node`: it."""
+
+    def __init__(self, node: Queue | Exchange) -> None:
+        self.node = node
+
+    def node_deleted(self) -> None:
+        """It is deleted; in a turn of its own, never from inside the step that deletes it."""
+        raise NotImplementedError
+
+
+@final
+class Dependents(Alarm):
+    """Those of one virtual host, by what they depend on, so that a deletion concerns those alone.
+
+    They hear of it in slices: there may be a hundred thousand. `lifespans`: of queues that in turn end when
+    nobody depends on them.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__()
+        self._schedule = schedule
+        self.lifespans: dict[Queue | Exchange, Lifespan] = {}
+        self._by_node: dict[Queue | Exchange, dict[Dependent, None]] = {}
+        self._gone: deque[Queue | Exchange] = deque()
+
+    def add(self, dependent: Dependent) -> None:
+        """Have it hear when its node is deleted, which is there now."""
+        self._by_node.setdefault(dependent.node, {})[dependent] = None
+
+    def remove(self, dependent: Dependent) -> None:
+        """It does not want to hear of it any more, or has heard."""
+        found = self._by_node.get(dependent.node)
+        if found is not None:
+            found.pop(dependent, None)
+            if not found:
+                del self._by_node[dependent.node]
+                self.left(dependent.node)
+
+    def has(self, node: Queue | Exchange) -> bool:
+        """Whether somebody depends on it."""
+        return node in self._by_node
+
+    def left(self, node: Queue | Exchange) -> None:
+        """One of those who use it has left."""
+        lifespan = self.lifespans.get(node)
+        if lifespan is not None:
+            lifespan.look()
+
+    def cut_off(self, node: Queue | Exchange) -> None:
+        """A node is deleted."""
+        lifespan = self.lifespans.pop(node, None)
+        if lifespan is not None:
+            self._schedule.cancel(lifespan)
+        if node in self._by_node:
+            self._gone.append(node)
+            if self.due == 0:
+                self._schedule.set(self, self._schedule.now())
+
+    def ring(self) -> None:
+        """Tell a slice (Alarm)."""
+        room = SLICE
+        while self._gone and room > 0:
+            room -= 1
+            node = self._gone[0]
+            found = self._by_node.get(node)
+            if found is None:  # they have left meanwhile
+                self._gone.popleft()
+                continue
+            dependent, _ = found.popitem()
+            if not found:
+                del self._by_node[node]
+                self._gone.popleft()
+            dependent.node_deleted()
+        if self._gone:
+            self._schedule.set(self, self._schedule.now())
+
+
+VACATING_SLICE: Final[i64] = 5000  # entries that leave in one turn: one or two milliseconds
+QUEUE: Final[i64] = 25  # as many entries as a queue or an exchange, and each consumer
+
+
+@final
+class Vacating(Alarm):
+    """The queues and exchanges of a deleted virtual host, which have turns to come.
+
+    Nobody finds them any more, and nothing happens in them, neither in time nor by their clients: that is so
+    from the start, for all of them. To the log the virtual host is gone as a whole.
+    """
+
+    def __init__(self, topology: Topology, queues: dict[str, Queue], exchanges: dict[str, Exchange]) -> None:
+        super().__init__()
+        self._topology = topology
+        self._queues = queues
+        self._exchanges = exchanges
+        self._done: Callable[[], None] | None = None
+        self._by = topology.journal.who()
+        schedule = topology.schedule
+        for queue in queues.values():
+            cut_off(queue, schedule)
+        for exchange in exchanges.values():
+            exchange.deleted = True
+            if exchange.kept is not None:
+                cut_off(exchange.kept, schedule)
+
+    def begin(self, done: Callable[[], None]) -> None:
+        """Let go of a first slice; `done` is called when all of it has gone."""
+        self._done = done
+        self.ring()
+
+    def finish(self) -> None:
+        """Let go of all the rest now: nobody waits for a turn."""
+        while self._queues or self._exchanges:
+            self._let_go(VACATING_SLICE)
+        self._topology.bindings.finish()
+        self._topology.schedule.cancel(self)
+
+    def ring(self) -> None:
+        """Let go of a slice (Alarm)."""
+        self._let_go(VACATING_SLICE)
+        if self._queues or self._exchanges:
+            schedule = self._topology.schedule
+            schedule.set(self, schedule.now())
+        elif self._done is not None:
+            self._done()
+
+    def _let_go(self, room: i64) -> None:
+        """Let go of exchanges, then of queues, until there is no room left."""
+        topology = self._topology
+        journal = topology.journal
+        before = journal.actor
+        journal.actor = self._by
+        try:
+            self._dispose_some(topology, room)
+        finally:
+            journal.actor = before
+
+    def _dispose_some(self, topology: Topology, room: i64) -> None:
+        schedule = topology.schedule
+        schedule.set(topology.bindings, schedule.now())  # they have turns of their own
+        while self._exchanges and room > 0:
+            exchange = self._exchanges.popitem()[1]
+            topology.bindings.cut_off(exchange)
+            topology.dependents.cut_off(exchange)
+            room -= QUEUE
+            if exchange.kept is not None:
+                room -= self._dispose(exchange.kept)
+        while self._queues and room > 0:
+            queue = self._queues.popitem()[1]
+            topology.bindings.cut_off(queue)
+            room -= self._dispose(queue)
+
+    def _dispose(self, queue: Queue) -> i64:
+        """Let go of a queue; returns what that has cost."""
+        cost = QUEUE * (1 + len(queue.manager.all)) + burden(queue)
+        topology = self._topology
+        topology.numbers.queues.pop(queue.number, None)
+        dispose(queue, topology.schedule)
+        topology.dependents.cut_off(queue)
+        return cost

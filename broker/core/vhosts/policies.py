@@ -1,0 +1,290 @@
+"""The policies of a virtual host, and how they come to hold for what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.arguments.queue import is_stream
+from broker.core.errors import NotFound
+from broker.core.names import DEFAULT_EXCHANGE
+from broker.core.policies.policy import (
+    AUTO_CREATE,
+    NO_EFFECT,
+    OPERATOR_POLICY,
+    POLICY,
+    Effect,
+    Effective,
+    Policy,
+    type_of,
+)
+from broker.core.queues.duplicates import apply_memory
+from broker.core.queues.election import apply_serving
+from broker.core.queues.limits import apply_rules
+from broker.core.queues.queue import Queue, set_limit
+from broker.core.queues.retry import apply_retry
+from broker.core.routing.graph import Exchange
+from broker.core.schedule import Alarm
+
+if TYPE_CHECKING:
+    from broker.core.routing.topology import Topology
+
+
+SLICE: Final = 4000  # patterns tried in one turn, which is two or three milliseconds
+SLICE_MS: Final = 3  # longer than which a turn is not, even if patterns take long
+_NO_END: Final = 1 << 62
+FEW: Final = 8  # with more changed policies than this everything is looked at, not what they match
+
+
+@final
+class Policies:
+    """Every policy of one virtual host, by name, and every operator policy.
+
+    What matches is found when an object is declared and when policies change, never per message: a queue has
+    its arguments as they hold in `effective`. A change reaches what is there already in slices, so that it
+    does not hold up messages however many queues there are; `when_applied` tells when it has.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self.policies: dict[str, Policy] = {}
+        self.operator_policies: dict[str, Policy] = {}
+        self._topology = topology
+        self._ranked: list[Policy] = []
+        self._operators_ranked: list[Policy] = []
+        self._effects: dict[tuple[Policy, ...], Effect] = {}
+        self._walk = PolicyWalk(self, topology)
+
+    def set(self, policy: Policy) -> None:
+        """Put a policy in force, instead of the one of the same name if there is one.
+
+        Raises:
+            StoreFailed: the log has stopped.
+        """
+        self._topology.store.require()
+        if not self._has(policy):
+            self._topology.store.append_definition(policy.change(self._topology.name))
+            self.put(policy)
+
+    def delete(self, name: str, operator: bool = False) -> None:
+        """Take a policy out of force.
+
+        Raises:
+            NotFound: there is none of this name.
+            StoreFailed: the log has stopped.
+        """
+        kind = OPERATOR_POLICY if operator else POLICY
+        if name not in self.named(operator):
+            raise NotFound(f"no {kind.replace('_', ' ')} '{name}' in vhost '{self._topology.name}'")
+        self._topology.store.require()
+        vhost = self._topology.name
+        self._topology.store.append_definition({"kind": kind + ".delete", "vhost": vhost, "name": name})
+        self.remove(name, operator)
+
+    def named(self, operator: bool) -> dict[str, Policy]:
+        """The policies, or the operator policies, by name."""
+        return self.operator_policies if operator else self.policies
+
+    def has_pattern(self, name: str, operator: bool, pattern: object) -> bool:
+        """Whether the policy of this name has this pattern: one that cannot be used may stay so."""
+        policy = self.named(operator).get(name)
+        return policy is not None and policy.pattern == pattern
+
+    def put(self, policy: Policy) -> None:
+        """`set` without a log; nothing happens if the policy is in force as it is."""
+        if not self._has(policy):
+            named = self.named(policy.operator)
+            old = named.get(policy.name, policy)
+            named[policy.name] = policy
+            self._changed(old, policy)
+
+    def remove(self, name: str, operator: bool) -> None:
+        """`delete` without a log; one that is absent is deleted already."""
+        policy = self.named(operator).pop(name, None)
+        if policy is not None:
+            self._changed(policy, policy)
+
+    def changes(self) -> list[dict[str, object]]:
+        """The changes that make these policies again."""
+        return [policy.change(self._topology.name) for policy in self.all()]
+
+    def all(self) -> list[Policy]:
+        """The policies and the operator policies."""
+        return list(self.policies.values()) + list(self.operator_policies.values())
+
+    def cover_queue(self, queue: Queue) -> None:
+        """Have the policies that match hold for a queue that is new, or that other ones matched before."""
+        effect = NO_EFFECT
+        if self._ranked or self._operators_ranked:
+            queue_type = type_of(queue.arguments)
+            effect = self._effect(
+                [policy for policy in self._ranked if policy.for_queue(queue.name, queue_type)],
+                [policy for policy in self._operators_ranked if policy.for_queue(queue.name, queue_type)],
+            )
+        queue.effect = effect
+        queue.effective = queue.arguments if effect is NO_EFFECT else effect.on_queue(queue.arguments)
+        if is_stream(queue.arguments):  # nothing else than what is kept of it can be told
+            queue.topology = self._topology
+            if queue.stream is not None:
+                queue.stream.apply(queue.effective)
+            queue.journal = self._topology.journal.of(queue)
+            return
+        queue.entries.apply(queue.effective)
+        set_limit(queue)
+        apply_retry(queue, self._topology)
+        apply_rules(queue, self._topology)
+        apply_memory(queue, self._topology)
+        apply_serving(queue, self._topology.schedule)
+        queue.journal = self._topology.journal.of(queue)
+
+    def allow_creation(self, name: str, queue_type: str) -> bool | None:
+        """Return whether clients may make a queue by naming it; None if no policy says so."""
+        for policy in self._ranked:
+            allowed = policy.definition.get(AUTO_CREATE)
+            if isinstance(allowed, bool) and policy.for_queue(name, queue_type):
+                return allowed
+        return None
+
+    def cover_exchange(self, exchange: Exchange) -> None:
+        """Have the policies that match hold for an exchange that is new, or that other ones matched before.
+
+        Routes that were resolved before are made stale if they may be others now.
+        """
+        if exchange.name == DEFAULT_EXCHANGE:
+            return  # there is nothing to be said of it: what matches no queue is unroutable
+        effect = NO_EFFECT
+        if self._ranked:
+            matching = [policy for policy in self._ranked if policy.for_exchange(exchange.name)]
+            effect = self._effect(matching, [])
+        exchange.effect = effect
+        alternate = effect.on_exchange(exchange.arguments)
+        held = alternate if isinstance(alternate, str) else None
+        if held != exchange.alternate:
+            exchange.alternate = held
+            self._topology.changed()
+
+    def explain_queue(self, queue: Queue) -> dict[str, Effective]:
+        """For each key that holds for a queue: its value, whose it is, and what it won over."""
+        return queue.effect.explain(queue.arguments, exchange=False)
+
+    def explain_exchange(self, exchange: Exchange) -> dict[str, Effective]:
+        """For each key that holds for an exchange: its value, whose it is, and what it won over."""
+        return exchange.effect.explain(exchange.arguments, exchange=True)
+
+    def when_applied(self, callback: Callable[[], None]) -> None:
+        """Call back when all changes have reached everything, at once if they have."""
+        self._walk.when_done(callback)
+
+    def apply_now(self) -> None:
+        """Have all changes reach everything in this very turn: before anybody is served, or in tests."""
+        self._walk.finish()
+
+    def stop(self) -> None:
+        """The virtual host is deleted: nothing more is to be reached."""
+        self._walk.stop()
+
+    def _effect(self, policies: list[Policy], operator_policies: list[Policy]) -> Effect:
+        both = (*policies, *operator_policies)
+        if not both:
+            return NO_EFFECT
+        effect = self._effects.get(both)
+        if effect is None:
+            effect = Effect(policies, operator_policies)
+            self._effects[both] = effect
+        return effect
+
+    def _has(self, policy: Policy) -> bool:
+        old = self.named(policy.operator).get(policy.name)
+        return old is not None and old.change("") == policy.change("")
+
+    def _changed(self, old: Policy, new: Policy) -> None:
+        self._ranked = _ranked(self.policies)
+        self._operators_ranked = _ranked(self.operator_policies)
+        self._effects.clear()
+        self._walk.start([old] if old is new else [old, new])
+
+
+@final
+class PolicyWalk(Alarm):
+    """The walk that brings changed policies to the objects that they match or have matched."""
+
+    def __init__(self, policies: Policies, topology: Topology) -> None:
+        super().__init__()
+        self._policies = policies
+        self._topology = topology
+        self._changed: list[Policy] = []
+        self._queues: list[Queue] = []
+        self._exchanges: list[Exchange] = []
+        self._callbacks: list[Callable[[], None]] = []
+
+    def start(self, changed: list[Policy]) -> None:
+        """Walk over everything, also if a walk for other changes is under way."""
+        self._changed += changed
+        self._queues = list(self._topology.queues.values())
+        self._exchanges = list(self._topology.exchanges.values())
+        schedule = self._topology.schedule
+        schedule.set(self, schedule.now())
+
+    def ring(self) -> None:
+        """Take some more steps (Alarm)."""
+        schedule = self._topology.schedule
+        self._step(SLICE, schedule.now() + SLICE_MS)
+        if self._changed:
+            schedule.set(self, schedule.now())
+
+    def finish(self) -> None:
+        """Walk to the end."""
+        while self._changed:
+            self._step(SLICE, _NO_END)
+        self._topology.schedule.cancel(self)
+
+    def stop(self) -> None:
+        """Walk no further."""
+        self._queues.clear()
+        self._exchanges.clear()
+        self.finish()
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Call back when nothing is left to be walked."""
+        if self._changed:
+            self._callbacks.append(callback)
+        else:
+            callback()
+
+    def _step(self, budget: i64, end: i64) -> None:
+        schedule = self._topology.schedule
+        tries: i64 = min(len(self._changed), FEW)
+        policies: i64 = len(self._policies.policies) + len(self._policies.operator_policies)
+        while budget > 0 and self._exchanges and schedule.now() < end:
+            exchange = self._exchanges.pop()
+            budget -= tries
+            if self._concerns(exchange.name) and self._topology.exchanges.get(exchange.name) is exchange:
+                self._policies.cover_exchange(exchange)
+                budget -= policies
+        while budget > 0 and self._queues and schedule.now() < end:
+            queue = self._queues.pop()
+            budget -= tries
+            if not queue.deleted and self._concerns(queue.name):
+                self._policies.cover_queue(queue)
+                budget -= policies
+        if not self._exchanges and not self._queues:
+            self._changed.clear()
+            callbacks = self._callbacks
+            self._callbacks = []
+            for callback in callbacks:
+                callback()
+
+    def _concerns(self, name: str) -> bool:
+        if len(self._changed) > FEW:
+            return True
+        return any(policy.names(name) for policy in self._changed)
+
+
+def _ranked(policies: dict[str, Policy]) -> list[Policy]:
+    """Policies, those first that win over the others."""
+    return sorted(policies.values(), key=_rank)
+
+
+def _rank(policy: Policy) -> tuple[int, str]:
+    return -policy.priority, policy.name
