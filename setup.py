@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 # its own and which must not load anything big.
 HOT = [
     "broker/core/**/*.py",
-    "broker/store/*.py",
+    "broker/store/**/*.py",
     "broker/journal/queue_recorder.py",
     "broker/journal/recording.py",
     "broker/journal/stream_recorder.py",

@@ -144,9 +144,9 @@ def check(
     read.
     """
     from broker.offline import unusable_expressions
-    from broker.store import check as log_check
     from broker.store.disk import RealDisk
     from broker.store.errors import StoreError
+    from broker.store.repair import check as log_check
     from broker.store.segment import SUFFIX
 
     folder = _load({"data_dir": data_dir, CONFIG: config}).settings.data_dir

@@ -53,12 +53,12 @@ from broker.net.tls import TlsError, admin_tls_of, reload_all, tls_of
 from broker.net.tls_listener import TlsListener
 from broker.store.disk import RealDisk
 from broker.store.errors import StoreError
-from broker.store.helper import HelperSyncer
 from broker.store.latency import Latency
 from broker.store.log import Log
-from broker.store.reading import RecoveryReport
+from broker.store.recovery.sink import RecoveryReport
+from broker.store.repair.streams import StoredFile, read_all, stored_files
 from broker.store.restore import Recovered, close
-from broker.store.stream_check import StoredFile, read_all, stored_files
+from broker.store.sync import HelperSyncer
 from config.settings import Settings
 from config.values import Endpoint
 

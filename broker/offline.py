@@ -21,10 +21,10 @@ from broker.core.schedule import Schedule
 from broker.core.vhosts.changes import VHOST, Change
 from broker.store.disk import RealDisk
 from broker.store.log import Log
-from broker.store.reading import Reading
+from broker.store.recovery.files import Reading
 from broker.store.restore import Recovered, close
 from broker.store.segment import SUFFIX
-from broker.store.syncer import DiskSyncer
+from broker.store.sync import DiskSyncer
 
 WITH_EXPRESSIONS: Final = (POLICY, OPERATOR_POLICY, VHOST, "user")
 """The kinds of changes that bring regular expressions, or take them away."""

@@ -2,9 +2,9 @@
 
 from broker.store.disk import Disk
 from broker.store.log import Log
-from broker.store.reading import RecoveryReport
-from broker.store.stream import Stream
-from broker.store.stream_page import ChunkPage
+from broker.store.recovery.sink import RecoveryReport
+from broker.store.streams.page import ChunkPage
+from broker.store.streams.stream import Stream
 from protocol.streams.chunk import BASIC, BODY
 from tests.storing import Deferred, Sink, open_log
 

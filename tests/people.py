@@ -18,7 +18,7 @@ from broker.core.ports import MessageStore
 from broker.store.disk import RealDisk
 from broker.store.log import Log
 from broker.store.restore import Recovered
-from broker.store.syncer import DiskSyncer
+from broker.store.sync import DiskSyncer
 from tests.clock import HandClock
 from tests.frames import body_frames, header_bytes, method_bytes
 from tests.wired import CAPABILITIES, House, Wired

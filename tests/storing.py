@@ -10,8 +10,8 @@ from broker.core.queues.queue import Queue
 from broker.store.counts import Count
 from broker.store.disk import Disk
 from broker.store.log import Log
-from broker.store.reading import RecoveryReport, RecoverySink
-from broker.store.syncer import DiskSyncer, Done, Work
+from broker.store.recovery.sink import RecoveryReport, RecoverySink
+from broker.store.sync import DiskSyncer, Done, Work
 
 ADDRESS = Address("logs", "error.disk")
 

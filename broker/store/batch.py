@@ -8,7 +8,6 @@ from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i64
 
 from broker.core.message import Body, Message
-from broker.store.deaths import Burial
 from broker.store.definition_text import encode_json
 from broker.store.format import (
     ANNOTATED,
@@ -33,8 +32,30 @@ from broker.store.format import (
 from broker.store.segment import Segment
 
 if TYPE_CHECKING:
-    from broker.store.stream import Stream
-    from broker.store.stream_files import Appended
+    from broker.core.queues.queue import Queue
+    from broker.store.streams.files import Appended
+    from broker.store.streams.stream import Stream
+
+
+@final
+class Burial:
+    """In a batch that is not durable yet: `queue` no longer holds `message`, and others hold `letter`.
+
+    `replaced`: it is `queue` that holds the letter, in the place of the message.
+    """
+
+    def __init__(self, letter: Message, message: Message, queue: Queue, replaced: bool) -> None:
+        self.letter = letter
+        self.message = message
+        self.queue = queue
+        self.replaced = replaced
+        self.references: i64 = 0  # of the letter, when the batch fails; of this queue if it has replaced
+
+    def count(self, settled: list[int]) -> None:
+        """The batch has failed; these queues have let go of the letter, unless all have."""
+        self.references = self.letter.references
+        if self.replaced and self.references > 0:
+            self.references = 0 if self.queue.deleted or self.queue.number in settled else 1
 
 
 def encode_queues(numbers: list[int]) -> bytes:

@@ -7,8 +7,7 @@ from mypy_extensions import i64
 from broker.core.message import Message
 from broker.store.disk import Disk
 from broker.store.errors import LogDamaged
-from broker.store.files import Files
-from broker.store.segment import Segment
+from broker.store.segment import Files, Segment
 
 READ_AHEAD: Final = 256 * 1024
 STREAMS: Final = 4  # consumers of so many queues read ahead independently

@@ -6,7 +6,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.store.records import Records
+from broker.store.format import Records
 from broker.store.segment import Segment, SegmentTable
 
 COUNT_BYTES: Final = 25  # of a count record

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.core.message import NOWHERE, Address, Body, Message
+from broker.store.append import HeldMessages
 from broker.store.batch import Batch, encode_queues
 from broker.store.content import ContentReader, drop_contents
-from broker.store.deaths import STANDS_IN, StandIns
 from broker.store.definition_text import Describe
 from broker.store.disk import Disk
-from broker.store.disk_full import Room
-from broker.store.files import Files
-from broker.store.held import HeldMessages
-from broker.store.reading import RecoveryReport, RecoverySink
-from broker.store.recovery import recover
-from broker.store.segment import Segment
-from broker.store.space import Space
-from broker.store.syncer import Syncer
+from broker.store.recovery.recovery import recover
+from broker.store.recovery.sink import RecoveryReport, RecoverySink
+from broker.store.segment import Files, Segment
+from broker.store.space import Room, Space
+from broker.store.stand_ins import STANDS_IN, StandIns
+from broker.store.sync import Syncer
 
 if TYPE_CHECKING:
     from broker.core.queues.queue import Queue

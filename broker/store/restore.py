@@ -10,7 +10,7 @@ from broker.core.vhosts.changes import queue_change
 from broker.core.vhosts.definitions import restore
 from broker.store.counts import Count
 from broker.store.log import Log
-from broker.store.reading import RecoverySink
+from broker.store.recovery.sink import RecoverySink
 
 
 def close(broker: Broker, log: Log) -> None:

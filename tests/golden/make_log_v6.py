@@ -7,7 +7,7 @@ from pathlib import Path
 
 from broker.core.message import Address, Message
 from broker.store.disk import Disk, RealDisk
-from broker.store.stream import Stream
+from broker.store.streams.stream import Stream
 from tests.contents10 import content10
 from tests.conversion import content, short
 from tests.field_bytes import long_string

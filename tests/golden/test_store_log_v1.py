@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from broker.store.check import check
 from broker.store.disk import RealDisk
+from broker.store.repair.check import check
 from tests.storing import Sink, content_of, logged_queue, new_message, open_log
 
 FOLDER = Path(__file__).parent / "log-v1"

@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 from broker.core.message import NEVER, REMEMBERED
-from broker.store.check import check
 from broker.store.disk import RealDisk
+from broker.store.repair.check import check
 from tests.simulation.store_model import time_of
 from tests.storing import Sink, content_of, open_log
 

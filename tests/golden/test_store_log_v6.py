@@ -3,9 +3,9 @@
 import shutil
 from pathlib import Path
 
-from broker.store.check import check
 from broker.store.disk import RealDisk
-from broker.store.stream import Stream
+from broker.store.repair.check import check
+from broker.store.streams.stream import Stream
 from protocol.streams.offsets import content_at
 from protocol.streams.rows import columns_of
 from tests.golden.make_log_v6 import BOTH, DATE, EMPTY, QUEUE, SECTIONS_ROW, TRIMMED, basic_row

@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 from broker.core.queues.death import REASONS, marked_reason, plain_count, was_held
-from broker.store.check import check
 from broker.store.disk import RealDisk
+from broker.store.repair.check import check
 from tests.storing import Sink, content_of, open_log
 
 FOLDER = Path(__file__).parent / "log-v7"

@@ -8,9 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.store.open_files import OpenFiles
-from broker.store.stream_files import Appended, StreamFiles
-from broker.store.stream_segments import Place
+from broker.store.streams.files import Appended, OpenFiles, Place, StreamFiles
 from protocol.streams.chunk import BASIC, BODY, ChunkWriter
 from tests.effort import cases
 from tests.simulation.sim_disk import SimDisk

@@ -14,7 +14,7 @@ from broker.core.vhosts.vhost import VirtualHost
 from broker.core.view import Views, bare_view
 from broker.store.log import Log
 from broker.store.restore import Recovered
-from broker.store.syncer import DiskSyncer
+from broker.store.sync import DiskSyncer
 from tests.clock import HandClock
 from tests.simulation.sim_disk import SimDisk
 from tests.storing import Deferred

@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.core.errors import StoreFailed
 from broker.store.log import Log
-from broker.store.reading import RecoveryReport
+from broker.store.recovery.sink import RecoveryReport
 from tests.simulation.sim_disk import PowerLoss
 from tests.simulation.store_burials import bury
 from tests.simulation.store_model import (

@@ -8,7 +8,7 @@ from typing import Final
 from broker.core.message import NEVER, REMEMBERED, TELLS_ARRIVAL, TELLS_CONSUMED, Message
 from broker.store.counts import Count
 from broker.store.log import Log
-from broker.store.stream import Stream
+from broker.store.streams.stream import Stream
 from protocol.streams.chunk import BODY
 from tests.storing import Sink, content_of, new_message
 

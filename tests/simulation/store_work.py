@@ -5,7 +5,7 @@ import random
 from broker.core.message import Body, Message, piece_of
 from broker.core.queues.queue import Queue
 from broker.store.log import Log
-from broker.store.stream import Stream
+from broker.store.streams.stream import Stream
 from protocol.streams.chunk import BASIC
 from tests.simulation.sim_disk import SimDisk
 from tests.simulation.store_deaths import Deaths

@@ -16,7 +16,7 @@ from broker.core.ports import DurableWaiter
 from broker.core.queues.attach import detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.returns import release_entries
-from broker.store.segmented_commit import INLINE_WRITE_MAX
+from broker.store.append import INLINE_WRITE_MAX
 from tests.keyed import KEY, view
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk

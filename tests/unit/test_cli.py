@@ -17,8 +17,8 @@ from broker.__main__ import foreign_package, main
 from broker.cli import command_line
 from broker.store.disk import RealDisk
 from broker.store.log import Log
-from broker.store.reading import RecoverySink
-from broker.store.syncer import DiskSyncer
+from broker.store.recovery.sink import RecoverySink
+from broker.store.sync import DiskSyncer
 from config.loader import flag, variable
 from config.settings import Settings
 

@@ -8,10 +8,10 @@ import pytest
 
 from broker.core.message import Body, Message, copy_of, piece_of
 from broker.core.queues.queue import Queue
-from broker.store.check import check, repair
 from broker.store.disk import RealDisk
 from broker.store.errors import LogDamaged
 from broker.store.log import Log
+from broker.store.repair.check import check, repair
 from broker.store.segment import segment_name
 from tests.bad_disk import log_on_bad_disk, reopened_log
 from tests.storing import Sink, Waiter, content_of, logged_queue, new_message, open_log, publish

@@ -3,10 +3,10 @@
 import itertools
 from pathlib import Path
 
-from broker.store.check import check, repair
 from broker.store.counts import COUNT_BYTES, Counts
 from broker.store.disk import RealDisk
 from broker.store.log import Log
+from broker.store.repair.check import check, repair
 from broker.store.segment import Segment, SegmentTable
 from tests.small_log import batch_ends
 from tests.storing import Sink, content_of, logged_queue, new_message, open_log, publish

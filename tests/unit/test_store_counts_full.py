@@ -1,8 +1,8 @@
 """Delivery counts, and what was added to messages, while the disk is full: most of it waits for room."""
 
 from broker.store.counts import COUNT_BYTES
-from broker.store.disk_full import WAITING_BYTES_MAX, WAITING_MAX
 from broker.store.log import Log
+from broker.store.space import WAITING_BYTES_MAX, WAITING_MAX
 from tests.bad_disk import FOLDER, BadDisk, durable, fill_disk, log_on_bad_disk
 from tests.storing import Deferred, Sink, logged_queue, open_log, publish
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.check import check, repair
 from broker.store.errors import LogDamaged, LogLocked, LogVersionUnknown
 from broker.store.format import FORMAT_VERSION, HEADER_BYTES, checksum
+from broker.store.repair.check import check, repair
 from broker.store.segment import segment_name
 from tests.small_log import AFTER_BATCH, DISK, FIRST, batch_ends, recovered, small_log
 from tests.storing import Sink, content_of, logged_queue, open_log, publish

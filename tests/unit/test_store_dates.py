@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from broker.core.message import NEVER
-from broker.store.check import check
 from broker.store.disk import RealDisk
+from broker.store.repair.check import check
 from tests.storing import Sink, content_of, logged_queue, new_message, open_log
 
 DISK = RealDisk()

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from broker.core.message import Message
-from broker.store.files import READY
+from broker.store.append import INLINE_WRITE_MAX
 from broker.store.log import Log
-from broker.store.segmented_commit import INLINE_WRITE_MAX
+from broker.store.segment import READY
 from tests.bad_disk import FOLDER, BadDisk, log_on_bad_disk, reopened
 from tests.storing import Deferred, Waiter, content_of, logged_queue, open_log, publish
 

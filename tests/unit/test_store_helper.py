@@ -14,10 +14,9 @@ import pytest
 from broker.store.definition_text import DefinitionText
 from broker.store.disk import RealDisk
 from broker.store.errors import LogLocked
-from broker.store.files import READY
-from broker.store.helper import HelperSyncer
 from broker.store.log import Log
-from broker.store.syncer import run_inline
+from broker.store.segment import READY
+from broker.store.sync import HelperSyncer, run_inline
 from tests.storing import Deferred, Sink, Waiter, content_of, logged_queue, open_log, publish
 
 DISK = RealDisk()

@@ -11,10 +11,9 @@ import pytest
 
 from broker.store import sync_helper
 from broker.store.disk import RealDisk
-from broker.store.helper import HelperSyncer
 from broker.store.log import Log
+from broker.store.sync import HelperSyncer, run_inline
 from broker.store.sync_helper import ATTACHED_MAX
-from broker.store.syncer import run_inline
 from tests.logged_streams import StreamSink, add, rows
 from tests.storing import Waiter, open_log
 

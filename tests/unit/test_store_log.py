@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from broker.store.append import INLINE_WRITE_MAX
 from broker.store.disk import RealDisk
 from broker.store.log import Log
-from broker.store.segmented_commit import INLINE_WRITE_MAX
-from broker.store.syncer import DiskSyncer
+from broker.store.sync import DiskSyncer
 from tests.storing import (
     Deferred,
     Sink,

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from broker.core.queues.queue import Queue
-from broker.store.check import check
 from broker.store.disk import RealDisk
 from broker.store.log import Log
+from broker.store.repair.check import check
 from tests.storing import Sink, content_of, logged_queue, new_message, open_log, publish
 
 DISK = RealDisk()

@@ -8,14 +8,13 @@ import pytest
 from broker.core.message import Message
 from broker.core.queues.queue import Queue
 from broker.store import sync_helper
-from broker.store.check import check, repair
 from broker.store.disk import Disk, RealDisk
 from broker.store.errors import LogDamaged
-from broker.store.files import ASKED, READY
 from broker.store.format import BLANK, HEADER_BYTES, MAGIC, encode_header
 from broker.store.log import Log
+from broker.store.repair.check import check, repair
 from broker.store.scan import SegmentScanner
-from broker.store.segment import segment_name
+from broker.store.segment import ASKED, READY, segment_name
 from tests.storing import Deferred, Sink, content_of, logged_queue, open_log, publish
 
 DISK = RealDisk()

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from broker.core.message import REMEMBERED, Address
-from broker.store.check import repair
 from broker.store.disk import RealDisk
+from broker.store.repair.check import repair
 from broker.store.segment import segment_name
 from tests.storing import content_of, logged_queue, new_message, open_log, publish
 

@@ -8,13 +8,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker.core.values import encode_table
-from broker.store.check import check, repair
-from broker.store.check_report import CheckReport
 from broker.store.disk import RealDisk
 from broker.store.errors import LogDamaged
+from broker.store.repair.check import CheckReport, check, repair
+from broker.store.repair.streams import read_all, stored_files
 from broker.store.segment import segment_name
-from broker.store.stream import Stream
-from broker.store.stream_check import read_all, stored_files
+from broker.store.streams.stream import Stream
 from protocol.streams.chunk import HEADER_BYTES, Header
 from tests.logged_streams import add, open_streams, rows
 from tests.storing import content_of, logged_queue, open_log, publish

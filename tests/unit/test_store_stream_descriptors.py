@@ -3,7 +3,8 @@
 import pytest
 
 from broker.core.errors import StoreFailed
-from broker.store import open_files, streams
+from broker.store.streams import files
+from broker.store.streams import stream as streams
 from tests.bad_disk import FOLDER, BadDisk, durable
 from tests.logged_streams import add, open_streams, rows
 from tests.storing import Deferred, Waiter
@@ -20,10 +21,10 @@ def test_of_many_streams_few_files_and_pages_are_open() -> None:
         for stream in found[part : part + 50]:
             add(stream, b"%d" % stream.files.number)
         durable(log, deferred)
-        assert len(disk.opened) <= others + open_files.OPEN_MAX
+        assert len(disk.opened) <= others + files.OPEN_MAX
     for stream in found:
         assert rows(stream) == [(0, b"%d" % stream.files.number)]
-        assert len(disk.opened) <= others + open_files.OPEN_MAX
+        assert len(disk.opened) <= others + files.OPEN_MAX
     assert sum(stream.page is not None for stream in found) == streams.PAGES_MAX
     log.close()
     assert len(disk.opened) == 0
@@ -39,7 +40,7 @@ def test_files_of_a_batch_stay_open_until_it_is_synced() -> None:
     log.commit()
     assert len(disk.opened) == others + MANY
     deferred.run_all()
-    assert len(disk.opened) <= others + open_files.OPEN_MAX
+    assert len(disk.opened) <= others + files.OPEN_MAX
     assert all(stream.behind == 1 for stream in found)
     log.close()
 
@@ -55,7 +56,7 @@ def test_of_many_files_of_one_stream_few_are_open() -> None:
         durable(log, deferred)
     assert len(stream.files.segments) == MANY
     assert rows(stream) == [(number, b"%d" % number) for number in range(MANY)]
-    assert len(disk.opened) <= others + open_files.OPEN_MAX
+    assert len(disk.opened) <= others + files.OPEN_MAX
     log.close()
 
 

@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 import pytest
 
 from broker.core.ports import StreamExtent
-from broker.store.stream import Stream
+from broker.store.streams.stream import Stream
 from protocol.streams.chunk import BODY, Chunk, ChunkWriter, lost_rows
 from tests.bad_disk import FOLDER, BadDisk
 from tests.logged_streams import add, open_streams, rows

@@ -7,8 +7,8 @@ import pytest
 
 from broker.core.message import Address, Message
 from broker.core.ports import NO_PARTITION, StreamWatcher
-from broker.store import streams
-from broker.store.stream import Stream
+from broker.store.streams import stream as streams
+from broker.store.streams.stream import Stream
 from protocol.amqp091.properties import Properties
 from protocol.amqp10.sections import scan_front
 from protocol.streams.chunk import BASIC, ChunkWriter

@@ -10,9 +10,9 @@ from structlog.typing import EventDict
 
 from broker.core.errors import StoreFailed
 from broker.store.definition_text import DefinitionText
-from broker.store.files import ABSENT
 from broker.store.log import Log
-from broker.store.syncer import DiskSyncer, Done, Work
+from broker.store.segment import ABSENT
+from broker.store.sync import DiskSyncer, Done, Work
 from tests.bad_disk import FOLDER, log_on_bad_disk
 from tests.simulation.sim_disk import SimDisk
 from tests.storing import Sink, Waiter, content_of, logged_queue, open_log, publish

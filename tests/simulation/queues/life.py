@@ -16,7 +16,7 @@ from broker.core.selector.selector import Selector
 from broker.core.view import MessageView, Views
 from broker.store.log import Log
 from broker.store.restore import Recovered, close
-from broker.store.syncer import DiskSyncer
+from broker.store.sync import DiskSyncer
 from tests.clock import HandClock
 from tests.simulation.queues.journal import Journal
 from tests.simulation.queues.ledger import Ledger

@@ -298,7 +298,7 @@ MUTANTS: dict[str, Mutant] = {
         profile="stop",
     ),
     "content cannot be read while queues are restored": Mutant(
-        "store/reading.py",
+        "store/recovery/files.py",
         "        self.log.segments = self.segments\n",
         "",
         profile="log, kinds",

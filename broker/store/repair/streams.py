@@ -1,5 +1,7 @@
 """Reads all chunks of a damaged stream as far as they can be read, and writes its files without the damage.
 
+The start does not wait for it: streams may be larger than what a disk reads in minutes.
+
 What a repair loses are the rows of chunks that are not whole. All other rows stay, with the offsets that they
 have, and so does `next`: no offset is given out twice. In the place of the lost rows there is a chunk that
 says so (`protocol.streams.chunk.LOST`), which readers step over.
@@ -9,15 +11,89 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from broker.store.disk import Disk
-from broker.store.salvage import KEPT_SUFFIX
-from broker.store.stream_files import StreamFiles
-from broker.store.stream_segment import StreamSegment, stream_segment_name
+from broker.store.repair.salvage import KEPT_SUFFIX
+from broker.store.streams.files import StreamFiles, StreamSegment, stream_segment_name
 from protocol.streams.chunk import HEADER_BYTES, MAGIC, Chunk, ChunkDamagedError, Header, lost_rows
+
+if TYPE_CHECKING:
+    from broker.store.streams.stream import Streams
+
+
+@final
+class StoredFile:
+    """A file of a stream, as far as it was written when the broker started."""
+
+    def __init__(self, number: int, name: str, path: str, end: int) -> None:
+        self.number = number
+        self.name = name
+        self.path = path
+        self.end = end
+
+
+@final
+class UnreadableChunk:
+    """A chunk that does not read back; `first`: the offset of its first row."""
+
+    def __init__(self, file: StoredFile, position: int, first: int, reason: str) -> None:
+        self.file = file
+        self.position = position
+        self.first = first
+        self.reason = reason
+
+    def tell(self, streams: Streams) -> None:
+        """Have readers step over it, if the stream still has it. Raises OSError."""
+        stream = streams.all.get(self.file.number)
+        if stream is not None:
+            for segment in stream.files.segments:
+                if segment.name == self.file.name:
+                    stream.files.note_damage(segment, self.position, self.first, self.reason)
+
+
+def stored_files(streams: Streams) -> list[StoredFile]:
+    """The files that streams have now."""
+    return [
+        StoredFile(number, segment.name, stream.files.path(segment), int(segment.end))
+        for number, stream in streams.all.items()
+        for segment in stream.files.segments
+    ]
+
+
+def read_all(files: list[StoredFile], disk: Disk) -> Iterator[UnreadableChunk | None]:
+    """Read one chunk after the other: those that do not read back, None for the others.
+
+    Nothing of the log is touched, so that another thread may do it. A file that has gone is passed over.
+    """
+    for file in files:
+        try:
+            fd = disk.open(file.path)
+        except OSError:
+            continue
+        try:
+            yield from _read(file, disk, fd)
+        finally:
+            disk.close(fd)
+
+
+def _read(file: StoredFile, disk: Disk, fd: int) -> Iterator[UnreadableChunk | None]:
+    position = 0
+    while position < file.end:
+        try:
+            header = Header(disk.read(fd, HEADER_BYTES, position))
+        except (ChunkDamagedError, OSError):
+            return  # the start has read it: readers will find out
+        found: UnreadableChunk | None = None
+        try:
+            Chunk(disk.read(fd, header.size, position))
+        except (ChunkDamagedError, OSError) as error:
+            found = UnreadableChunk(file, position, header.first, str(error))
+        yield found
+        position += header.size
+
 
 NEW_SUFFIX: Final = ".repaired"
 WINDOW: Final = 1024 * 1024

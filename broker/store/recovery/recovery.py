@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.store.files import READY, RESERVE, SPARE
 from broker.store.format import HEADER_BYTES
-from broker.store.reading import Reading, RecoveryReport, RecoverySink
+from broker.store.recovery.files import Reading
+from broker.store.recovery.sink import RecoveryReport, RecoverySink
+from broker.store.segment import READY, RESERVE, SPARE
 
 if TYPE_CHECKING:
     from broker.store.log import Log

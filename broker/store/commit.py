@@ -1,5 +1,7 @@
 """Group commit: one sync in flight, everything appended meanwhile is the next batch."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import structlog

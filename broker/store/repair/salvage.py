@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from broker.core.message import REMEMBERED
-from broker.store.format import CHECKPOINT, COUNT, DEFINITION, HEADER_BYTES, MESSAGE, SETTLE
-from broker.store.reading import NOWHERE, Reading
-from broker.store.records import Records
-from broker.store.replay import Replay
+from broker.store.format import CHECKPOINT, COUNT, DEFINITION, HEADER_BYTES, MESSAGE, SETTLE, Records
+from broker.store.recovery.files import Reading
+from broker.store.recovery.replay import Replay
+from broker.store.recovery.sink import NOWHERE
 from broker.store.scan import SegmentScanner
 from broker.store.segment import Segment, SegmentTable, segment_name
 
 if TYPE_CHECKING:
     from broker.store.log import Log
+
 
 KEPT_SUFFIX: Final = ".damaged"  # added to the name of a file that a repair gives up
 

@@ -1,12 +1,13 @@
 """Replays the records of a log into live messages and definitions."""
 
+from __future__ import annotations
+
 import json
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.message import Address, Message
-from broker.store.bodies import Bodies
+from broker.core.message import Address, Body, Message
 from broker.store.counts import Counts
 from broker.store.errors import LogDamaged
 from broker.store.format import (
@@ -15,14 +16,54 @@ from broker.store.format import (
     COUNT,
     DEFINITION,
     DELIVERED,
+    END,
     MESSAGE,
     REMOVED,
     SETTLE,
     STREAM,
+    Records,
 )
-from broker.store.records import END, Records
 from broker.store.scan import SegmentScanner
 from broker.store.segment import Segment, SegmentTable
+
+
+@final
+class Bodies:
+    """What a replay has found of large bodies: pieces, and the records that name them, in whatever order.
+
+    A message and its dead letter share a body, so they name the same pieces.
+    """
+
+    def __init__(self) -> None:
+        self.pieces: dict[int, Message] = {}  # by sequence
+        self.named: dict[int, list[int]] = {}  # by the sequence of the message that names them
+        self._found: dict[int, Body] = {}  # by the sequence of their first piece
+
+    def missing(self, sequence: int) -> int:
+        """A piece that the message with this sequence names and the log has not; 0 if there is none."""
+        numbers = self.named.get(sequence)
+        if numbers is not None and numbers[0] not in self._found:
+            for number in numbers:
+                if number not in self.pieces:
+                    return number
+        return 0
+
+    def join(self, message: Message, orphans: list[Message]) -> None:
+        """Give a message its body, if it has a large one of which no piece is missing."""
+        numbers = self.named.get(message.sequence)
+        if numbers is None:
+            return
+        body = self._found.get(numbers[0])
+        if body is None:
+            body = Body(orphans)
+            body.pieces = [self.pieces.pop(number) for number in numbers]
+            self._found[numbers[0]] = body
+        message.body = body
+
+    def unnamed(self) -> list[Message]:
+        """The pieces that belong to no living message, once all of those have been joined."""
+        return list(self.pieces.values())
+
 
 PAGE: Final = (
     32  # few enough that a lone survivor of a busy time costs little, enough to find neighbours fast

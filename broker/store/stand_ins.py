@@ -12,33 +12,14 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.core.message import Message, copy_of
+from broker.store.batch import Burial
 
 if TYPE_CHECKING:
     from broker.core.queues.queue import Queue
     from broker.store.log import Log
 
+
 STANDS_IN: Final[i64] = -1  # the sequence of a letter that the log knows only by what it stands in for
-
-
-@final
-class Burial:
-    """In a batch that is not durable yet: `queue` no longer holds `message`, and others hold `letter`.
-
-    `replaced`: it is `queue` that holds the letter, in the place of the message.
-    """
-
-    def __init__(self, letter: Message, message: Message, queue: Queue, replaced: bool) -> None:
-        self.letter = letter
-        self.message = message
-        self.queue = queue
-        self.replaced = replaced
-        self.references: i64 = 0  # of the letter, when the batch fails; of this queue if it has replaced
-
-    def count(self, settled: list[int]) -> None:
-        """The batch has failed; these queues have let go of the letter, unless all have."""
-        self.references = self.letter.references
-        if self.replaced and self.references > 0:
-            self.references = 0 if self.queue.deleted or self.queue.number in settled else 1
 
 
 @final
