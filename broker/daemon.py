@@ -26,11 +26,10 @@ import uvloop
 
 from broker import __version__, logs
 from broker.adapters.access import is_loopback
-from broker.adapters.letters import write_letter
-from broker.adapters.receipt091 import write_receipt
-from broker.adapters.server import Server
-from broker.adapters.sinking import rows_of
-from broker.adapters.views import view_of
+from broker.adapters.amqp091.rows import rows_of
+from broker.adapters.formats.amqp091 import write_receipt
+from broker.adapters.formats.either import view_of, write_letter
+from broker.adapters.peers.server import Server
 from broker.auth.gate import Gate
 from broker.auth.passwords import Password, make_password
 from broker.auth.users import Users

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from broker import __version__
-from broker.adapters.views import view_of
+from broker.adapters.formats.either import view_of
 from broker.auth.passwords import make_password
 from broker.auth.users import Users
 from broker.core.broker import Broker

@@ -6,7 +6,7 @@ nothing. `hold` tries all of it and raises AssertionError for what does not.
 
 from collections.abc import Callable, Iterator
 
-from broker.adapters.amqp10.ingest import arrival
+from broker.adapters.amqp10.assembly import arrival
 from protocol.amqp10.annotations import annotated
 from protocol.amqp10.bodies import START_BYTES_MAX, BodyScan
 from protocol.amqp10.composing import decode_composite, encode_composite

@@ -1,6 +1,6 @@
 """Messages of AMQP 1.0 as they are kept: a header, annotations if there are any, the bare message."""
 
-from broker.adapters.amqp10.headers import raw_annotation
+from broker.adapters.formats.amqp10 import raw_annotation
 from protocol.amqp10.deaths import DEATHS, Death, decode_deaths
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.properties import NAMES

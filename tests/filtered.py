@@ -6,7 +6,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from broker.adapters.amqp10.view import View10
+from broker.adapters.formats.amqp10 import View10
 from broker.core.view import MessageView
 from protocol.amqp091 import properties as basic
 from protocol.amqp10.types import Char, Decimal, Symbol, Timestamp, Ubyte, Uint, Ulong

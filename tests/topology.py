@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from pamqp.commands import Basic
 
-from broker.adapters.letters import write_letter
-from broker.adapters.view091 import View091
-from broker.adapters.views import view_of as view_of_message
+from broker.adapters.formats.amqp091 import View091
+from broker.adapters.formats.either import view_of as view_of_message
+from broker.adapters.formats.either import write_letter
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.delivery.credit import Credit

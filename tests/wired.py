@@ -11,10 +11,9 @@ from pamqp.commands import Basic, Channel, Connection
 from pamqp.common import FieldTable
 
 from broker.adapters.access import Access, Origin
-from broker.adapters.connection091 import Connection091
-from broker.adapters.letters import write_letter
-from broker.adapters.server import Server
-from broker.adapters.views import view_of
+from broker.adapters.amqp091.connection import Connection091
+from broker.adapters.formats.either import view_of, write_letter
+from broker.adapters.peers.server import Server
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.delivery.session import Connection as CoreConnection

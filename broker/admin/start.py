@@ -4,7 +4,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Collection
 
-from broker.adapters.server import Server
+from broker.adapters.peers.server import Server
 from broker.admin.app import AdminApp, Application
 from broker.admin.http import Bounds, Watcher
 from broker.admin.server import AdminServer

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, final
 
 import structlog
 
-from broker.adapters.server import Server
+from broker.adapters.peers.server import Server
 from broker.logs import endpoints
 from broker.net.pump import Pump
 from broker.net.strangers import Stranger, Strangers

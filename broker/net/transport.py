@@ -16,10 +16,11 @@ import structlog
 from mypy_extensions import i64
 
 from broker.adapters.access import Origin
+from broker.adapters.amqp091.connection import Connection091
 from broker.adapters.amqp10.connection import Connection10
-from broker.adapters.connection091 import Connection091
-from broker.adapters.served import ServedConnection
-from broker.adapters.server import HELD_FOR_PEER, HELD_FOR_SHORTAGE, Server
+from broker.adapters.peers.connections import HELD_FOR_PEER, HELD_FOR_SHORTAGE
+from broker.adapters.peers.peer import ServedConnection
+from broker.adapters.peers.server import Server
 from broker.core.delivery.session import Scheduler
 from broker.net.tls import NameIn, origin_of
 from protocol.amqp091.constants import HEARTBEAT_FRAME

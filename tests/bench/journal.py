@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from broker.adapters.views import view_of
+from broker.adapters.formats.either import view_of
 from broker.core.arguments.queue import FULL
 from broker.core.delivery.session import taker_of
 from broker.core.entries.entry import QueueEntry

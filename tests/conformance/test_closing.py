@@ -7,7 +7,7 @@ import time
 import pytest
 from pamqp.commands import Connection, Queue
 
-from broker.adapters.ending import HANGUP_SECONDS
+from broker.adapters.amqp091.connection import HANGUP_SECONDS
 from tests.frames import method_bytes
 from tests.peer import Connector, Peer
 

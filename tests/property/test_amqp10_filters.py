@@ -6,12 +6,12 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.adapters.amqp10.filters import SourceFilters, filters_of
-from broker.adapters.amqp10.parts import Parts091, Parts10
-from broker.adapters.amqp10.property_filters import ApplicationPropertiesFilter, PropertiesFilter
-from broker.adapters.amqp10.sql import SqlFilter
-from broker.adapters.amqp10.view import View10
-from broker.adapters.view091 import ContentView
+from broker.adapters.amqp10.filters.parts import Parts091, Parts10
+from broker.adapters.amqp10.filters.properties import ApplicationPropertiesFilter, PropertiesFilter
+from broker.adapters.amqp10.filters.source import SourceFilters, filters_of
+from broker.adapters.amqp10.filters.sql import SqlFilter
+from broker.adapters.formats.amqp091 import ContentView
+from broker.adapters.formats.amqp10 import View10
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import NOWHERE
 from broker.core.message import Message as KeptMessage

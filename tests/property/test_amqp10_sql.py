@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.adapters.amqp10.sql import SqlFilter
+from broker.adapters.amqp10.filters.sql import SqlFilter
 from broker.core.errors import PreconditionFailed
 from protocol.amqp10.types import Decimal
 from tests.effort import cases

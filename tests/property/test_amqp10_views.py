@@ -5,9 +5,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.adapters.amqp10.view import View10
-from broker.adapters.letters import write_letter
-from broker.adapters.selecting import SelectorFilter
+from broker.adapters.formats.amqp10 import View10
+from broker.adapters.formats.either import SelectorFilter, write_letter
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import NOWHERE, Message
 from broker.core.ports import MessageStore

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp.commands import Basic
 
-from broker.adapters.selecting import SelectorFilter
-from broker.adapters.view091 import ContentView, View091
+from broker.adapters.formats.amqp091 import ContentView, View091
+from broker.adapters.formats.either import SelectorFilter
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import NOWHERE, Message
 from broker.core.ports import MessageStore

@@ -3,7 +3,7 @@
 import itertools
 from typing import Any
 
-from broker.adapters.sinking import rows_of
+from broker.adapters.amqp091.rows import rows_of
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.entries.entry import QueueEntry

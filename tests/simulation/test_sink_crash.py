@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.adapters.sinking import stored
+from broker.adapters.amqp091.rows import stored
 from broker.core.operators.sink import Attempt
 from protocol.streams.chunk import BASIC, ChunkWriter
 from protocol.streams.rows import columns_of

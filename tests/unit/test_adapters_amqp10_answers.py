@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.adapters.amqp10.incoming import IncomingLink
+from broker.adapters.amqp10.receive import IncomingLink
 from protocol.amqp10.composites import Accepted, Rejected
 from protocol.amqp10.performatives import Detach, Disposition, End, Flow
 from tests.wired import House

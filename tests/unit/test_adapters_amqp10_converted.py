@@ -3,7 +3,7 @@
 import pytest
 from pamqp.commands import Basic, Queue
 
-from broker.adapters.amqp10.converted import content_for10, pieces_of
+from broker.adapters.formats.either import content_for10, pieces_of
 from broker.core.message import Message
 from broker.core.ports import MessageStore
 from protocol.amqp091 import properties as basic

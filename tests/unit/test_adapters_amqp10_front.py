@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.adapters.amqp10.front import Front
-from broker.adapters.amqp10.ingest import kept_header
+from broker.adapters.amqp10.assembly import kept_header
+from broker.adapters.amqp10.target import Front
 from broker.core.entries.entry import ACQUIRED, QueueEntry
 from broker.core.message import Message
 from broker.core.queues.queue import Queue

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from broker.adapters.amqp10.ingest import arrival
-from broker.adapters.amqp10.large import PIECE_BYTES, LargeArrival
+from broker.adapters.amqp10.assembly import PIECE_BYTES, LargeArrival, arrival
 from protocol.amqp10.conditions import DecodeError, PeerError
 from protocol.amqp10.headers import Header
 from tests.amqp10_seeds import MESSAGES

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from broker.adapters.amqp10.view import View10
-from broker.adapters.letters import write_letter
+from broker.adapters.formats.amqp10 import View10
+from broker.adapters.formats.either import write_letter
 from broker.core.message import Address, Message
 from broker.core.ports import MessageStore
 from broker.core.queues.attach import detach

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.adapters.amqp10.modifying import ANNOTATIONS_MAX
+from broker.adapters.amqp10.settle import ANNOTATIONS_MAX
 from broker.core.schedule import MODIFICATION, TURN
 from protocol.amqp10.annotations import entries_of
 from protocol.amqp10.composites import Modified, Released

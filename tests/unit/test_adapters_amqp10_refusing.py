@@ -1,6 +1,6 @@
 """Refusals by the core, as peers of AMQP 1.0 are told."""
 
-from broker.adapters.amqp10.refusing import CONDITIONS, condition_of
+from broker.adapters.amqp10.errors import CONDITIONS, condition_of
 from broker.core import errors
 from protocol.amqp10.conditions import PRECONDITION_FAILED, RESOURCE_LIMIT_EXCEEDED
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from broker.adapters.amqp10.suspended import KEPT_MAX
+from broker.adapters.amqp10.names import KEPT_MAX
 from protocol.amqp10.composites import Accepted, DeliveryState, Error, Modified, Rejected
 from protocol.amqp10.performatives import Attach, Detach
 from protocol.amqp10.types import Composite

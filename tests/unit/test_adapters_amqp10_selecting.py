@@ -4,10 +4,9 @@ from uuid import UUID
 
 import pytest
 
-from broker.adapters.amqp10.view import View10
-from broker.adapters.selecting import SelectorFilter
-from broker.adapters.view091 import ContentView
-from broker.adapters.views import view_of
+from broker.adapters.formats.amqp091 import ContentView
+from broker.adapters.formats.amqp10 import View10
+from broker.adapters.formats.either import SelectorFilter, view_of
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import NOWHERE, Message
 from broker.core.ports import MessageStore

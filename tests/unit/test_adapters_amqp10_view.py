@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.adapters.amqp10.view import View10
+from broker.adapters.formats.amqp10 import View10
 from broker.core.publishing.delay import DELAY, delay_of, due_date
 from broker.core.view import PROPERTIES
 from protocol.amqp10.types import (

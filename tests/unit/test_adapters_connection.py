@@ -4,9 +4,8 @@ import pytest
 from pamqp import base
 from pamqp.commands import Basic, Channel, Connection, Queue
 
-from broker.adapters.connection091 import UNREAD_BYTES_MAX
-from broker.adapters.ending import CLOSES_MAX
-from broker.adapters.server import HELD_FOR_PEER, HELD_FOR_REPLY
+from broker.adapters.amqp091.connection import CLOSES_MAX
+from broker.adapters.peers.connections import HELD_FOR_PEER, HELD_FOR_REPLY, UNREAD_BYTES_MAX
 from broker.core.queues.attach import EARLY_MAX
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from tests.frames import frame_bytes, header_bytes, method_bytes, publish_bytes

@@ -3,8 +3,13 @@
 import pytest
 from pamqp.commands import Basic, Channel, Connection, Queue
 
-from broker.adapters.converting import KEPT_BYTES_MAX, KEPT_EACH_MAX, Conversions, content_for091
-from broker.adapters.letters import write_letter
+from broker.adapters.formats.either import (
+    KEPT_BYTES_MAX,
+    KEPT_EACH_MAX,
+    Conversions,
+    content_for091,
+    write_letter,
+)
 from broker.core.message import Address, Message
 from broker.core.queues.death import Notice
 from protocol.amqp091 import properties as basic

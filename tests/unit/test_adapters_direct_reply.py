@@ -3,7 +3,7 @@
 import pytest
 from pamqp.commands import Basic, Channel, Connection, Queue
 
-from broker.adapters.direct_reply import UNREAD_BYTES_MAX
+from broker.adapters.amqp091.direct_reply import UNREAD_BYTES_MAX
 from tests.frames import body_frames, header_bytes, method_bytes, publish_bytes
 from tests.wired import CAPABILITIES, House, Wired
 

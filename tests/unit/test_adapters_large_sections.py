@@ -3,7 +3,7 @@
 import pytest
 from pamqp.commands import Basic, Channel, Connection, Queue
 
-from broker.adapters.large_bodies import STEP_BYTES
+from broker.adapters.amqp091.large import STEP_BYTES
 from broker.core.message import Message
 from protocol.amqp091 import properties as basic
 from protocol.amqp091.content import body

@@ -3,7 +3,7 @@
 import pytest
 from pamqp.commands import Basic, Channel
 
-from broker.adapters.unacked import FORGIVEN_MAX, Unacked
+from broker.adapters.peers.unsettled import FORGIVEN_MAX, Unacked
 from tests.leasing import consume, counts, told, with_queue
 from tests.wired import House, Wired
 

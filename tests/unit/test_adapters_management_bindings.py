@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.adapters.amqp10.management.bindings import ARGUMENTS, SLICE
+from broker.adapters.amqp10.management.objects import ARGUMENTS, SLICE
 from tests.management10 import Desk, request
 from tests.topology import routed
 

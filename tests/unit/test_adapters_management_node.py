@@ -5,8 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.adapters.amqp10.management.messages import REQUEST_BYTES_MAX
-from broker.adapters.amqp10.management.refusal import STATUSES
+from broker.adapters.amqp10.management.requests import REQUEST_BYTES_MAX, STATUSES
 from broker.core import errors
 from broker.core.schedule import PAYLOAD, REQUEST, Worker
 from protocol.amqp10.descriptors import AMQP_SEQUENCE, DATA, PROPERTIES

@@ -3,12 +3,12 @@
 import pytest
 from pamqp.commands import Basic, Queue
 
-from broker.adapters import picked091
+from broker.adapters.amqp091 import picked
 from broker.auth.terms import READ
 from broker.core.queues.purge import SLICE
 from tests.wired import House, Wired
 
-FAR = int(picked091.LOOK) + 1  # a place that is not found in one turn
+FAR = int(picked.LOOK) + 1  # a place that is not found in one turn
 
 
 def fill(client: Wired, count: int, durable: bool = False) -> None:
@@ -49,7 +49,7 @@ def test_a_counted_consumer_ends_when_a_purge_in_slices_leaves_nothing_for_it(
     if prefetch:
         client.send(Basic.Ack(1), 1)
     assert "Queue.PurgeOk" in names(operator, 1)
-    assert "Basic.Cancel" in names(client, int(picked091.LOOK_AGAIN_MS))
+    assert "Basic.Cancel" in names(client, int(picked.LOOK_AGAIN_MS))
     client.publish("q")
     assert names(client, 10_000) == [], "it is not there any more"
     assert house.broker.vhosts["/"].queues["q"].ready == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.adapters.access import Rights
-from broker.adapters.publication import resolve
+from broker.adapters.amqp091.publish import resolve
 from broker.core.errors import NotFound
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.errors import SYNTAX_ERROR, ProtocolError

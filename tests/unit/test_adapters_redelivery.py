@@ -2,8 +2,8 @@
 
 from pamqp.commands import Basic, Channel, Connection, Queue
 
-from broker.adapters.settling import AGAIN_MAX
-from broker.adapters.target091 import OUTPUT_BYTES_MAX
+from broker.adapters.amqp091.deliver import OUTPUT_BYTES_MAX
+from broker.adapters.amqp091.settle import AGAIN_MAX
 from tests.wired import House, Wired
 
 

@@ -11,8 +11,8 @@ import pytest
 from pamqp.commands import Basic, Channel, Connection, Queue
 from pamqp.common import FieldTable
 
-from broker.adapters.getting091 import WaitingGet
-from broker.adapters.target091 import Target091
+from broker.adapters.amqp091.deliver import Target091
+from broker.adapters.amqp091.get import WaitingGet
 from broker.core.delivery.session import ConsumerTarget
 from broker.core.queues.attach import detach
 from tests.frames import publish_bytes

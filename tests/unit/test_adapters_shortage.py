@@ -4,9 +4,8 @@ import pytest
 from pamqp.commands import Basic, Channel, Connection, Exchange, Queue, Tx
 from pamqp.common import FieldTable
 
-from broker.adapters.held_publisher import KEPT_BYTES_MAX
-from broker.adapters.server import HELD_FOR_REPLY, HELD_FOR_SHORTAGE
-from broker.adapters.shortage import LOOK_BYTES
+from broker.adapters.amqp091.shortage import KEPT_BYTES_MAX
+from broker.adapters.peers.connections import HELD_FOR_REPLY, HELD_FOR_SHORTAGE, LOOK_BYTES
 from tests.frames import body_frames, frame_bytes, header_bytes, method_bytes, publish_bytes
 from tests.wired import House, Wired
 

@@ -3,8 +3,8 @@
 import pytest
 from pamqp.commands import Basic, Channel, Queue, Tx
 
-from broker.adapters.channel091 import Channel as ChannelOf091
-from broker.adapters.server import HELD_FOR_REPLY
+from broker.adapters.amqp091.channel import Channel as ChannelOf091
+from broker.adapters.peers.connections import HELD_FOR_REPLY
 from broker.core.queues.queue import Queue as CoreQueue
 from tests.wired import House, Wired
 

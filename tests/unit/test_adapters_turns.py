@@ -6,7 +6,7 @@ from pamqp import base
 from pamqp.commands import Basic, Channel, Connection, Queue
 from pamqp.common import FieldTable
 
-from broker.adapters.server import HELD_FOR_TURN
+from broker.adapters.peers.connections import HELD_FOR_TURN
 from broker.core.schedule import METHOD, QUEUES, RECEIPT, TURN
 from tests.frames import header_bytes, method_bytes, publish_bytes
 from tests.wired import House, Wired

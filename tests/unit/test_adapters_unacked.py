@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.adapters.unacked import SPARSE, TRIM, Unacked
+from broker.adapters.peers.unsettled import SPARSE, TRIM, Unacked
 from broker.core.counters import Counters
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import ConsumerTarget, Session

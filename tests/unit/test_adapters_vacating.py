@@ -2,7 +2,7 @@
 
 from pamqp.commands import Basic, Connection, Queue, Tx
 
-from broker.adapters.connections import CONNECTION, SLICE
+from broker.adapters.peers.connections import CONNECTION, SLICE
 from broker.core.vhosts import deletion
 from tests.frames import publish_bytes
 from tests.people import ALL, Town

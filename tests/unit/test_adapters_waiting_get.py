@@ -3,7 +3,7 @@
 import pytest
 from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue
 
-from broker.adapters.getting091 import BEHIND_BYTES_MAX
+from broker.adapters.amqp091.get import BEHIND_BYTES_MAX
 from broker.core.queues.election import Election
 from tests.frames import method_bytes, publish_bytes
 from tests.wired import House, Wired

@@ -7,8 +7,7 @@ import sys
 import httpx
 import pytest
 
-from broker.adapters.connections import Connections
-from broker.adapters.shortage import Shortage
+from broker.adapters.peers.connections import Connections, Shortage
 from broker.admin.app import AdminApp, Application, Message, Receive, Send
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters

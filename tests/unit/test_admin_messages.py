@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.adapters.selecting import SelectorFilter
+from broker.adapters.formats.either import SelectorFilter
 from broker.admin.api import slices
 from broker.admin.api.messages import look, take
 from broker.admin.api.showing import BYTES_MAX

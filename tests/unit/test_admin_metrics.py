@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.adapters.connections import Connections
-from broker.adapters.shortage import Shortage
+from broker.adapters.peers.connections import Connections, Shortage
 from broker.admin.metrics import SLICE, TOTALS, Exposition
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters

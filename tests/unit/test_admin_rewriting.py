@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from broker.adapters.amqp10.view import View10
-from broker.adapters.letters import write_letter
+from broker.adapters.formats.amqp10 import View10
+from broker.adapters.formats.either import write_letter
 from broker.admin.api.errors import ApiError
 from broker.admin.api.rewriting import Edit, revived
 from broker.core.message import Address, Body, Message, piece_of

@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from broker.adapters.amqp10.property_filters import ApplicationPropertiesFilter, PropertiesFilter
-from broker.adapters.amqp10.view import View10
-from broker.adapters.view091 import ContentView
+from broker.adapters.amqp10.filters.properties import ApplicationPropertiesFilter, PropertiesFilter
+from broker.adapters.formats.amqp091 import ContentView
+from broker.adapters.formats.amqp10 import View10
 from protocol.amqp10.types import (
     Array,
     Byte,

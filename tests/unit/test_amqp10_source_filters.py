@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.adapters.amqp10.filters import (
+from broker.adapters.amqp10.filters.source import (
     CRITERIA_MAX,
     DIRECT,
     HEADERS,
@@ -15,7 +15,7 @@ from broker.adapters.amqp10.filters import (
     SourceFilters,
     filters_of,
 )
-from broker.adapters.selecting import SelectorFilter
+from broker.adapters.formats.either import SelectorFilter
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import NOWHERE, Address, Message
 from broker.core.ports import MessageStore

@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from broker.adapters.amqp10.sql import SqlFilter
-from broker.adapters.amqp10.view import View10
-from broker.adapters.view091 import ContentView
+from broker.adapters.amqp10.filters.sql import SqlFilter
+from broker.adapters.formats.amqp091 import ContentView
+from broker.adapters.formats.amqp10 import View10
 from broker.core.errors import PreconditionFailed
 from broker.core.view import MessageView
 from protocol.amqp10.types import Char, Float, Int, Symbol, Timestamp, Ubyte, Uint, Ulong

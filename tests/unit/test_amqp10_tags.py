@@ -5,7 +5,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.adapters.amqp10.tags import FREE_MAX, Tags
+from broker.adapters.amqp10.receive import FREE_MAX, Tags
 
 few = st.integers(0, 5).map(lambda number: b"%d" % number)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.adapters.views import view_of
+from broker.adapters.formats.either import view_of
 from broker.core.entries.entry import AVAILABLE
 from broker.core.queues.queue import Queue, give_up_exhausted
 from tests.clock import HandClock

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.adapters.view091 import View091
+from broker.adapters.formats.amqp091 import View091
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
 from broker.core.publishing.delay import DELAY_MAX, delay_of

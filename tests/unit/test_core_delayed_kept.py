@@ -1,6 +1,6 @@
 """How exchanges hold messages for as long as it takes: in the log, beside limits, and until they can go."""
 
-from broker.adapters.view091 import View091
+from broker.adapters.formats.amqp091 import View091
 from broker.core.message import Address, Message
 from broker.core.publishing.delay import UNREADABLE_WAIT_MS, UNSYNCED_MAX
 from broker.core.queues.attach import get_one

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.adapters.selecting import SelectorFilter
+from broker.adapters.formats.either import SelectorFilter
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Address, Message

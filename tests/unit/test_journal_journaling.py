@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from broker.adapters.views import view_of
+from broker.adapters.formats.either import view_of
 from broker.journal.journaling import SLICE
 from broker.journal.opening import journal_of
 from broker.journal.reading import Reading

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.adapters.connections import Connections
-from broker.adapters.shortage import Shortage
+from broker.adapters.peers.connections import Connections, Shortage
 from broker.net.resources import (
     IDLE_CHECKS,
     Resources,

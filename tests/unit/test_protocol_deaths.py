@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.adapters.letters import write_letter
+from broker.adapters.formats.either import write_letter
 from broker.core.message import Address, Message
 from broker.core.ports import MessageStore
 from broker.core.queues.death import DeadLetter, Notice

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from broker.adapters.views import view_of
+from broker.adapters.formats.either import view_of
 from broker.core.broker import Broker
 from broker.core.errors import PreconditionFailed, StoreFailed
 from broker.core.vhosts.definitions import restore

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.adapters.views import view_of
+from broker.adapters.formats.either import view_of
 from broker.core.message import BY_CLOCK, DELAYED, TELLS_ARRIVAL, Message
 from broker.core.publishing.delay import delayed_in, delays_of
 from broker.core.vhosts.vhost import VirtualHost

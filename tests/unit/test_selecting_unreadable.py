@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from broker.adapters.selecting import SelectorFilter
+from broker.adapters.formats.either import SelectorFilter
 from broker.core.message import Address, Message
 from broker.core.queues.queue import Queue
 from broker.core.selector.selector import Selector

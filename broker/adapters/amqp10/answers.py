@@ -1,4 +1,4 @@
-"""What becomes of deliveries is said once it is safe, and of many in a row at once. [amqp-1.0 2.6.12]
+"""What a session owes its peer at the end of a turn. [amqp-1.0 2.6.12]
 
 What went to the log waits for the sync of its batch, and what came after it waits with it: at most the time
 of a sync, and the answers stay in order.
@@ -15,12 +15,55 @@ from broker.core.ports import DurableWaiter
 from protocol.amqp10.conditions import INTERNAL_ERROR
 from protocol.amqp10.outcomes import ACCEPTED_VALUE
 from protocol.amqp10.outgoing import disposition
-from protocol.amqp10.serials import forward
+from protocol.amqp10.serials import distance, forward
 
 if TYPE_CHECKING:
-    from broker.adapters.amqp10.incoming import IncomingLink
     from broker.adapters.amqp10.link import Link10
+    from broker.adapters.amqp10.receive import IncomingLink
+    from broker.adapters.amqp10.send import OutgoingLink
     from broker.adapters.amqp10.session import Session10
+
+
+@final
+class Halves:
+    """Of one session, by their ids. There are no more of them than its links allow."""
+
+    def __init__(self) -> None:
+        self._links: dict[int, IncomingLink] = {}
+        self._outcomes: dict[int, bytes] = {}
+
+    def add(self, link: IncomingLink, first: i64, count: i64, outcome: bytes) -> None:
+        """The sender has been told what became of these."""
+        for _ in range(count):
+            self._links[first] = link
+            self._outcomes[first] = outcome
+            first = forward(first, 1)
+
+    def settle(self, first: i64, last: i64) -> i64:
+        """The sender has settled those from `first` to `last`; returns how many were looked at."""
+        links = self._links
+        count = distance(first, last) + 1
+        looked = min(count, len(links))
+        if count > len(links):
+            ids = [each for each in links if 0 <= distance(first, each) < count]
+        else:
+            ids = [int(forward(first, each)) for each in range(count)]
+        for each in ids:
+            link = links.pop(each, None)
+            if link is not None:
+                del self._outcomes[each]
+                link.settled_last(each)
+        return looked
+
+    def told(self, link: IncomingLink) -> dict[int, bytes]:
+        """What the sender of a link has been told, by delivery-ids, and has not settled."""
+        return {each: self._outcomes[each] for each, its in self._links.items() if its is link}
+
+    def forget(self, link: IncomingLink) -> None:
+        """The link has ended."""
+        for each in [each for each, its in self._links.items() if its is link]:
+            del self._links[each]
+            del self._outcomes[each]
 
 
 class _Run:
@@ -162,3 +205,51 @@ class Answers(DurableWaiter):
             link.answered(run.count)
         elif not link.leaving:
             session.halves.add(link, run.first, run.count, run.state)
+
+
+@final
+class Owed:
+    """Gathered while frames are taken and messages delivered, so that much is said at once."""
+
+    def __init__(self, session: Session10) -> None:
+        self.answers = Answers(session)
+        self._session = session
+        self._touched: dict[IncomingLink, None] = {}
+        self._drained: dict[OutgoingLink, None] = {}
+        self._owes = False
+
+    def owe(self) -> None:
+        """Something is to be said."""
+        if not self._owes:
+            self._owes = True
+            self._session.peer.owing.append(self)
+
+    def touch(self, link: IncomingLink) -> None:
+        """It may be time to allow a link more."""
+        self._touched[link] = None
+        self.owe()
+
+    def drained(self, link: OutgoingLink) -> None:
+        """A receiver that wants to hear it is to be told that there is nothing more."""
+        self._drained[link] = None
+        self.owe()
+
+    def end_turn(self) -> None:
+        """Say it."""
+        self._owes = False
+        if self._session.ending:
+            return
+        self.answers.end_turn()
+        drained, self._drained = self._drained, {}
+        for link in drained:
+            if link.target.draining and not link.leaving:
+                link.drained()
+        touched, self._touched = self._touched, {}
+        for each in touched:
+            each.top_up()
+
+    def clear(self) -> None:
+        """Nobody is left to be told."""
+        self.answers.clear()
+        self._touched = {}
+        self._drained = {}

@@ -1,4 +1,8 @@
-"""A delivery of several transfers, as far as it has come. [amqp-1.0 2.6.14]"""
+"""Transfers put together into one message. [amqp-1.0 2.6.14]
+
+Kept are a header with all its fields, the message annotations as they came, and the bare message with its
+footer, no byte of which is changed. Delivery annotations were for this hop, and end here.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,211 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.ingest import Arrival, arrival
-from broker.adapters.amqp10.large import LargeArrival
+from broker.core.message import Body, piece_of
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
-from protocol.amqp10.conditions import TRANSFER_LIMIT_EXCEEDED, PeerError
-from protocol.amqp10.headers import Header
+from protocol.amqp10.annotations import check_annotations
+from protocol.amqp10.bodies import BodyScan
+from protocol.amqp10.conditions import (
+    INVALID_FIELD,
+    MESSAGE_SIZE_EXCEEDED,
+    RESOURCE_LIMIT_EXCEEDED,
+    TRANSFER_LIMIT_EXCEEDED,
+    PeerError,
+)
+from protocol.amqp10.constructors import NONE
+from protocol.amqp10.headers import Header, header_section
+from protocol.amqp10.properties import check_properties
+from protocol.amqp10.sections import Layout, scan, scan_front
+from protocol.amqp10.transfers import MESSAGE_FORMAT, Transfer
+from protocol.amqp10.windows import LinkCredit
+from protocol.conversion.opaque import enclosed
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.connection import Connection10
+
+
+@final
+class Gathering:
+    """The delivery that is under way on one link. `delivery_id` and `settled` are those of the latest."""
+
+    def __init__(self, credit: LinkCredit, bytes_max: i64) -> None:
+        self.delivery_id: i64 = NONE
+        self.settled = False
+        self._credit = credit
+        self._bytes_max = bytes_max
+        self._parts: list[bytes] = []
+        self._size: i64 = 0
+        self._under_way = False
+
+    def take(self, transfer: Transfer, data: bytes, end: i64) -> bytes | None:
+        """The message, if this transfer was the last of it. Raises PeerError."""
+        if not self._under_way:
+            if transfer.delivery_id == NONE:
+                raise PeerError(INVALID_FIELD, "the first transfer of a delivery has no delivery-id")
+            self._credit.use()
+            self._under_way = True
+            self.delivery_id = transfer.delivery_id
+            self.settled = False
+        self.settled = self.settled or transfer.settled
+        if transfer.aborted:
+            self.forget()
+            return None
+        self._size += end - transfer.payload
+        if self._size > self._bytes_max:
+            text = f"a message of more than {self._bytes_max} bytes, which is the link's max-message-size"
+            raise PeerError(MESSAGE_SIZE_EXCEEDED, text)
+        self._parts.append(data[transfer.payload : end])
+        if transfer.more:
+            return None
+        message = b"".join(self._parts)
+        self.forget()
+        return message
+
+    def forget(self) -> None:
+        """Nothing is under way."""
+        self._parts = []
+        self._size = 0
+        self._under_way = False
+
+
+FRONT_BYTES_MAX: Final = 131072  # of all sections before the body: looks at a message decode them
+
+_HEADERS: Final[dict[int, bytes]] = {}
+_MARKED: Final = b"x-"  # what the names of headers that the broker heeds begin with
+
+
+@final
+class Arrival:
+    """One message that has arrived.
+
+    `size`: bytes of its body; `priority` and `ttl` (ms) are NONE if it does not say. `layout` is that
+    of `data`, in which the message lies, or of a large one what is in front of its `body`. `heeded`:
+    annotations or properties may ask for more than to be routed by a key.
+    """
+
+    def __init__(self, data: bytes, layout: Layout, header: Header) -> None:
+        self.data = data
+        self.layout = layout
+        self.durable = header.durable
+        self.priority: i64 = header.priority if header.has_priority else NONE
+        self.ttl: i64 = header.ttl
+        self.size: i64 = 0 if layout.body == NONE else layout.body_end - layout.body
+        self.body: Body | None = None
+        self.heeded = layout.annotations != NONE or _may_be_heeded(data, layout)
+        start = layout.bare if layout.annotations_start == NONE else layout.annotations_start
+        self.content = kept_header(self.durable, self.priority, self.ttl) + data[start:]
+
+
+def arrival(data: bytes, header: Header, message_format: i64 = MESSAGE_FORMAT) -> Arrival:
+    """The message that lies in `data`, whole. `header` is used to read its own.
+
+    One of a format other than 0 is not looked at.
+
+    Raises:
+        DecodeError: these are not the sections of a message.
+        PeerError: RESOURCE_LIMIT_EXCEEDED, there is too much before its body.
+    """
+    if message_format != MESSAGE_FORMAT:
+        data = enclosed(data, message_format)
+    layout = scan(data, 0, len(data))
+    check_front(data, layout, header)
+    return Arrival(data, layout, header)
+
+
+def check_front(data: bytes, layout: Layout, header: Header) -> i64:
+    """Look at what is in front of a body, and read the header; returns the offset behind it.
+
+    Raises as `arrival`.
+    """
+    if layout.body != NONE:
+        front = layout.body
+    elif layout.application_properties != NONE:
+        front = layout.application_properties_end
+    else:
+        front = layout.properties_end if layout.properties != NONE else layout.bare
+    if front > FRONT_BYTES_MAX:
+        text = f"{front} bytes of sections before the body, at most {FRONT_BYTES_MAX} are allowed"
+        raise PeerError(RESOURCE_LIMIT_EXCEEDED, text)
+    if layout.header == NONE:
+        header.clear()
+    else:
+        header.read(data, layout.header, layout.header_end)
+    if layout.annotations != NONE:
+        check_annotations(data, layout.annotations, layout.annotations_end)
+    if layout.properties != NONE:
+        check_properties(data, layout.properties, layout.properties_end)
+    return front
+
+
+def kept_header(durable: bool, priority: i64, ttl: i64) -> bytes:
+    """The header of a message that is kept: nobody has had it yet."""
+    if ttl != NONE:
+        return header_section(durable, priority, ttl, True, 0)
+    key = priority * 2 + (1 if durable else 0)
+    section = _HEADERS.get(key)
+    if section is None:
+        section = _HEADERS[key] = header_section(durable, priority, NONE, True, 0)
+    return section
+
+
+def _may_be_heeded(data: bytes, layout: Layout) -> bool:
+    start = layout.application_properties
+    return start != NONE and data.find(_MARKED, start, layout.application_properties_end) >= 0
+
+
+PIECE_BYTES: Final = 524288
+
+
+@final
+class LargeArrival:
+    """One that is under way. What of it is durable goes to the disk as it comes, whatever its route.
+
+    All of its sections together make it large: its body may be as short as that of any other. What is counted
+    as its size is all that is kept in pieces, its footer too.
+
+    Pieces that no message comes to have, or that no queue takes, are let go of with the body.
+    """
+
+    def __init__(self, connection: Connection10, start: bytes, header: Header) -> None:
+        """`start` holds all that is in front of the body. Raises DecodeError and PeerError."""
+        layout = scan_front(start)
+        front = check_front(start, layout, header)
+        self.arrival = Arrival(start[:front], layout, header)
+        self._body: Body = connection.server.store.new_body()
+        self._connection = connection
+        self._scan = BodyScan()
+        self._parts: list[bytes] = []
+        self._gathered: i64 = 0
+        self._kept_bytes: i64 = 0
+        self.feed(start[front:])
+
+    def feed(self, part: bytes) -> None:
+        """More of it. Raises DecodeError."""
+        self._scan.feed(part)
+        self._parts.append(part)
+        self._gathered += len(part)
+        if self._gathered >= PIECE_BYTES:
+            self._keep()
+
+    def end(self) -> Arrival:
+        """That was all. Raises DecodeError."""
+        self._scan.end()
+        if self._parts:
+            self._keep()
+        arrival = self.arrival
+        arrival.size = self._kept_bytes
+        arrival.body = self._body
+        return arrival
+
+    def _keep(self) -> None:
+        data = b"".join(self._parts)
+        self._parts = []
+        self._gathered = 0
+        self._kept_bytes += len(data)
+        piece = piece_of(self._body, data, len(data))
+        if self.arrival.durable:
+            self._connection.server.store.append_piece(piece)
+
 
 TRANSFERS_MAX: Final = 100_000  # of one delivery
 

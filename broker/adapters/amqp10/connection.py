@@ -1,4 +1,4 @@
-"""One AMQP 1.0 connection: its layers, its states, its errors. [amqp-1.0 2.4]"""
+"""One AMQP 1.0 connection: its layers, its sessions, its states, its errors. [amqp-1.0 2.4]"""
 
 from __future__ import annotations
 
@@ -10,46 +10,315 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from broker.adapters.access import Origin
-from broker.adapters.amqp10 import ending
-from broker.adapters.amqp10.hearing import Hearing
-from broker.adapters.amqp10.held_credit import HeldCredit
+from broker.adapters.amqp10 import handshake
+from broker.adapters.amqp10.answers import Owed
+from broker.adapters.amqp10.handshake import closed_by_peer, end_output, open_connection
 from broker.adapters.amqp10.idle import Idle
 from broker.adapters.amqp10.lifetimes import Lifetime
-from broker.adapters.amqp10.login import SaslLogin
-from broker.adapters.amqp10.owed import Owed
+from broker.adapters.amqp10.link import send_all_on
+from broker.adapters.amqp10.names import Suspended
+from broker.adapters.amqp10.receive import IncomingLink
 from broker.adapters.amqp10.routes import Routes
-from broker.adapters.amqp10.sessions import Sessions
-from broker.adapters.amqp10.states import (
-    AUTHENTICATED,
-    AUTHENTICATING,
-    CLOSED,
-    CLOSING,
-    OPENED,
-    OPENING,
-)
-from broker.adapters.amqp10.suspended import Suspended
+from broker.adapters.amqp10.sasl import SaslLogin
+from broker.adapters.amqp10.session import Session10
+from broker.adapters.amqp10.shortage import HeldCredit
+from broker.adapters.amqp10.states import AUTHENTICATED, AUTHENTICATING, CLOSED, CLOSING, OPENED, OPENING
 from broker.adapters.amqp10.transactions import Transactions
-from broker.adapters.connection091 import FLUSH_BYTES_MIN, UNREAD_BYTES_MAX
-from broker.adapters.large_bodies import OUTPUT_KEPT_MAX
-from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, brake, wait_for_log
-from broker.adapters.served import ServedConnection
-from broker.adapters.server import HELD_FOR_END, HELD_FOR_PEER, Edge, Server
+from broker.adapters.peers.connections import (
+    FLUSH_BYTES_MIN,
+    FRAME_BYTES_MAX,
+    HELD_FOR_END,
+    HELD_FOR_PEER,
+    OUTPUT_KEPT_MAX,
+    STRANGER_BYTES_MAX,
+    UNREAD_BYTES_MAX,
+    Edge,
+)
+from broker.adapters.peers.durable import UNSYNCED_BYTES_MAX, brake, wait_for_log
+from broker.adapters.peers.peer import ServedConnection, Turns
+from broker.adapters.peers.server import Server
+from broker.auth.terms import MAX_CHANNELS
 from broker.core.delivery.session import Scheduler
 from broker.core.errors import LimitReached
 from broker.core.queues.queue import Queue
+from broker.core.schedule import METHOD, PAYLOAD
 from broker.core.vhosts.vhost import VirtualHost
-from protocol.amqp10.composing import encode_composite
+from protocol.amqp10.composing import decode_composite, encode_composite
 from protocol.amqp10.conditions import (
     CONNECTION_FORCED,
+    FRAMING_ERROR,
+    ILLEGAL_STATE,
     INTERNAL_ERROR,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
+    DecodeError,
+    PeerError,
 )
-from protocol.amqp10.frames import FRAME_MAX_MIN, frame
+from protocol.amqp10.constructors import SMALL_ULONG
+from protocol.amqp10.descriptors import DISPOSITION, FLOW, TRANSFER
+from protocol.amqp10.dispositions import Disposition
+from protocol.amqp10.fields import Fields
+from protocol.amqp10.flows import Flow
+from protocol.amqp10.frames import AMQP_FRAME, FRAME_MAX_MIN, SASL_FRAME, Frames, frame
+from protocol.amqp10.performatives import Attach, Begin, Close, Detach, End, Open
+from protocol.amqp10.transfers import Transfer
 from protocol.amqp10.types import Composite
+from protocol.amqp10.unsettled import decode_attach
 from protocol.sniff import AMQP_1_0
 
-CLOSING_SECONDS: Final = 2
+PERFORMATIVE_BYTES_MAX: Final = 32768  # to decode one takes milliseconds; without what is unsettled on a link
 
 _log = structlog.get_logger("amqpd.connection")
+
+
+def control(connection: Connection10, channel: i64, data: bytes, start: i64, end: i64) -> None:
+    """Take the performative of one frame that concerns the connection. Raises PeerError."""
+    performative = decode(data, start, end)
+    if connection.state == CLOSING:
+        if isinstance(performative, Close):
+            end_output(connection)
+    elif connection.state == OPENING:
+        if not isinstance(performative, Open):
+            raise PeerError(ILLEGAL_STATE, f"{name_of(performative)} where open is expected")
+        if channel != 0:
+            raise PeerError(FRAMING_ERROR, f"open on channel {channel}")
+        open_connection(connection, performative)
+    elif isinstance(performative, Close):
+        if performative.error is not None:
+            reason = f"{performative.error.condition}: {performative.error.description}"
+            _log.info("connection closed by the peer", peer=connection.peer, reason=reason)
+        closed_by_peer(connection)
+    else:
+        raise PeerError(NOT_ALLOWED, f"{name_of(performative)} on a connection that is open")
+
+
+def decode(data: bytes, start: i64, end: i64) -> Composite:
+    """The performative that is all of a frame. What an attach says of deliveries may make it longer.
+
+    Raises PeerError.
+    """
+    if end - start > PERFORMATIVE_BYTES_MAX:
+        attach = decode_attach(data, start, end, PERFORMATIVE_BYTES_MAX)
+        if attach is None:
+            raise PeerError(RESOURCE_LIMIT_EXCEEDED, f"performative of {end - start} bytes")
+        return attach
+    performative, behind = decode_composite(data, int(start), int(end))
+    if behind != end:
+        raise DecodeError(f"{name_of(performative)}: there are bytes behind it")
+    return performative
+
+
+def name_of(performative: Composite) -> str:
+    """What the specification calls it."""
+    return type(performative).__name__.lower()
+
+
+@final
+class Sessions:
+    """Those that are mapped; what is read of a frame is used again for the next."""
+
+    def __init__(self, connection: Connection10) -> None:
+        self._connection = connection
+        self._mapped: list[Session10 | None] = []
+        self._fields = Fields()
+        self._transfer = Transfer()
+        self._disposition = Disposition()
+        self._flow = Flow()
+
+    def all(self) -> list[Session10]:
+        """Every one, in the order of their channels."""
+        return [session for session in self._mapped if session is not None]
+
+    def take(self, channel: i64, data: bytes, start: i64, end: i64) -> bool:
+        """Take the performative of one frame; False if it is the connection's own. Raises PeerError."""
+        if end - start > 2 and data[start] == 0 and data[start + 1] == SMALL_ULONG:
+            code: i64 = data[start + 2]
+        else:
+            code = self._fields.descriptor(data, start, end, "performative")
+        if code == TRANSFER:
+            session = self._session(channel, "transfer")
+            try:
+                self._transfer.read(data, start, end)
+            except DecodeError:
+                raise
+            except PeerError as error:  # its link alone is to blame
+                session.blame(self._transfer.handle, error)
+                return True
+            if not session.ending:
+                session.on_transfer(self._transfer, data, end)
+        elif code == DISPOSITION:
+            session = self._session(channel, "disposition")
+            self._disposition.read(data, start, end)
+            if not session.ending:
+                session.on_disposition(self._disposition)
+        elif code == FLOW:
+            session = self._session(channel, "flow")
+            self._flow.read(data, start, end)
+            if not session.ending:
+                session.on_flow(self._flow)
+        else:
+            return self._take_other(channel, data, start, end)
+        return True
+
+    def ended(self, channel: i64) -> None:
+        """The channel of a session is free again."""
+        self._mapped[channel] = None
+        connection = self._connection
+        connection.server.counters.channels_closed += 1
+        connection.server.connections.add_channels(connection.user, -1)
+
+    def send_on(self) -> bool:
+        """Send more of deliveries that are on their way in parts; whether there is yet more to be sent."""
+        more = False
+        for session in self.all():
+            if session.sending:
+                send_all_on(session)
+                more = more or (len(session.sending) > 0 and session.outgoing.left > 0)
+        return more
+
+    def top_up(self) -> None:
+        """Allow senders more."""
+        for session in self.all():
+            for link in session.links.values():
+                if isinstance(link, IncomingLink):
+                    session.owed.touch(link)
+
+    def let_go(self) -> None:
+        """The connection ends: no session catches what another one gives back."""
+        self._connection.close_targets()
+        for session in self.all():
+            session.let_go()
+            self.ended(session.channel)
+
+    def _take_other(self, channel: i64, data: bytes, start: i64, end: i64) -> bool:
+        allowance = self._connection.server.broker.schedule.allowance
+        allowance.use(METHOD + (end - start) // PAYLOAD)
+        performative = decode(data, start, end)
+        if isinstance(performative, Open | Close):
+            return False
+        if isinstance(performative, Begin):
+            self._begin(channel, performative)
+            return True
+        session = self._session(channel, name_of(performative))
+        if isinstance(performative, End):
+            session.on_end()
+        elif session.ending:
+            return True  # whatever it is
+        elif isinstance(performative, Attach):
+            session.on_attach(performative)
+        elif isinstance(performative, Detach):
+            session.on_detach(performative)
+        else:
+            raise PeerError(ILLEGAL_STATE, f"{name_of(performative)} is no performative for a session")
+        return True
+
+    def _begin(self, channel: i64, begin: Begin) -> None:
+        mapped = self._mapped
+        while len(mapped) <= channel:
+            mapped.append(None)
+        if mapped[channel] is not None:
+            raise PeerError(ILLEGAL_STATE, f"channel {channel} has a session")
+        connection = self._connection
+        mapped[channel] = session = _begun(connection, channel, begin)
+        connection.server.counters.channels_opened += 1
+        server, user = connection.server, connection.user
+        limit = server.access.limit(user, MAX_CHANNELS)
+        if limit is not None and server.connections.channels_of_user(user) >= limit:
+            text = f"user '{user}' has {limit} sessions and channels, which is the limit"
+            session.fail(RESOURCE_LIMIT_EXCEEDED, text)
+        server.connections.add_channels(user, 1)
+
+    def _session(self, channel: i64, what: str) -> Session10:
+        session = self._mapped[channel] if channel < len(self._mapped) else None
+        if session is None:
+            raise PeerError(ILLEGAL_STATE, f"{what} on channel {channel}, which has no session")
+        return session
+
+
+def _begun(connection: Connection10, channel: i64, begin: Begin) -> Session10:
+    """Take the peer's begin. Raises PeerError."""
+    if begin.remote_channel is not None:
+        raise PeerError(NOT_ALLOWED, "begin.remote-channel answers a session that nobody has begun")
+    virtual_host = connection.virtual_host
+    assert virtual_host is not None, "an open connection has one"
+    session = Session10(connection, virtual_host, channel, begin)
+    session.begin()
+    return session
+
+
+@final
+class Hearing:
+    """The frames of one connection. `holds`: reasons for which none is taken."""
+
+    def __init__(self, connection: Connection10) -> None:
+        self.holds: i64 = 0
+        self.frames = Frames(SASL_FRAME, FRAME_BYTES_MAX, 0)
+        self.turns = Turns(connection)
+        self._connection = connection
+        self._stranger_bytes: i64 = 0
+        self._taking = False
+
+    def hear(self, data: bytes) -> None:
+        """Take the next bytes."""
+        if self._connection.login is not None:
+            self._stranger_bytes += len(data)
+        self.frames.append(data)
+        self.take()
+
+    def take(self) -> None:
+        """Handle the frames that have arrived, until there is a reason not to. No error leaves here."""
+        if self._taking:
+            return
+        self._taking = True
+        connection = self._connection
+        allowance = connection.server.broker.schedule.allowance
+        before = allowance.begin(self.turns)
+        try:
+            if connection.login is not None and self._stranger_bytes > STRANGER_BYTES_MAX:
+                raise PeerError(FRAMING_ERROR, f"more than {STRANGER_BYTES_MAX} bytes before the log-in")
+            while self.holds == 0 and connection.state != CLOSED:
+                if connection.state == AUTHENTICATED:
+                    if not self._take_header():
+                        break
+                elif self.frames.advance():
+                    self._take_frame()
+                else:
+                    break
+        except PeerError as error:
+            connection.fail(error.condition, error.text, error.info)
+        except Exception:
+            connection.internal_error()
+        allowance.end(before)
+        self._taking = False
+        connection.end_turn()
+
+    def begin_amqp(self, size_max: i64) -> None:
+        """The layer of AMQP begins, with frames of at most this size."""
+        self.frames.kind = AMQP_FRAME
+        self.frames.size_max = max(size_max, FRAME_MAX_MIN)
+
+    def _take_header(self) -> bool:
+        """The header of AMQP behind the layer of SASL; False if it has not arrived. [amqp-1.0 5.3.2]"""
+        header = self.frames.protocol_header()
+        if header is None:
+            return False
+        if header != AMQP_1_0:
+            raise PeerError(FRAMING_ERROR, f"protocol header {header.hex()} behind the log-in")
+        self._connection.begin_amqp()
+        return True
+
+    def _take_frame(self) -> None:
+        connection, frames = self._connection, self.frames
+        data, start, end = frames.data, frames.start, frames.end
+        if connection.login is not None:
+            connection.login.on_frame(data, start, end)
+        elif start < end and (
+            connection.state != OPENED or not connection.mapped.take(frames.channel, data, start, end)
+        ):  # an empty one is there, and has nothing to say
+            control(connection, frames.channel, data, start, end)
+
+
+CLOSING_SECONDS: Final = 2
 
 
 @final
@@ -242,23 +511,23 @@ class Connection10(ServedConnection):
             return
         _log.warning("connection error", peer=self.peer, user=self.user, condition=condition, reason=text)
         if self.state in (AUTHENTICATING, AUTHENTICATED):  # the peer cannot be told
-            ending.drop(self)
+            handshake.drop(self)
             return
-        ending.close(self, condition, text, info)
+        handshake.close(self, condition, text, info)
 
     def give_place(self, condition: str, text: str, info: dict[str, object]) -> None:
         """Close the connection because another one has taken its place (ServedConnection)."""
-        ending.close(self, condition, text, info)
+        handshake.close(self, condition, text, info)
 
     def lost(self, reason: str) -> None:
         """The socket is gone."""
         if not self.hearing.turns.end_later(reason):
-            ending.lost(self, reason)
+            handshake.lost(self, reason)
 
     def force_close(self, reason: str) -> None:
         """Close the connection (OpenConnection)."""
         if self.state == OPENED:
-            ending.close(self, CONNECTION_FORCED, reason)
+            handshake.close(self, CONNECTION_FORCED, reason)
         else:
             self.edge.close()
 

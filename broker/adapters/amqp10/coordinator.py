@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.gathering import Gathering
+from broker.adapters.amqp10.assembly import Gathering
 from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.transactions import Transaction10
 from broker.core.errors import BrokerError
@@ -33,6 +33,7 @@ from protocol.amqp10.types import Composite
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.session import Session10
+
 
 CREDIT: Final[i64] = 100
 BYTES_MAX: Final = 4096  # of one message to the coordinator

@@ -13,6 +13,7 @@ from protocol.amqp10.frames import EMPTY_FRAME
 if TYPE_CHECKING:
     from broker.adapters.amqp10.connection import Connection10
 
+
 LEAST_MS: Final = 100  # what the peer may ask for
 LOOKS: Final = 4  # in the time that is allowed
 

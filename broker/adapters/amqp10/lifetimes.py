@@ -22,7 +22,9 @@ from protocol.amqp10.conditions import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_
 from protocol.amqp10.types import Described, Symbol
 
 if TYPE_CHECKING:
+    from broker.adapters.amqp10.connection import Connection10
     from broker.core.vhosts.vhost import VirtualHost
+
 
 # until when there is one, unless its link is closed before
 LINK_DETACH: Final = "link-detach"
@@ -147,3 +149,8 @@ def lifespan_of(vhost: VirtualHost, queue: Queue, policy: Policy) -> Lifespan | 
     links = not isinstance(policy, DeleteOnNoMessages)
     messages = not isinstance(policy, DeleteOnNoLinks)
     return Lifespan(vhost, queue, links, messages)
+
+
+def lasting_name(connection: Connection10) -> str:
+    """What a peer is called by subscriptions that outlive its connections and do not get its messages."""
+    return f"{connection.user}/{connection.client_name}"

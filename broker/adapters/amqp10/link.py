@@ -1,25 +1,38 @@
-"""What all links have: a name, a handle, and an end. [amqp-1.0 2.6]"""
+"""What all links have: a name, a handle, an end, and deliveries on their way in parts. [amqp-1.0 2.6]"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.lifetimes import Lifetime
-from broker.adapters.amqp10.opening import shortened
 from protocol.amqp10.composites import Error
-from protocol.amqp10.conditions import ERRANT_LINK, STOLEN
+from protocol.amqp10.conditions import ERRANT_LINK, NOT_ALLOWED, STOLEN
+from protocol.amqp10.constructors import NONE
 from protocol.amqp10.flows import Flow
+from protocol.amqp10.outgoing import SplitTransfer, TransferTemplate
 from protocol.amqp10.performatives import Detach
 from protocol.amqp10.transfers import Transfer
 from protocol.amqp10.windows import LinkCredit
 
 if TYPE_CHECKING:
-    from broker.adapters.amqp10.destination import Destination
+    from broker.adapters.amqp10.routes import Destination
     from broker.adapters.amqp10.session import Session10
+
+
+NOTHING_RECEIVED: Final = (
+    b"\x00\x53\x23\xc0\x03\x02\x43\x44"  # received(0, 0): all of it has to be sent again
+)
+DESCRIPTION_BYTES_MAX: Final = 300  # of an error: it fits the smallest frame
+
+
+def shortened(text: str) -> str:
+    """As much of a description as the frames of every peer hold."""
+    return text.encode()[:DESCRIPTION_BYTES_MAX].decode(errors="ignore")
+
 
 _log = structlog.get_logger("amqpd.link")
 
@@ -113,3 +126,76 @@ class Link10:
             self.session.fail(ERRANT_LINK, f"transfer on link '{self.name}', which is detached")
             return
         self.credit.use()
+
+
+STEP_BYTES: Final[i64] = 2097152  # then others have their turn
+OUTPUT_BYTES_MAX: Final = 524288  # then the connection flushes before it delivers more
+
+
+def send_on(session: Session10, link: Sender) -> None:
+    """Send of a delivery what the peer takes now; the rest follows when it takes more."""
+    connection = session.peer
+    sending = link.sending
+    step: i64 = 0
+    while sending is not None and session.outgoing.left > 0 and step < STEP_BYTES and not connection.blocked:
+        parts: list[bytes] = []
+        if sending.write(parts):
+            link.sending = sending = None
+        data = b"".join(parts)
+        connection.out.write(data)
+        step += len(data)
+        session.sent()
+    if len(connection.out) >= OUTPUT_BYTES_MAX:
+        connection.full = True
+    if sending is None:
+        session.sending.pop(link, None)
+    else:
+        session.sending[link] = None
+        if session.outgoing.left > 0:
+            connection.full = True
+            connection.schedule()
+    link.sent_on()
+
+
+def send_all_on(session: Session10) -> None:
+    """The same for all links of a session."""
+    for link in list(session.sending):
+        send_on(session, link)
+
+
+def cut(session: Session10, link: Sender) -> i64:
+    """Take back the delivery that is on its way, as its link ends.
+
+    Returns its delivery-id; NONE if the peer cannot be told, and so may have it in part.
+    """
+    sending = link.sending
+    link.sending = None
+    session.sending.pop(link, None)
+    if sending is not None and session.outgoing.left > 0 and not session.ending:
+        session.peer.out.write(sending.abort())
+        session.outgoing.sent()
+        return sending.delivery_id
+    return NONE
+
+
+FRAME_BYTES_MAX: Final[i64] = 2097152  # of frames that are sent, each of which is made in memory
+
+
+class Sender(Link10):
+    """`sending`: the delivery of which the peer has some frames, and not all."""
+
+    def __init__(self, session: Session10, name: str, handle: i64) -> None:
+        super().__init__(session, name, handle, False, 0)
+        self.template = TransferTemplate(
+            session.channel, handle, min(session.peer.frame_max, FRAME_BYTES_MAX)
+        )
+        self.sending: SplitTransfer | None = None
+
+    def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
+        """It is not for the receiver to send. [amqp-1.0 2.6.12]"""
+        if not self.leaving:
+            self.detach(NOT_ALLOWED, f"transfer on link '{self.name}', of which the peer is the receiver")
+
+    def sent_on(self) -> None:
+        """More of the delivery that is on its way has been sent, or all."""
+        raise NotImplementedError

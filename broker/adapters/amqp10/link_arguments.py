@@ -33,6 +33,7 @@ from protocol.amqp10.types import Array, Timestamp
 if TYPE_CHECKING:
     from broker.core.queues.queue import Queue
 
+
 EXCLUSIVE: Final = "exclusive"  # which is no argument, but a bit of basic.consume
 NAMES: Final = (*CONSUMER_RULES, BROWSE, BROWSE_FROM, EXCLUSIVE)
 """The arguments of a link, and their checks."""

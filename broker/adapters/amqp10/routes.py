@@ -4,20 +4,90 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from broker.adapters import direct_reply
 from broker.adapters.access import EXCHANGE
-from broker.adapters.amqp10.creating import TOPIC_CAPABILITY, create_queue, may_create
+from broker.adapters.amqp091 import direct_reply
+from broker.adapters.amqp10.lifetimes import lasting_name
+from broker.adapters.peers import requests
 from broker.auth.terms import WRITE
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.queues.queue import Queue
-from broker.core.routing.graph import Route
+from broker.core.routing.graph import Exchange, Route
+from broker.core.schedule import METHOD
+from broker.core.vhosts.deletion import Dependent
 from protocol.amqp10 import addresses
-from protocol.amqp10.addresses import Node
+from protocol.amqp10.addresses import CREATED_ALWAYS, CREATED_NEVER, Node
+from protocol.amqp10.conditions import RESOURCE_DELETED
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.connection import Connection10
+    from broker.adapters.amqp10.receive import IncomingLink
     from broker.adapters.amqp10.session import Session10
     from broker.core.vhosts.vhost import VirtualHost
+
+
+TOPIC_CAPABILITY: Final = "topic"  # of a terminus: it is no queue
+
+
+def may_create(session: Session10, node: Node, capabilities: tuple[str, ...]) -> bool:
+    """Return whether the queue that a terminus names, and that is not there, is one that links make."""
+    if node.creation == CREATED_NEVER or TOPIC_CAPABILITY in capabilities:
+        return False
+    virtual_host = session.vhost
+    virtual_host.schedule.allowance.use(METHOD)
+    always = node.creation == CREATED_ALWAYS
+    return session.peer.server.auto_creation.allows(virtual_host, node.name, always)
+
+
+def create_queue(session: Session10, node: Node) -> Queue:
+    """Make the queue that a terminus names, after `may_create` has allowed it.
+
+    The queue is durable, shared, and of the virtual host's default type. Policies apply to it.
+
+    Raises:
+        AccessRefused: the user may not configure a queue of this name.
+        LimitReached: the virtual host has as many queues as it may have.
+        StoreFailed: the log has stopped.
+    """
+    return requests.declare_queue(session.peer, session.vhost, node.name, True, False, False, {})
+
+
+@final
+class Destination(Dependent):
+    """That of a link from when it is attached until it ends."""
+
+    def __init__(self, link: IncomingLink, node: Queue | Exchange) -> None:
+        super().__init__(node)
+        self._link = link
+        link.session.vhost.dependents.add(self)
+
+    def left(self) -> None:
+        """The link has ended."""
+        self._link.session.vhost.dependents.remove(self)
+
+    def node_deleted(self) -> None:
+        """End the link, behind the answers that its sender waits for (Dependent)."""
+        link, node = self._link, self.node
+        what = "queue" if isinstance(node, Queue) else "exchange"
+        text = f"{what} '{node.name}' in vhost '{link.session.vhost.name}' is gone"
+        link.session.owed.answers.detach(link, RESOURCE_DELETED, text)
+        link.session.peer.schedule()
+
+
+def destination_of(link: IncomingLink) -> Destination | None:
+    """Return what a new link depends on; None if each message says where it goes, or is a direct reply."""
+    exchange, key, vhost = link.exchange, link.key, link.session.vhost
+    if exchange is None:
+        return None
+    if exchange == DEFAULT_EXCHANGE and key is not None:
+        queue = vhost.queues.get(key)
+        return None if queue is None else Destination(link, queue)
+    return Destination(link, vhost.exchanges[exchange])
+
+
+def is_gone(destination: Destination | None) -> bool:
+    """Whether a link is about to be detached because of that; what comes on it is dropped meanwhile."""
+    return destination is not None and destination.node.deleted
+
 
 REMEMBERED_MAX: Final = 4096  # then all are forgotten, which costs one look-up each
 
@@ -66,11 +136,6 @@ class Routes:
         self._count += 1
         self._known.setdefault(exchange, {})[key] = route
         return route
-
-
-def lasting_name(connection: Connection10) -> str:
-    """What a peer is called by subscriptions that outlive its connections and do not get its messages."""
-    return f"{connection.user}/{connection.client_name}"
 
 
 class Place(NamedTuple):

@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.halves import Halves
-from broker.adapters.amqp10.leases import SessionLeases
+from broker.adapters.amqp10.answers import Halves, Owed
+from broker.adapters.amqp10.attach import attach_link
 from broker.adapters.amqp10.lifetimes import Lifetime
-from broker.adapters.amqp10.link import Link10
-from broker.adapters.amqp10.linking import attach_link
-from broker.adapters.amqp10.managing import Pair
-from broker.adapters.amqp10.opening import shortened
-from broker.adapters.amqp10.owed import Owed
-from broker.adapters.amqp10.settling import by_target, settle
-from broker.adapters.amqp10.suspended import Suspended, expire_all
+from broker.adapters.amqp10.link import Link10, shortened
+from broker.adapters.amqp10.management.links import Pair
+from broker.adapters.amqp10.names import Suspended, expire_all
+from broker.adapters.amqp10.settle import SessionLeases, by_target, settle
 from broker.adapters.amqp10.target import Target10
-from broker.adapters.unacked import Unacked
+from broker.adapters.peers.unsettled import Unacked
 from broker.core.delivery.session import ConsumerTarget, Session
 from broker.core.queues.queue import Queue
 from broker.core.schedule import ENTRIES
@@ -42,8 +39,9 @@ from protocol.amqp10.windows import IncomingWindow, OutgoingWindow
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.connection import Connection10
-    from broker.adapters.amqp10.sender import Sender
+    from broker.adapters.amqp10.link import Sender
     from broker.core.vhosts.vhost import VirtualHost
+
 
 LINKS_MAX: Final = 255  # the highest handle
 WINDOW_BYTES: Final[i64] = 16777216  # of transfers that the peer may send before it hears of more

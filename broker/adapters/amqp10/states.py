@@ -1,5 +1,7 @@
 """The states of an AMQP 1.0 connection, as far as this side has to tell them apart. [amqp-1.0 2.4.6]"""
 
+from __future__ import annotations
+
 from typing import Final
 
 AUTHENTICATING: Final = "authenticating"

@@ -9,7 +9,7 @@ import structlog
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.reach import exclude
-from broker.adapters.amqp10.settling import abandoned
+from broker.adapters.amqp10.settle import abandoned
 from broker.adapters.amqp10.target import Target10
 from broker.core.delivery.session import ConsumerTarget
 from broker.core.entries.entry import QueueEntry
@@ -24,11 +24,12 @@ from broker.core.transactions.transaction import RELEASE, HeldPublish, HeldSettl
 from protocol.amqp10.conditions import TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID, PeerError
 
 if TYPE_CHECKING:
+    from broker.adapters.amqp091.direct_reply import ReplyConsumer
     from broker.adapters.amqp10.connection import Connection10
     from broker.adapters.amqp10.coordinator import CoordinatorLink
     from broker.adapters.amqp10.session import Session10
-    from broker.adapters.direct_reply import ReplyConsumer
     from broker.core.vhosts.vhost import VirtualHost
+
 
 PUBLISH_OVERHEAD: Final = 512  # bytes of memory that a held publish takes beside its content, roughly
 TIMED_OUT_MAX: Final = 100  # so many are remembered: as many as a link may have open

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from broker.adapters.sinking import Checker, stored
+from broker.adapters.amqp091.rows import Checker, stored
 from broker.admin.api.answers import JSONResponse
 from broker.admin.api.body import OF_MESSAGES_MAX, Body, read_body
 from broker.admin.api.durable import durable, on_disk

@@ -5,8 +5,8 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.adapters.channel091 import Channel
-from broker.adapters.connection091 import Connection091
+from broker.adapters.amqp091.channel import Channel
+from broker.adapters.amqp091.connection import Connection091
 from broker.admin.api.answers import JSONResponse
 from broker.admin.api.errors import not_found
 from broker.admin.api.lists import Options, answer_list

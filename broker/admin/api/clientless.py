@@ -1,9 +1,9 @@
 """Channels that no client has: through them the API publishes as a client would."""
 
 from broker.adapters.access import Origin, Rights
-from broker.adapters.channel091 import Channel
-from broker.adapters.connection091 import Connection091
-from broker.adapters.server import Server
+from broker.adapters.amqp091.channel import Channel
+from broker.adapters.amqp091.connection import Connection091
+from broker.adapters.peers.server import Server
 from broker.core.delivery.session import NoTurns
 from broker.core.vhosts.vhost import VirtualHost
 

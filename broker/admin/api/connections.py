@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header
 from fastapi.responses import Response
 
+from broker.adapters.amqp091.connection import Connection091
 from broker.adapters.amqp10.connection import Connection10
-from broker.adapters.connection091 import Connection091
 from broker.admin.api.answers import JSONResponse
 from broker.admin.api.channels import channels_of, shown_channel
 from broker.admin.api.errors import not_found

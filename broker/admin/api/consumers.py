@@ -5,8 +5,8 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from broker.adapters.amqp091.deliver import Target091
 from broker.adapters.amqp10.target import Target10
-from broker.adapters.target091 import Target091
 from broker.admin.api.channels import channel_details
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.paths import Name

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from broker.adapters.server import Server
+from broker.adapters.peers.server import Server
 from broker.admin.api.answers import JSONResponse
 from broker.admin.api.consumers import shown_holder
 from broker.admin.api.errors import ApiError, bad_request, not_found

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from broker.adapters.connections import Connections
-from broker.adapters.server import Server
+from broker.adapters.peers.connections import Connections
+from broker.adapters.peers.server import Server
 from broker.admin.api.errors import ApiError
 from broker.admin.api.rates import Rates
 from broker.admin.state import AdminState

@@ -8,7 +8,7 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
-from broker.adapters.selecting import SelectorFilter
+from broker.adapters.formats.either import SelectorFilter
 from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found

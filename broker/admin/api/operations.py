@@ -12,7 +12,7 @@ from typing import Any, Final
 from fastapi import APIRouter
 
 from broker.adapters.access import EXCHANGE, QUEUE, Rights
-from broker.adapters.annotated import annotated, message_given
+from broker.adapters.formats.either import annotated, message_given
 from broker.admin.api.answers import JSONResponse
 from broker.admin.api.body import Body, MessageBody
 from broker.admin.api.errors import ApiError, bad_request, not_found

@@ -10,9 +10,8 @@ from pamqp import commands, frame, header
 from pamqp import exceptions as pamqp_exceptions
 from pamqp.body import ContentBody
 
-from broker.adapters.channel091 import Channel
-from broker.adapters.publication import resolve
-from broker.adapters.special import publish_special
+from broker.adapters.amqp091.channel import Channel
+from broker.adapters.amqp091.publish import publish_special, resolve
 from broker.admin.api.answers import JSONResponse
 from broker.admin.api.body import MessageBody
 from broker.admin.api.clientless import channel_for

@@ -2,9 +2,8 @@
 
 from typing import Any, Final, NamedTuple
 
-from broker.adapters.amqp10.letter import deaths_of, first_queue, without_history
-from broker.adapters.amqp10.view import View10
-from broker.adapters.expiration import parse_expiration
+from broker.adapters.formats.amqp091 import parse_expiration
+from broker.adapters.formats.amqp10 import View10, deaths_of, first_queue, without_history
 from broker.admin.api.errors import bad_request
 from broker.admin.api.publishing import check_header, content_of, payload_of, properties_of
 from broker.admin.api.showing import loaded

@@ -4,8 +4,8 @@ from typing import Any
 
 from broker.adapters.amqp10.connection import Connection10
 from broker.adapters.amqp10.coordinator import CoordinatorLink
-from broker.adapters.amqp10.incoming import IncomingLink
-from broker.adapters.amqp10.outgoing import OutgoingLink
+from broker.adapters.amqp10.receive import IncomingLink
+from broker.adapters.amqp10.send import OutgoingLink
 from broker.adapters.amqp10.session import Session10
 
 Shown = dict[str, Any]

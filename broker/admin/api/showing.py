@@ -4,10 +4,9 @@ import base64
 from contextlib import suppress
 from typing import Any, Final
 
-from broker.adapters.annotated import annotated_content
-from broker.adapters.converting import content_for091
-from broker.adapters.server import Server
-from broker.adapters.view091 import ContentView
+from broker.adapters.formats.amqp091 import ContentView
+from broker.adapters.formats.either import annotated_content, content_for091
+from broker.adapters.peers.server import Server
 from broker.admin.api.errors import bad_request
 from broker.admin.json_values import shown
 from broker.core.entries.entry import QueueEntry

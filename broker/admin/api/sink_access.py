@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broker.adapters.sinking import Checker
+from broker.adapters.amqp091.rows import Checker
 from broker.admin.api.errors import ApiError, bad_request, not_found
 from broker.admin.api.management import Management
 from broker.admin.api.visitor import Visitor

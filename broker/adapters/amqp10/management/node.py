@@ -6,11 +6,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, final
 
-from broker.adapters.amqp10.management import bindings, exchanges, queues, tokens
-from broker.adapters.amqp10.management.asking import Answer, Asking
-from broker.adapters.amqp10.management.refusal import METHOD_NOT_ALLOWED, NOT_FOUND, Refused
-from broker.adapters.amqp10.management.targets import Target
-from broker.adapters.served import ServedConnection
+from broker.adapters.amqp10.management import objects
+from broker.adapters.amqp10.management.requests import (
+    METHOD_NOT_ALLOWED,
+    NOT_FOUND,
+    Answer,
+    Asking,
+    Refused,
+    Target,
+)
+from broker.adapters.peers.peer import ServedConnection
 from broker.core.schedule import PAYLOAD, REQUEST
 from broker.core.vhosts.vhost import VirtualHost
 
@@ -20,12 +25,16 @@ Handler = Callable[[Asking], Answer | None]
 ANY: Final = ":name"
 
 ROUTES: Final[dict[tuple[str, ...], dict[str, Handler]]] = {
-    ("queues", ANY): {"PUT": queues.declare, "GET": queues.show, "DELETE": queues.delete},
-    ("queues", ANY, "messages"): {"DELETE": queues.purge},
-    ("exchanges", ANY): {"PUT": exchanges.declare, "DELETE": exchanges.delete},
-    ("bindings",): {"POST": bindings.bind, "GET": bindings.show},
-    ("bindings", ANY): {"DELETE": bindings.unbind},
-    ("auth", "tokens"): {"PUT": tokens.renew},
+    ("queues", ANY): {
+        "PUT": objects.declare_queue,
+        "GET": objects.show_queue,
+        "DELETE": objects.delete_queue,
+    },
+    ("queues", ANY, "messages"): {"DELETE": objects.purge_queue},
+    ("exchanges", ANY): {"PUT": objects.declare_exchange, "DELETE": objects.delete_exchange},
+    ("bindings",): {"POST": objects.bind, "GET": objects.show_bindings},
+    ("bindings", ANY): {"DELETE": objects.unbind},
+    ("auth", "tokens"): {"PUT": objects.renew},
 }
 """The methods of each path."""
 

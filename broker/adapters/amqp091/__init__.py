@@ -1,0 +1,1 @@
+"""AMQP 0-9-1: what its methods mean to the core. [amqp-0-9-1]"""

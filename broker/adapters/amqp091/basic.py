@@ -1,0 +1,141 @@
+"""basic.qos, reject, nack, recover; confirm.select, channel.flow. [amqp-0-9-1 1.8]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+from pamqp import commands
+
+from broker.adapters.amqp091.confirms import Confirms
+from broker.adapters.amqp091.consume import cancel, consume
+from broker.adapters.amqp091.get import get
+from broker.adapters.amqp091.settle import give_back, recover_deliveries
+from broker.adapters.amqp091.topology import Handler
+from broker.core.delivery.credit import Credit
+from broker.core.entries.entry import QueueEntry
+from broker.core.errors import PreconditionFailed
+from broker.core.queues.consumer import QueueConsumer
+from protocol.amqp091 import constants as c
+from protocol.amqp091 import methods
+from protocol.errors import SYNTAX_ERROR, ProtocolError
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.channel import Channel
+
+
+def qos(channel: Channel, frame: commands.Basic.Qos) -> None:
+    """basic.qos: the window of each consumer to come, or one for the whole channel.
+
+    Live consumers keep the windows of their own. A new window for the channel holds for them too.
+    [amqp-0-9-1 1.8.3.1, RabbitMQ per-consumer prefetch]
+    """
+    if frame.global_:
+        _limit(channel, frame.prefetch_count, frame.prefetch_size)
+    else:
+        channel.prefetch_count = frame.prefetch_count
+        channel.prefetch_bytes = frame.prefetch_size
+    channel.reply(methods.method_frame(channel.number, c.BASIC_QOS_OK))
+
+
+def _limit(channel: Channel, count: i64, size: i64) -> None:
+    """basic.qos for the whole channel: one window for its consumers, those that it has included."""
+    window = channel.window
+    if window is None:
+        if count == 0 and size == 0:
+            return  # never limited: its consumers need not count
+        window = channel.window = Credit()
+        for target in channel.targets.values():
+            if not target.no_ack:
+                target.share(window)
+        for consumer, entry in _unsettled(channel):
+            if consumer.target.session_credit is window:
+                window.use(entry.message.size)
+    window.resize(count, size)
+
+
+def _unsettled(channel: Channel) -> Iterator[tuple[QueueConsumer, QueueEntry]]:
+    """The deliveries that have not given their credit back."""
+    unacked = channel.unacked
+    for tag in unacked.up_to(0):
+        delivery = unacked.find(tag)
+        holder = unacked.holder
+        if delivery is not None and holder is not None:
+            yield holder, delivery
+    if channel.transaction is not None:
+        for held in channel.transaction.settlements:
+            for entry in held.entries:
+                yield held.consumer, entry
+    for later in channel.virtual_host.settlements:
+        if later.session is channel.session:
+            for consumer, entries in later.rest():
+                for entry in entries:
+                    yield consumer, entry
+
+
+def reject(channel: Channel, frame: commands.Basic.Reject) -> None:
+    """basic.reject. [amqp-0-9-1 1.8.3.14]"""
+    give_back(channel, frame.delivery_tag or 0, False, frame.requeue, c.BASIC_REJECT)
+
+
+def nack(channel: Channel, frame: commands.Basic.Nack) -> None:
+    """basic.nack. [RabbitMQ negative acknowledgements]"""
+    give_back(channel, frame.delivery_tag or 0, frame.multiple, frame.requeue, c.BASIC_NACK)
+
+
+def recover_async(channel: Channel, frame: commands.Basic.RecoverAsync) -> None:
+    """basic.recover-async. [amqp-0-9-1 1.8.3.15]"""
+    recover_deliveries(channel, frame.requeue)
+
+
+def recover(channel: Channel, frame: commands.Basic.Recover) -> None:
+    """basic.recover. [amqp-0-9-1 1.8.3.16]"""
+    recover_deliveries(channel, frame.requeue)
+    channel.reply(methods.method_frame(channel.number, c.BASIC_RECOVER_OK))
+
+
+def flow(channel: Channel, frame: commands.Channel.Flow) -> None:
+    """channel.flow: the client stops or restarts its deliveries. [amqp-0-9-1 1.5.2.3]"""
+    active = bool(frame.active)
+    channel.session.set_flow(active)
+    if active and channel.replies is not None:
+        channel.replies.resume()
+    channel.reply(methods.channel_flow_ok(channel.number, active))
+
+
+def confirm_select(channel: Channel, frame: commands.Confirm.Select) -> None:
+    """confirm.select; again is fine. [RabbitMQ confirms]"""
+    if channel.transaction is not None:
+        raise PreconditionFailed("cannot switch from tx to confirm mode")
+    if channel.confirms is None:
+        channel.confirms = Confirms(channel)
+    if not frame.nowait:
+        channel.reply(methods.method_frame(channel.number, c.CONFIRM_SELECT_OK))
+
+
+def malformed_ack(channel: Channel, frame: object) -> None:
+    """A basic.ack whose arguments are not the 9 bytes that they must be."""
+    raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Ack", c.BASIC_ACK)
+
+
+def access_request(channel: Channel, frame: methods.AccessRequest) -> None:
+    """access.request: everybody gets the same ticket; what counts are permissions. [RabbitMQ]"""
+    channel.reply(methods.access_request_ok(channel.number))
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    c.ACCESS_REQUEST: access_request,
+    c.CHANNEL_FLOW: flow,
+    c.BASIC_QOS: qos,
+    c.BASIC_CONSUME: consume,
+    c.BASIC_CANCEL: cancel,
+    c.BASIC_GET: get,
+    c.BASIC_ACK: malformed_ack,
+    c.BASIC_REJECT: reject,
+    c.BASIC_NACK: nack,
+    c.BASIC_RECOVER_ASYNC: recover_async,
+    c.BASIC_RECOVER: recover,
+    c.CONFIRM_SELECT: confirm_select,
+}
+"""What a channel does for each method of classes access, basic, confirm and channel."""

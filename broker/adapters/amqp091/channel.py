@@ -1,0 +1,338 @@
+"""One AMQP 0-9-1 channel: publishes in, settlements in, and how it ends. [amqp-0-9-1 1.5, 1.8]
+
+The hot path is here; methods that come once per consumer or queue are in `basic091` and `topology091`,
+confirms in `confirms`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+from mypy_extensions import i64
+
+from broker.adapters.amqp091 import basic, consume, direct_reply, topology, tx
+from broker.adapters.amqp091.confirms import Confirms
+from broker.adapters.amqp091.deliver import Target091
+from broker.adapters.amqp091.direct_reply import ReplyConsumer
+from broker.adapters.amqp091.errors import connection_ends, reply_code
+from broker.adapters.amqp091.large import take_piece
+from broker.adapters.amqp091.publish import (
+    REMEMBERED_MAX,
+    Publication,
+    address_of,
+    not_taken,
+    publish_special,
+    refuse_publish,
+    resolve,
+)
+from broker.adapters.amqp091.settle import ChannelLeases, give_everything_back, hold_ack, known, settle_up_to
+from broker.adapters.amqp091.shortage import hold_publisher
+from broker.adapters.amqp091.topology import Handler
+from broker.adapters.amqp091.tx import Transaction091
+from broker.adapters.peers.unsettled import Unacked
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import Session
+from broker.core.errors import BrokerError, ExchangeReplaced
+from broker.core.message import Address, Body, Message
+from broker.core.publishing.passage import BY_MESSAGE, REFUSED
+from broker.core.queues.hooks import INVALID
+from broker.core.queues.returns import settle_one
+from protocol.amqp091 import constants as c
+from protocol.amqp091 import methods
+from protocol.amqp091.connection import CHANNEL_CLOSED, CHANNEL_OPEN, ERROR, advance_channel
+from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, SPECIAL
+from protocol.amqp091.incoming import DISCARD, WHOLE_BYTES_MAX, IncomingChannel
+from protocol.errors import COMMAND_INVALID, PRECONDITION_FAILED, REPLY_NAMES, ChannelError, ProtocolError
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.connection import Connection091
+    from broker.adapters.amqp091.get import WaitingGet
+    from broker.adapters.amqp091.picked import PickedConsume
+    from broker.core.vhosts.vhost import VirtualHost
+
+
+HANDLERS: Final[dict[int, Handler]] = basic.HANDLERS | topology.HANDLERS | tx.HANDLERS
+LIFE: Final = (c.CHANNEL_OPEN, c.CHANNEL_CLOSE, c.CHANNEL_CLOSE_OK)
+
+_log = structlog.get_logger("amqpd.channel")
+
+
+@final
+class Channel(IncomingChannel):
+    """An open channel. Made by channel.open; its number is free again when both sides have closed it."""
+
+    def __init__(self, connection: Connection091, number: i64, virtual_host: VirtualHost) -> None:
+        super().__init__(connection.server.body_bytes_max)
+        self.connection = connection
+        self.server = connection.server
+        self.number = number
+        self.virtual_host = virtual_host
+        self.state = CHANNEL_OPEN
+        self.session = Session(connection, number)
+        self.window: Credit | None = None  # of the whole channel, basic.qos global=true
+        self.prefetch_count: i64 = 0  # of each consumer to come, basic.qos global=false
+        self.prefetch_bytes: i64 = 0
+        self.targets: dict[str, Target091] = {}
+        self.unacked = Unacked()
+        self.confirms: Confirms | None = None
+        self.leases: ChannelLeases | None = None
+        self.transaction: Transaction091 | None = None
+        self.replies: ReplyConsumer | None = None
+        self.waiting_get: WaitingGet | None = None
+        self.picked: PickedConsume | None = None
+        self.last_queue = ""  # the latest declared on this channel: what an empty name means
+        self._get_target: Target091 | None = None
+        self._body: Body | None = None  # of the content that is coming, if it is large
+        self._publications: dict[bytes, Publication] = {}
+
+    def is_open(self) -> bool:
+        """Whether the client would understand an answer."""
+        return self.state == CHANNEL_OPEN and self.connection.is_open()
+
+    def on_publish(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
+        """Take one basic.publish with its content (IncomingChannel). [amqp-0-9-1 1.8.3.7]"""
+        publication = self._publications.get(arguments)
+        if publication is None:
+            publication = self._resolve(arguments, content, size)
+            if publication is None:
+                return
+        route = publication.route
+        message = Message(route.address, content, size, traits & PERSISTENT != 0, traits >> PRIORITY_SHIFT)
+        if size > WHOLE_BYTES_MAX:
+            message.body = self._body
+            self._body = None
+        self.virtual_host.journal.publisher = self.session
+        try:
+            if publication.special or traits & SPECIAL != 0:
+                taken = publish_special(self, publication, message, traits)
+            else:
+                taken = self.virtual_host.publish(route, message)
+        except ExchangeReplaced:
+            del self._publications[arguments]
+            self._publish_again(arguments, content, message, traits)
+            return
+        except BrokerError as error:
+            refuse_publish(self, publication, message, error)
+            return
+        if taken <= 0:
+            if taken == BY_MESSAGE:  # a binding made since asks for more than the key
+                publication.special = True
+                self._publish_again(arguments, content, message, traits)
+                return
+            if taken == REFUSED:
+                if self.confirms is not None:
+                    self.confirms.add_refused()
+                return
+            not_taken(self, publication, message, taken)
+        if self.confirms is not None:
+            self.confirms.add(message)
+
+    def _publish_again(self, arguments: bytes, content: bytes, message: Message, traits: i64) -> None:
+        """Its route was found wanting, and will be another one now."""
+        self._body = message.body
+        self.on_publish(arguments, content, message.size, traits)
+
+    def on_piece(self, frames: bytes, size: i64, traits: i64) -> None:
+        """Take a part of a large body (IncomingChannel)."""
+        if self._body is None:
+            self._body = self.server.store.new_body()
+        take_piece(self.connection, self._body, frames, size, traits & PERSISTENT != 0)
+
+    def part_bytes(self) -> i64:
+        """Bytes that only memory has of a large body that is still coming."""
+        size: i64 = 0
+        if self._body is not None:
+            for piece in self._body.pieces:
+                if piece.sequence == 0:
+                    size += piece.size
+        return size
+
+    def _resolve(self, arguments: bytes, content: bytes, size: i64) -> Publication | None:
+        """What these arguments mean; None when the channel ended over them."""
+        try:
+            publication = resolve(self.connection.rights, self.virtual_host, arguments)
+        except BrokerError as error:
+            if self.virtual_host.journal.on:
+                message = Message(address_of(arguments), content, size, False, 0)
+                self.virtual_host.journal.refused_by(self.session, message, error)
+            self.refuse(error, c.BASIC_PUBLISH)
+            return None
+        if len(self._publications) >= REMEMBERED_MAX:
+            self._publications.clear()
+        publication.replies = direct_reply.answered(self, publication.route.address)
+        if self.transaction is not None or publication.replies is not None:
+            publication.special = True
+        self._publications[arguments] = publication
+        self.connection.publishes = True
+        if self.server.shortage.reason:
+            hold_publisher(self.connection)
+        return publication
+
+    def on_oversized(self, size: i64) -> None:
+        """A body beyond the limit (IncomingChannel)."""
+        journal = self.virtual_host.journal
+        if journal.on:
+            message = Message(self._address(), None, size, False, 0)
+            journal.refused(self.session, message.address, message, INVALID)
+        limit = self.body_bytes_max
+        text = f"message size {size} is larger than configured max size {limit}"
+        self.fail(PRECONDITION_FAILED, text, c.BASIC_PUBLISH)
+
+    def _address(self) -> Address:
+        """Return where the content goes that is coming; nowhere if its arguments do not decode."""
+        try:
+            return address_of(self._arguments)
+        except ProtocolError:
+            return Address("", "")
+
+    def on_kept(self, method: i64) -> None:
+        """A frame behind a basic.get or basic.consume that waits (IncomingChannel)."""
+        if self.waiting_get is not None:
+            self.waiting_get.frame_kept(method)
+        elif self.picked is not None:
+            self.picked.frame_kept()
+
+    # -- settling
+
+    def on_ack(self, tag: i64, multiple: bool) -> None:
+        """Take one basic.ack (IncomingChannel). [amqp-0-9-1 1.8.3.13]"""
+        unacked = self.unacked
+        if self.transaction is not None:
+            hold_ack(self, tag, multiple)
+            return
+        if multiple:
+            settle_up_to(self, tag)
+            return
+        entry = unacked.take(tag)
+        consumer = unacked.holder
+        if entry is None or consumer is None:
+            known(self, tag, False, c.BASIC_ACK)
+            return
+        size = entry.message.size
+        settle_one(entry, consumer)
+        target = consumer.target
+        target.credit.restore(size)
+        if target.session_credit is not None:
+            target.session_credit.restore(size)
+
+    # -- everything else
+
+    def on_method(self, method: int, payload: bytes) -> None:
+        """Take a method that is not on the hot path. Raises ProtocolError."""
+        if method in LIFE:
+            self._advance(method, payload)
+        elif self.expecting != DISCARD:
+            frame = methods.decode_method(method, payload)
+            handler = HANDLERS.get(method)
+            if handler is None:
+                text = f"{frame.name} is no method for a client on a channel"
+                raise ProtocolError(COMMAND_INVALID, text, method)
+            journal = self.virtual_host.journal
+            before = journal.actor
+            journal.actor = self.session
+            try:
+                handler(self, frame)
+            except BrokerError as error:
+                self.refuse(error, method)
+            except ChannelError as failure:
+                self.fail(failure.code, failure.text, method)
+            finally:
+                journal.actor = before
+
+    def _advance(self, method: int, payload: bytes) -> None:
+        methods.decode_method(method, payload)
+        self.state = advance_channel(self.state, method)
+        if self.state == CHANNEL_CLOSED:
+            if self.confirms is not None:
+                self.confirms.end_turn()
+            self.silence()
+            self.let_go("the channel was closed")
+            self.connection.channel_closed(self.number)
+            if method == c.CHANNEL_CLOSE:
+                self.connection.out.write(methods.method_frame(self.number, c.CHANNEL_CLOSE_OK))
+
+    def reply(self, frame: bytes) -> None:
+        """Answer the method that is being handled."""
+        self.connection.out.write(frame)
+
+    def refuse(self, error: BrokerError, method: int) -> None:
+        """The broker refuses: end the channel, or the connection where the reply code asks for it."""
+        code = reply_code(error)
+        if connection_ends(code):
+            raise ProtocolError(code, error.text, method)
+        self.fail(code, error.text, method)
+
+    def fail(self, code: int, text: str, method: int) -> None:
+        """A channel error: say why and let everything go. [amqp-0-9-1 1.5.2.5]"""
+        if self.state != CHANNEL_OPEN:
+            return
+        connection = self.connection
+        _log.warning(
+            "channel error",
+            peer=connection.peer,
+            user=connection.user,
+            channel=self.number,
+            code=code,
+            name=REPLY_NAMES[code],
+            reason=text,
+        )
+        self.state = advance_channel(self.state, ERROR)
+        self.discard()
+        if self.confirms is not None:
+            self.confirms.end_turn()  # what was published before the error was published
+        self.silence()
+        self.let_go(text)
+        connection.out.write(methods.close(self.number, code, f"{REPLY_NAMES[code]} - {text}", method))
+
+    def rights_changed(self) -> None:
+        """What the user may do has changed: routes were resolved for what it was, and so were consumers."""
+        self.forget_publications()
+        consume.cancel_forbidden(self)
+
+    def silence(self) -> None:
+        """Want nothing any more, before anything is given back: see `Connection091`."""
+        self.session.close_targets()
+        if self.confirms is not None:
+            self.confirms.ended = True
+
+    def let_go(self, why: str) -> None:
+        """Give back every delivery and remove every consumer. [amqp-0-9-1 1.5.2.5]"""
+        journal = self.virtual_host.journal
+        before = journal.actor
+        journal.actor = self.session
+        try:
+            if self.transaction is not None:
+                self.transaction.roll_back(why)
+                self.transaction = None
+            give_everything_back(self)
+        finally:
+            journal.actor = before
+        if self.waiting_get is not None:
+            self.waiting_get.abandon()
+        if self.picked is not None:
+            self.picked.abandon()
+        if self.leases is not None:
+            self.leases.stop()
+            self.leases = None
+        if self.replies is not None:
+            self.replies.close()
+            self.replies = None
+        self._get_target = None  # it and the confirms refer back to here
+        self.confirms = None
+        self._body = None
+        self._publications = {}
+
+    def forget_publications(self) -> None:
+        """Resolve what the next publishes mean anew: something has changed that they depend on."""
+        self._publications = {}
+
+    def get_target(self) -> Target091:
+        """The target that basic.get delivers through: it has no consumers and no limit."""
+        if self._get_target is None:
+            self._get_target = Target091(self, Credit(), None, "", False)
+        return self._get_target
+
+    def forget_target(self, target: Target091) -> None:
+        """Its queue was deleted: the tag is free again."""
+        self.targets.pop(target.tag, None)

@@ -1,0 +1,142 @@
+"""Publisher confirms of one channel: what was published is answered once it is safe. [RabbitMQ confirms]
+
+Everything up to a sequence number is confirmed with one basic.ack. What went to the log waits for the sync of
+its batch, and what was published after it waits with it: at most the time of a sync, and the answers stay in
+order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from broker.core.message import ON_ITS_WAY, Message
+from broker.core.ports import DurableWaiter
+from protocol.amqp091 import methods
+from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.channel import Channel
+
+
+@final
+class Confirms(DurableWaiter):
+    """Made by confirm.select. Sequence numbers count from 1.
+
+    The log has at most one batch in flight and one that is being filled, so two marks suffice.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.store = channel.server.store
+        self.published: i64 = 0  # sequence number of the latest publish
+        self.answered: i64 = 0  # everything up to here was acked or nacked
+        self.ended = False
+        self._owes = False  # on the connection's list for the end of this turn
+        self._logged_batch: i64 = 0  # log batch that holds the latest logged publish; 0: none
+        self._waiting_batch: i64 = 0  # latest batch that is waited for; 0: none
+        self._waiting_upto: i64 = 0  # what its sync confirms
+        self._sealed_upto: i64 = 0  # what the sync of the batch before it confirms
+        self._refused: deque[int] = deque()  # of what has no answer yet: to be nacked when its turn comes
+
+    def add(self, message: Message) -> None:
+        """One more message was published and taken (or returned, which is an answer of its own)."""
+        self.published += 1
+        if message.sequence != 0 or message.marks & ON_ITS_WAY:
+            self._logged_batch = self.store.batch
+        if not self._owes:
+            self._owes = True
+            self.channel.connection.owing.append(self)
+
+    def add_refused(self) -> None:
+        """One more message was published, and a full queue did not take it.
+
+        The nack waits for its turn among the answers, so that no ack covers what was nacked.
+        """
+        self.published += 1
+        self._refused.append(self.published)
+        if not self._owes:
+            self._owes = True
+            self.channel.connection.owing.append(self)
+
+    def refuse(self) -> None:
+        """Nack one more message, which could not be kept, once what came before it has its answer.
+
+        The log has failed, so that nothing has to be waited for.
+        """
+        self.end_turn()
+        self.published += 1
+        self._nack()
+
+    def end_turn(self) -> None:
+        """Answer what this turn published, or arrange to do so when the log is synced."""
+        self._owes = False
+        if self.ended:
+            return
+        if self._logged_batch <= self.store.durable:
+            self._answer(self.published)
+        elif self.store.failure:
+            self.on_store_failed(self.store.failure)
+        elif self._waiting_batch == self._logged_batch:
+            self._waiting_upto = self.published
+        else:
+            self._sealed_upto = self._waiting_upto
+            self._waiting_batch = self._logged_batch
+            self._waiting_upto = self.published
+            self.store.wait(self)
+
+    def on_durable(self, batch: i64) -> None:
+        """The log has synced `batch`: confirm what it holds."""
+        if batch >= self._waiting_batch:
+            self._waiting_batch = 0
+            upto = self._waiting_upto
+        else:
+            upto = self._sealed_upto
+        if not self.ended:
+            self._answer(upto)
+            self.channel.connection.flush()
+
+    def on_store_failed(self, reason: str) -> None:
+        """The log failed before its sync: what has no answer yet will never be confirmed."""
+        self._waiting_batch = 0
+        self._logged_batch = 0
+        if not self.ended and self.answered < self.published:
+            self._nack()
+            self.channel.connection.flush()
+
+    def _answer(self, upto: i64) -> None:
+        """Ack what has no answer yet up to here, but for what was refused."""
+        refused = self._refused
+        while refused and refused[0] <= upto:
+            first: i64 = refused.popleft()
+            last = first
+            while refused and refused[0] == last + 1 and last < upto:
+                last = refused.popleft()
+            self._ack(first - 1)
+            channel = self.channel
+            channel.connection.out.write(
+                methods.settle(channel.number, BASIC_NACK, last, 1 if last > first else 0)
+            )
+            self.answered = last
+        self._ack(upto)
+
+    def _ack(self, upto: i64) -> None:
+        count = upto - self.answered
+        if count > 0:
+            channel = self.channel
+            channel.connection.out.write(
+                methods.settle(channel.number, BASIC_ACK, upto, 1 if count > 1 else 0)
+            )
+            channel.server.counters.confirmed += count
+            channel.virtual_host.journal.confirmed(channel.session, count)
+            self.answered = upto
+
+    def _nack(self) -> None:
+        """Refuse all that has no answer yet."""
+        channel = self.channel
+        bits = 1 if self.published - self.answered > 1 else 0
+        channel.connection.out.write(methods.settle(channel.number, BASIC_NACK, self.published, bits))
+        self.answered = self.published
+        self._refused.clear()

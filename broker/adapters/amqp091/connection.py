@@ -1,0 +1,695 @@
+"""One AMQP 0-9-1 connection: its handshake, its states, its channels and its end. [amqp-0-9-1 1.4]
+
+Its methods are in `controlling` and `handshake091`, channels in `channel091`. A mistake ends no more than it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+from pamqp import base, commands
+
+from broker.adapters.access import Login, Origin, Rights
+from broker.adapters.amqp091.channel import Channel
+from broker.adapters.amqp091.confirms import Confirms
+from broker.adapters.amqp091.large import LargeBodies, cut_bodies, send_on, take_out, unsent_bytes
+from broker.adapters.amqp091.shortage import HeldPublisher, hold_publisher
+from broker.adapters.peers.connections import (
+    FLUSH_BYTES_MIN,
+    FRAME_BYTES_MAX,
+    HELD,
+    HELD_FOR_END,
+    HELD_FOR_PEER,
+    HELD_FOR_REPLY,
+    STRANGER_BYTES_MAX,
+    UNREAD_BYTES_MAX,
+    Edge,
+)
+from broker.adapters.peers.durable import UNSYNCED_BYTES_MAX, brake, wait_for_log
+from broker.adapters.peers.peer import ServedConnection, Turns
+from broker.adapters.peers.requests import vhost_for
+from broker.adapters.peers.server import Server
+from broker.auth.terms import MAX_CHANNELS
+from broker.core.arguments.queue import GET_WAIT, queue_argument_objection
+from broker.core.delivery.session import Scheduler
+from broker.core.schedule import METHOD, PAYLOAD
+from broker.core.values import show
+from protocol.amqp091 import constants as c
+from protocol.amqp091 import methods
+from protocol.amqp091.closing import CloseWatch
+from protocol.amqp091.connection import (
+    AUTHENTICATED,
+    AUTHENTICATING,
+    CHALLENGED,
+    CLOSED,
+    CLOSING,
+    ERROR,
+    OPEN,
+    STARTING,
+    advance,
+)
+from protocol.amqp091.wire import Wire
+from protocol.errors import (
+    ACCESS_REFUSED,
+    CHANNEL_ERROR,
+    COMMAND_INVALID,
+    CONNECTION_FORCED,
+    INTERNAL_ERROR,
+    NOT_ALLOWED,
+    REPLY_NAMES,
+    RESOURCE_ERROR,
+    ProtocolError,
+)
+from protocol.sasl import EXTERNAL
+
+if TYPE_CHECKING:
+    from broker.core.vhosts.vhost import VirtualHost
+
+
+_log = structlog.get_logger("amqpd.connection")
+
+
+@final
+class Handshake:
+    """Lives until the connection is open. The applicant of its log-in (`broker.adapters.access`)."""
+
+    def __init__(self, connection: Connection091) -> None:
+        self.connection = connection
+        self.authenticated = False
+        self._login: Login | None = None
+        self._user = ""  # who has proved to be that, while the broker's own proof is on its way
+        self._heard: i64 = 0
+
+    def start(self) -> None:
+        """Send connection.start."""
+        connection = self.connection
+        server = connection.server
+        mechanisms = server.access.mechanisms(connection.origin)
+        if connection.origin.identity is not None and EXTERNAL not in mechanisms.split():
+            _log.info("EXTERNAL not offered", peer=connection.peer, certificate=connection.origin.identity)
+        connection.out.write(methods.connection_start(server.properties, mechanisms))
+
+    def hear(self, size: i64) -> None:
+        """So many bytes have come. Raises ProtocolError(RESOURCE_ERROR): a stranger sends no end of them."""
+        self._heard += size
+        if self._heard > STRANGER_BYTES_MAX and not self.authenticated:
+            raise ProtocolError(RESOURCE_ERROR, f"more than {STRANGER_BYTES_MAX} bytes before the log-in")
+
+    def on_method(self, method: int, frame: base.Frame) -> None:
+        """Take the client's next step; the state table has allowed it."""
+        if isinstance(frame, commands.Connection.StartOk):
+            self._start_ok(frame)
+        elif isinstance(frame, commands.Connection.SecureOk):
+            self._respond(_response(frame))
+        elif isinstance(frame, commands.Connection.TuneOk):
+            self._tune_ok(frame)
+        elif isinstance(frame, commands.Connection.Open):
+            open_connection(self.connection, frame.virtual_host)
+        else:
+            raise ProtocolError(COMMAND_INVALID, f"{frame.name} during the handshake", method)
+
+    def abandon(self) -> None:
+        """The peer has left."""
+        if self._login is not None:
+            self._login.abandon()
+
+    def _start_ok(self, frame: commands.Connection.StartOk) -> None:
+        connection = self.connection
+        properties = frame.client_properties or {}
+        connection.client_properties = dict(properties)
+        allowed = queue_argument_objection(GET_WAIT, properties.get(GET_WAIT, 0))
+        if allowed:
+            text = f"client property '{GET_WAIT}' is not {allowed}: '{show(properties[GET_WAIT])}'"
+            raise ProtocolError(NOT_ALLOWED, text, c.CONNECTION_START_OK)
+        capabilities = properties.get("capabilities")
+        connection.client_capabilities = dict(capabilities) if isinstance(capabilities, dict) else {}
+        name = properties.get("connection_name")
+        connection.client_name = name if isinstance(name, str) else ""
+        connection.mechanism = frame.mechanism
+        self._login = connection.server.access.login(frame.mechanism, connection.origin, self)
+        self._respond(_response(frame))
+
+    def _respond(self, response: object) -> None:
+        """Hand on what the client says; nothing more is kept of a stranger until that is answered."""
+        raw = bytes(response) if isinstance(response, bytes | bytearray) else str(response).encode()
+        self.connection.hold(HELD_FOR_REPLY)
+        if self._user:
+            self._tune(self._user)
+        elif self._login is not None:
+            self._login.respond(raw)
+
+    def challenged(self, challenge: bytes) -> None:
+        """The log-in wants to know more."""
+        connection = self.connection
+        if connection.state == AUTHENTICATING:  # else the peer left meanwhile
+            connection.state = advance(connection.state, CHALLENGED)
+            connection.out.write(methods.connection_secure(challenge))
+            connection.release(HELD_FOR_REPLY)
+
+    def accepted(self, user: str, proof: bytes) -> None:
+        """The peer is who it says; perhaps it wants the same of the broker."""
+        if self.connection.state == AUTHENTICATING:
+            if proof:
+                self._user = user
+                self.challenged(proof)
+            else:
+                self._tune(user)
+
+    def _tune(self, user: str) -> None:
+        connection = self.connection
+        server = connection.server
+        server.counters.logins_accepted += 1
+        self.authenticated = True
+        connection.edge.logged_in()
+        connection.user = user
+        connection.state = advance(connection.state, AUTHENTICATED)
+        connection.out.write(methods.connection_tune(server.channel_max, server.frame_max, server.heartbeat))
+        connection.release(HELD_FOR_REPLY)
+
+    def refused(self, user: str, why: str) -> None:
+        """Close 403 if the client understands that before tune, else hang up.
+
+        [RabbitMQ authentication_failure_close]
+        """
+        connection = self.connection
+        if connection.state != AUTHENTICATING:
+            return
+        connection.server.counters.logins_refused += 1
+        text = (
+            f"ACCESS_REFUSED - Login was refused using authentication mechanism {connection.mechanism}."
+            " For details see the broker logfile."
+        )
+        _log.warning(
+            "login refused", peer=connection.peer, user=user, mechanism=connection.mechanism, reason=why
+        )
+        if connection.client_capabilities.get("authentication_failure_close") is True:
+            connection.close(ACCESS_REFUSED, text)
+        else:
+            connection.drop()
+
+    def _tune_ok(self, frame: commands.Connection.TuneOk) -> None:
+        connection = self.connection
+        server = connection.server
+        connection.channel_max = _negotiated("channel_max", frame.channel_max, server.channel_max, 1)
+        connection.frame_max = _negotiated("frame_max", frame.frame_max, server.frame_max, c.FRAME_MIN_SIZE)
+        connection.wire.frame_max = connection.frame_max
+        connection.heartbeat = frame.heartbeat
+
+
+def _response(frame: object) -> object:
+    """Return the client's response: pamqp has text where it is UTF-8, and otherwise bytes."""
+    response: object = getattr(frame, "response", None)
+    return response
+
+
+def _negotiated(name: str, asked: i64, offered: i64, least: i64) -> i64:
+    """The client's value, 0 meaning ours. Raises ProtocolError(NOT_ALLOWED) when it is out of range."""
+    if asked == 0:
+        return offered
+    if asked > offered:
+        raise ProtocolError(
+            NOT_ALLOWED,
+            f"negotiated {name} = {asked} is higher than the maximum allowed value ({offered})",
+            c.CONNECTION_TUNE_OK,
+        )
+    if asked < least:
+        raise ProtocolError(
+            NOT_ALLOWED,
+            f"negotiated {name} = {asked} is lower than the minimum allowed value ({least})",
+            c.CONNECTION_TUNE_OK,
+        )
+    return asked
+
+
+def open_connection(connection: Connection091, name: str) -> None:
+    """Take connection.open. Raises ProtocolError(NOT_ALLOWED)."""
+    server, user = connection.server, connection.user
+    connection.virtual_host = vhost_for(server, user, name)
+    connection.rights = Rights(server.access, user, name)
+    server.connections.add(connection, user, name)
+    connection.out.write(methods.connection_open_ok())
+    _log.info(
+        "connection opened",
+        peer=connection.peer,
+        user=user,
+        vhost=name,
+        client=connection.client_name,
+        tls=connection.origin.tls_version or None,
+        websocket=connection.origin.websocket or None,
+    )
+
+
+def renew_secret(connection: Connection091) -> None:
+    """Take connection.update-secret. [RabbitMQ connection.update-secret]
+
+    As in RabbitMQ, the secret of a user whose log-in does not expire counts at the next log-in and is not
+    looked at now. Raises ProtocolError(NOT_ALLOWED) if the user may not be here any more.
+    """
+    assert connection.virtual_host is not None
+    user, vhost = connection.user, connection.virtual_host.name
+    if not connection.server.access.may_access(user, vhost):
+        raise ProtocolError(
+            NOT_ALLOWED, f"access to vhost '{vhost}' refused for user '{user}'", c.CONNECTION_UPDATE_SECRET
+        )
+    _log.info("secret renewed", peer=connection.peer, user=user)
+    connection.out.write(methods.method_frame(0, c.CONNECTION_UPDATE_SECRET_OK))
+
+
+def open_channel(connection: Connection091, number: int) -> None:
+    """Take channel.open. Raises ProtocolError(NOT_ALLOWED)."""
+    if number > connection.channel_max:
+        raise ProtocolError(
+            NOT_ALLOWED,
+            f"channel {number} is beyond the negotiated channel_max {connection.channel_max}",
+            c.CHANNEL_OPEN,
+        )
+    server, user = connection.server, connection.user
+    limit = server.access.limit(user, MAX_CHANNELS)
+    if limit is not None and server.connections.channels_of_user(user) >= limit:
+        raise ProtocolError(
+            NOT_ALLOWED,
+            f"number of channels opened for user '{user}' has reached "
+            f"the maximum allowed user limit of {limit}",
+            c.CHANNEL_OPEN,
+        )
+    assert connection.virtual_host is not None
+    channels = connection.wire.channels
+    while len(channels) <= number:
+        channels.append(None)
+    channels[number] = Channel(connection, number, connection.virtual_host)
+    connection.channel_count += 1
+    server.counters.channels_opened += 1
+    server.connections.add_channels(user, 1)
+    connection.out.write(methods.channel_open_ok(number))
+
+
+HANGUP_SECONDS: Final = 3  # for a client that has closed to hang up
+CLOSES_MAX: Final = 1024  # answers to one client: more would pile up if the client reads none
+
+
+def tell(connection: Connection091, error: ProtocolError) -> None:
+    """Log why a connection is ended from this side."""
+    _log.warning(
+        "connection error",
+        peer=connection.peer,
+        user=connection.user,
+        code=error.code,
+        name=REPLY_NAMES[error.code],
+        reason=error.text,
+    )
+
+
+def tell_lost(connection: Connection091, reason: str) -> None:
+    """Log that an open connection has lost its socket."""
+    why = reason or "closed by the peer"
+    _log.info("connection lost", peer=connection.peer, user=connection.user, reason=why)
+
+
+def not_open(connection: Connection091, channel: i64, method: int) -> ProtocolError:
+    """A channel is used before the connection is open, or after that."""
+    text = f"channel {int(channel)} used on a connection that is {connection.state}"
+    return ProtocolError(CHANNEL_ERROR, text, method)
+
+
+def await_close_ok(connection: Connection091, found: list[int]) -> None:
+    """Take what a CloseWatch has found after this end has sent close.
+
+    A close that has crossed this end's own comes first: its sender may wait for the answer instead of giving
+    one.
+    """
+    if c.CONNECTION_CLOSE in found:
+        connection.state = advance(connection.state, c.CONNECTION_CLOSE)
+        answer_closes(connection, found)
+        connection.edge.await_hangup(HANGUP_SECONDS)
+    elif found:
+        connection.state = advance(connection.state, c.CONNECTION_CLOSE_OK)
+        connection.edge.close()  # close-ok was the last thing that the peer had to say
+
+
+def closed_by_peer(connection: Connection091) -> None:
+    """Answer the peer's close, and let the peer hang up.
+
+    A client that finds the end of the stream behind close-ok may take it for a failure. Frames of other
+    channels may be on their way behind the close: closing the socket with them unread would reset the
+    connection, and the peer might never see the close-ok.
+    """
+    connection.state = CLOSED
+    connection.wire.stop()
+    let_go(connection)
+    answer_closes(connection, [c.CONNECTION_CLOSE])
+    connection.edge.release(HELD)  # its end has to be read
+    connection.edge.await_hangup(HANGUP_SECONDS)
+
+
+def answer_closes(connection: Connection091, found: list[int]) -> None:
+    """Answer each close among `found`: several threads of a client may close one connection."""
+    closes = min(found.count(c.CONNECTION_CLOSE), CLOSES_MAX - connection.closes)
+    if closes > 0:
+        connection.closes += closes
+        connection.out.write(methods.method_frame(0, c.CONNECTION_CLOSE_OK) * closes)
+        connection.flush()
+
+
+def channels_of(connection: Connection091) -> list[Channel]:
+    """The channels that are open."""
+    return [channel for channel in connection.wire.channels if isinstance(channel, Channel)]
+
+
+def forget_deliveries(connection: Connection091, most: i64) -> i64:
+    """Forget what is outstanding of queues that are gone; see `OpenConnection`."""
+    left = most
+    for channel in channels_of(connection):
+        left -= channel.unacked.forget(left)
+        if channel.transaction is not None:
+            left -= channel.transaction.forget(left)
+    return most - left
+
+
+def let_go(connection: Connection091) -> None:
+    """Everything that the channels hold goes back, with every consumer silenced first.
+
+    Otherwise the first channel's messages would go to the second channel of the same dying connection.
+    """
+    channels = channels_of(connection)
+    cut_bodies(connection)
+    for channel in channels:
+        channel.silence()
+    for channel in channels:
+        channel.let_go("the connection ended")
+        connection.channel_closed(channel.number)
+    connection.owing = []
+    if connection.held is not None:
+        connection.held.forget()
+    if connection.virtual_host is not None:
+        connection.server.connections.remove(connection, connection.user, connection.virtual_host.name)
+        journal = connection.virtual_host.journal
+        before = journal.actor
+        journal.actor = connection
+        try:
+            connection.virtual_host.delete_exclusive_queues(connection)
+        finally:
+            journal.actor = before
+
+
+def control(connection: Connection091, method: int, payload: bytes) -> None:
+    """Take one. Raises ProtocolError."""
+    if method >> 16 != c.CLASS_CONNECTION:
+        methods.decode_method(method, payload)
+        raise ProtocolError(CHANNEL_ERROR, f"method of class {method >> 16} on channel 0", method)
+    frame = methods.decode_method(method, payload)
+    state = advance(connection.state, method)
+    if state == CLOSED:
+        closed_by_peer(connection)
+    elif method == c.CONNECTION_UPDATE_SECRET:
+        renew_secret(connection)
+    elif connection.handshake is not None:
+        connection.state = state
+        connection.handshake.on_method(method, frame)
+        if connection.state == OPEN:
+            connection.handshake = None
+
+
+CLOSING_SECONDS: Final = 5
+GATHERED_BYTES_MAX: Final = 1048576  # of contents in part, on all channels, while memory is short
+
+
+@final
+class Connection091(ServedConnection):
+    """One of a client of AMQP 0-9-1."""
+
+    def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin) -> None:
+        super().__init__(server, scheduler, edge, origin)
+        self.state = STARTING
+        self.client_name = ""
+        self.client_properties: dict[str, object] = {}
+        self.client_capabilities: dict[str, object] = {}
+        self.virtual_host: VirtualHost | None = None
+        self.frame_max: i64 = server.frame_max
+        self.channel_max: i64 = server.channel_max
+        self.channel_count: i64 = 0
+        self.out = BytesWriter()
+        self.bodies: LargeBodies | None = None  # while there are any on their way: `out` waits behind them
+        self.wire = Wire(self, FRAME_BYTES_MAX)
+        self.owing: list[Confirms] = []  # channels that owe their publisher an answer at the turn's end
+        self.handshake: Handshake | None = Handshake(self)
+        self.held: HeldPublisher | None = None
+        self._turns = Turns(self)
+        self._holds: i64 = 0  # reasons for which frames are kept back
+        self._unread: i64 = 0  # bytes of answers since the peer stopped reading
+        self.closes: i64 = 0  # of the peer that have been answered
+        self._close_watch = CloseWatch()
+        self._dead = False
+
+    def is_open(self) -> bool:
+        """Whether the handshake is over."""
+        return self.state == OPEN
+
+    def start(self) -> None:
+        """Send connection.start. [amqp-0-9-1 1.4.2.1]"""
+        if self.handshake is not None:
+            self.handshake.start()
+        self.flush()
+
+    # -- in
+
+    def receive(self, data: bytes) -> None:
+        """Take the next bytes from the socket; ends the turn with one write."""
+        if self.state == CLOSING:
+            await_close_ok(self, self._close_watch.feed(data))
+            return
+        if self.state == CLOSED:
+            answer_closes(self, self._close_watch.feed(data))
+            return
+        self._take(data)
+        if self.publishes and not self.braked and self.server.store.unsynced_bytes > UNSYNCED_BYTES_MAX:
+            brake(self)
+
+    def _take(self, data: bytes | None) -> None:
+        """Handle the next bytes, or those that were kept back. Nothing that goes wrong leaves here."""
+        allowance = self.server.broker.schedule.allowance
+        before = allowance.begin(self._turns)
+        try:
+            if data is None:
+                self.wire.resume()
+            else:
+                self.server.shortage.received(len(data))
+                if self.handshake is not None:
+                    self.handshake.hear(len(data))
+                self.wire.feed(data)
+        except ProtocolError as error:
+            self.fail(error)
+        except Exception:
+            self.internal_error()
+        allowance.end(before)
+        if self.wire.rest and self.state == CLOSED:
+            answer_closes(self, self._close_watch.feed(self.wire.rest))
+            self.wire.rest = b""
+        if self.server.shortage.memory and self.held is None and self.wire.gathered() > GATHERED_BYTES_MAX:
+            hold_publisher(self)
+        self.end_turn()
+        if self.held is not None:
+            self.held.listen()
+
+    def internal_error(self) -> None:
+        """The broker's own mistake costs this connection and no other."""
+        _log.exception("internal error", peer=self.peer)
+        self.fail(ProtocolError(INTERNAL_ERROR, "internal error, see the broker's log"))
+
+    def hold(self, reason: i64) -> None:
+        """Take no more frames, and read no more, until every reason for it has been released."""
+        self.keep_back(reason)
+        self.edge.hold(reason)
+
+    def keep_back(self, reason: i64) -> None:
+        """Take no more frames, but read on."""
+        self._holds |= reason
+        self.wire.suspend()
+
+    def kept_bytes(self) -> i64:
+        """How much of what was read is kept back (ServedConnection)."""
+        return len(self.wire.kept())
+
+    def is_deaf(self) -> bool:
+        """Whether nothing is listened to any more (ServedConnection)."""
+        return self.wire.stopped
+
+    def release(self, reason: i64) -> None:
+        """Go on, unless there is another reason not to."""
+        if self._holds & reason:
+            self._holds &= ~reason
+            self.edge.release(reason)
+            if self._holds == 0:
+                self._take(None)
+            else:
+                self.flush()  # the answer that the log had to wait for, say
+
+    def end_turn(self) -> None:
+        """Confirm what can be confirmed and flush."""
+        if self.owing:
+            owing = self.owing
+            self.owing = []
+            for confirms in owing:
+                confirms.end_turn()
+        self.answer()
+
+    def on_method(self, channel: int, method: int, payload: bytes) -> None:
+        """Take a method that is not the hot path (MethodSink)."""
+        self.server.broker.schedule.allowance.use(METHOD + len(payload) // PAYLOAD)
+        if channel == 0:
+            control(self, method, payload)
+            return
+        if self.state != OPEN:
+            raise not_open(self, channel, method)
+        incoming = self.wire.channel(channel)
+        if isinstance(incoming, Channel):
+            incoming.on_method(method, payload)
+        elif method == c.CHANNEL_OPEN:
+            open_channel(self, channel)
+        elif method != c.CHANNEL_CLOSE_OK:  # to a close that has crossed the peer's own, which ended it
+            raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", method)
+
+    def channel_closed(self, number: i64) -> None:
+        """Both sides agree that the channel is closed: its number is free again."""
+        self.wire.channels[number] = None
+        self.channel_count -= 1
+        self.server.counters.channels_closed += 1
+        self.server.connections.add_channels(self.user, -1)
+
+    # -- out
+
+    def pump(self, budget: i64) -> None:
+        """Deliver to this client, and write what that produced."""
+        if self.leaving:
+            self.scheduled = False
+            return
+        if self._dead or self.edge.is_closing():
+            self.set_blocked(True)  # what is written to a dying socket only comes back redelivered
+        self.full = self.bodies is not None
+        try:
+            super().pump(budget)
+        except Exception:  # a message that cannot be read back, say
+            self.internal_error()
+        self.full = False
+        if not self.scheduled or len(self.out) >= FLUSH_BYTES_MIN or self.bodies is not None:
+            self.flush()  # else another turn follows at once, and one write will do for both
+
+    def set_blocked(self, blocked: bool) -> None:
+        """The transport is full (True), or takes data again (False)."""
+        super().set_blocked(blocked)
+        if not blocked:
+            self._unread = 0
+            self.flush()  # what was written meanwhile and got no turn
+            if not self.blocked:
+                self.release(HELD_FOR_PEER)
+
+    def flush(self) -> None:
+        """Write what the turn has produced, once."""
+        if self.bodies is not None and not send_on(self, self.bodies):
+            return
+        if len(self.out) > 0:
+            self.edge.write(take_out(self))
+
+    def answer(self) -> None:
+        """Flush answers. A peer that asks on and reads nothing is not listened to until it reads.
+
+        Deliveries do not count: they stop by themselves, and a client may be busy sending meanwhile.
+        """
+        size: i64 = len(self.out)
+        self.flush()
+        if self.blocked:
+            self._unread = self._unread + size if self.bodies is None else unsent_bytes(self)
+            if self._unread > UNREAD_BYTES_MAX and not self.wire.stopped:
+                self.hold(HELD_FOR_PEER)
+
+    # -- the end
+
+    def fail(self, error: ProtocolError) -> None:
+        """A connection error: say why, let everything go, wait for close-ok. [amqp-0-9-1 1.4.2.9]"""
+        if self._dead or self.state in (CLOSING, CLOSED):
+            return
+        tell(self, error)
+        self.close(error.code, error.reply_text, error.method)
+
+    def close(self, code: int, text: str, method: int = 0) -> None:
+        """Send connection.close and wait for close-ok; whatever else comes is ignored."""
+        if self._dead or self.state in (CLOSING, CLOSED):
+            return
+        self.state = advance(self.state, ERROR)
+        self.wire.stop()
+        let_go(self)
+        self.out.write(methods.close(0, code, text, method))
+        self._holds = 0
+        self.edge.release(HELD)
+        self.edge.closing(CLOSING_SECONDS)
+        self.flush()
+
+    def rights_changed(self) -> None:
+        """What the user may do has changed (OpenConnection)."""
+        for channel in channels_of(self):
+            channel.rights_changed()
+
+    def shortage_began(self) -> None:
+        """Have the next publish of each channel ask whether there is one (OpenConnection)."""
+        for channel in channels_of(self):
+            channel.forget_publications()
+
+    def part_bytes(self) -> i64:
+        """Bytes in memory of contents that have come in part (ServedConnection)."""
+        size: i64 = self.wire.gathered()
+        for channel in channels_of(self):
+            size += channel.part_bytes()
+        return size
+
+    def admit_new(self) -> None:
+        """Hold who declares while memory is short, behind this declaration (ServedConnection)."""
+        if self.server.shortage.memory:
+            hold_publisher(self)
+
+    def log_is_behind(self) -> None:
+        """Read nothing more from a publisher until it has caught up (OpenConnection)."""
+        if self.publishes and not self.braked:
+            wait_for_log(self)
+
+    def vhost_deleted(self) -> None:
+        """Hear nothing more, and be sent nothing, until `force_close` follows (OpenConnection)."""
+        self.leaving = True
+        self.hold(HELD_FOR_END)
+
+    def forget_deliveries(self, most: i64) -> i64:
+        """Forget up to `most` that are outstanding, of queues that are gone (OpenConnection)."""
+        return forget_deliveries(self, most)
+
+    def channels_open(self) -> int:
+        """How many channels it has (OpenConnection)."""
+        return len(channels_of(self))
+
+    def force_close(self, reason: str) -> None:
+        """Close 320 (OpenConnection). [amqp-0-9-1 connection-forced]"""
+        if self.state == OPEN:
+            self.close(CONNECTION_FORCED, f"CONNECTION_FORCED - {reason}")
+        else:
+            self.edge.close()
+
+    def drop(self) -> None:
+        """Close the socket without a word: the peer cannot be told. What was written before is still sent."""
+        self.state = CLOSED
+        self.wire.stop()
+        self.flush()
+        self.edge.close()
+
+    def lost(self, reason: str) -> None:
+        """The socket is gone."""
+        if not self._dead and not self._turns.end_later(reason):
+            self._dead = True
+            if self.state == OPEN:
+                tell_lost(self, reason)
+            self.state = CLOSED
+            self.wire.stop()
+            let_go(self)
+            if self.handshake is not None:
+                self.handshake.abandon()
+                self.handshake = None
+            self.out = BytesWriter()  # it may be long until the rest is collected

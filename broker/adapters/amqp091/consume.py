@@ -1,0 +1,220 @@
+"""basic.consume and basic.cancel. [amqp-0-9-1 1.8.3]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+from pamqp import commands
+
+from broker.adapters.access import QUEUE
+from broker.adapters.amqp091 import direct_reply
+from broker.adapters.amqp091.deliver import Target091
+from broker.adapters.amqp091.notices import check_notified
+from broker.adapters.amqp091.picked import CountedTarget, PickedConsume
+from broker.adapters.amqp091.settle import ChannelLeases
+from broker.adapters.amqp091.topology import queue_named, serve_first
+from broker.adapters.formats.either import SelectorFilter
+from broker.auth.terms import READ
+from broker.core.arguments.consumer import (
+    ALSO_CONSUME,
+    EXCLUSIVE_CONSUMER,
+    GET_COUNT,
+    NOTIFY_ACTIVE,
+    PREFETCH,
+    PRIORITY,
+    Extent,
+    browses,
+    check_consumer_arguments,
+    check_together,
+    extent_argument,
+    gets_some,
+    selector_argument,
+)
+from broker.core.arguments.queue import CONSUMER_TIMEOUT, is_non_destructive
+from broker.core.arguments.rule import invalid
+from broker.core.delivery.credit import Credit
+from broker.core.errors import NotAllowed, PreconditionFailed, Unsupported
+from broker.core.queues.attach import attach, detach
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.lease import Lease, lease_milliseconds
+from broker.core.queues.queue import Queue
+from broker.core.selector.selector import Selector
+from broker.core.streams.extent import stream_extent
+from broker.core.streams.list import refuse_stream
+from protocol.amqp091 import constants as c
+from protocol.amqp091 import methods
+from protocol.amqp091.content import DIRECT_REPLY_TO
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.channel import Channel
+
+
+def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
+    """basic.consume. [amqp-0-9-1 1.8.3.3]
+
+    Raises NotFound, ResourceLocked, AccessRefused (exclusive use), NotAllowed (the tag is in use),
+    PreconditionFailed (an argument).
+    """
+    if frame.queue == DIRECT_REPLY_TO:
+        direct_reply.consume(channel, frame)
+        return
+    queue = readable(channel, frame.queue)
+    tag = frame.consumer_tag
+    if not tag:
+        tag = channel.server.generate("amq.ctag-")
+    elif direct_reply.is_used(channel, tag):
+        raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+    arguments: dict[str, object] = dict(frame.arguments) if frame.arguments else {}
+    where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    check_consumer_arguments(arguments, where)
+    selector = selector_argument(arguments, where)  # once: a long one takes milliseconds
+    queues = _queues(channel, queue, arguments)
+    notified = arguments.get(NOTIFY_ACTIVE, "")
+    assert isinstance(notified, str), "arguments have been checked"
+    if notified:
+        check_notified(channel.connection.rights, channel.virtual_host, notified, queue.name)
+    prefetch = arguments.get(PREFETCH, channel.prefetch_count)
+    assert isinstance(prefetch, int), "arguments have been checked"
+    target = _target(channel, tag, frame.no_ack, prefetch, GET_COUNT in arguments)
+    target.arguments = arguments
+    if gets_some(arguments):
+        refuse_stream(queue, "read with x-get-message-id, x-get-position or x-get-count")
+        check_together(arguments, frame.exclusive, queue)
+        consumer = _consumer(channel, target, queue, frame, arguments, selector)
+        PickedConsume(channel, target, consumer, frame.nowait).begin()
+        return
+    try:
+        for each in queues:
+            check_together(arguments, frame.exclusive, each)
+            attach(each, _consumer(channel, target, each, frame, arguments, selector))
+    except Exception:
+        target.close()
+        for consumer in list(target.consumers):
+            detach(consumer.queue, consumer, [])
+        raise
+    channel.targets[tag] = target
+    if not frame.nowait:
+        channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, tag))
+
+
+def _queues(channel: Channel, queue: Queue, arguments: dict[str, object]) -> list[Queue]:
+    """The queues that are to be consumed by turns: `queue`, and those that `x-also-consume` names.
+
+    Raises what `readable` raises, and PreconditionFailed for one that is named twice.
+    """
+    queues = [queue]
+    names = arguments.get(ALSO_CONSUME, [])
+    assert isinstance(names, list), "arguments have been checked"
+    for name in names:
+        other = readable(channel, name)
+        if other in queues:
+            where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+            raise invalid(ALSO_CONSUME, where, name, "is consumed already")
+        queues.append(other)
+    return queues
+
+
+def _target(channel: Channel, tag: str, no_ack: bool, prefetch: i64, counted: bool) -> Target091:
+    credit, window = Credit(), None
+    if not no_ack:  # else nothing is ever outstanding, so there is nothing to limit
+        credit, window = Credit(prefetch, channel.prefetch_bytes), channel.window
+    if counted:
+        return CountedTarget(channel, credit, window, tag, no_ack)
+    return Target091(channel, credit, window, tag, no_ack)
+
+
+def _consumer(
+    channel: Channel,
+    target: Target091,
+    queue: Queue,
+    frame: commands.Basic.Consume,
+    arguments: dict[str, object],
+    selector: Selector | None,
+) -> QueueConsumer:
+    """The consumer that is asked for, by arguments that have been checked."""
+    priority = arguments.get(PRIORITY, 0)
+    assert isinstance(priority, int), "arguments have been checked"
+    browse = browses(arguments) or is_non_destructive(queue.arguments)
+    trouble = channel.virtual_host.trouble
+    sieve = None if selector is None else SelectorFilter(selector, queue.store, trouble)
+    consumer = QueueConsumer(
+        target, queue, not browse, priority, frame.exclusive, target.tag, frame.no_ack, sieve
+    )
+    if queue.stream is not None:
+        consumer.extent = _stream_extent(channel, queue, frame, arguments, target.credit.count_max)
+    elif browse:
+        consumer.extent = extent_argument(arguments)
+    consumer.candidate = arguments.get(EXCLUSIVE_CONSUMER) is True
+    if not frame.no_ack and not browse:
+        consumer.lease = lease_of(channel, queue, arguments.get(CONSUMER_TIMEOUT))
+    return consumer
+
+
+def _stream_extent(
+    channel: Channel,
+    queue: Queue,
+    frame: commands.Basic.Consume,
+    arguments: dict[str, object],
+    prefetch: i64,
+) -> Extent:
+    """What the consumer sees of a stream, from which it gets no more than it acknowledges."""
+    where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    if frame.no_ack:
+        raise Unsupported(f"{where} is a stream: its consumers have to acknowledge what they get")
+    if prefetch == 0 and (channel.window is None or channel.window.count_max == 0):
+        raise PreconditionFailed(f"consumer prefetch count is not set for {where}, which is a stream")
+    return stream_extent(arguments, where, channel.virtual_host.schedule.date())
+
+
+def cancel(channel: Channel, frame: commands.Basic.Cancel) -> None:
+    """basic.cancel: what is unacked stays with the channel; an unknown tag is fine. [amqp-0-9-1 1.8.3.5]"""
+    tag = frame.consumer_tag or ""
+    target = channel.targets.get(tag)
+    if target is not None:
+        for consumer in list(target.consumers):
+            if not serve_first(channel, consumer.queue):
+                return
+        channel.forget_target(target)
+        target.close()
+        for consumer in list(target.consumers):
+            detach(consumer.queue, consumer, [])
+            channel.virtual_host.consumer_gone(consumer.queue)
+    elif channel.replies is not None and tag == channel.replies.tag:
+        channel.replies.close()
+        channel.replies = None
+    if not frame.nowait:
+        channel.reply(methods.consumer_tag(channel.number, c.BASIC_CANCEL_OK, tag))
+
+
+def readable(channel: Channel, name: str) -> Queue:
+    """The queue of a name, for a user who may read it.
+
+    Raises NotFound, ResourceLocked, AccessRefused.
+    """
+    name = queue_named(channel, name)
+    channel.connection.rights.require(READ, QUEUE, name)
+    return channel.virtual_host.queue(name, channel.connection)
+
+
+def cancel_forbidden(channel: Channel) -> None:
+    """Cancel the consumers whose queues the user may no longer read. [RabbitMQ consumer_cancel_notify]"""
+    waiting = channel.waiting_get
+    if waiting is not None and not channel.connection.rights.allow(READ, waiting.consumer.queue.name):
+        waiting.end()
+    for target in list(channel.targets.values()):
+        for consumer in list(target.consumers):
+            if not channel.connection.rights.allow(READ, consumer.queue.name):
+                detach(consumer.queue, consumer, [])
+                target.consumer_cancelled(consumer)
+                channel.virtual_host.consumer_gone(consumer.queue)
+
+
+def lease_of(channel: Channel, queue: Queue, asked: object) -> Lease | None:
+    """What limits the time of a delivery of `queue`, None if nothing does."""
+    milliseconds = lease_milliseconds(queue, asked, channel.server.consumer_timeout)
+    if milliseconds == 0:
+        return None
+    if channel.leases is None:
+        channel.leases = ChannelLeases(channel)
+    return channel.leases.lasting(milliseconds)

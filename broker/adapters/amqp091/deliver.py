@@ -1,0 +1,245 @@
+"""basic.deliver: messages in the connection's output, and headers that do not fit. [amqp-0-9-1 1.8.3.9]
+
+What the broker has written of a message's deaths is left out for such a client, the oldest first. What the
+publisher has written is not: a client without room for that cannot be given the message: its channel ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from librt.strings import BytesWriter, write_i32_be, write_i64_be
+from mypy_extensions import i64
+
+from broker.adapters.amqp091.large import send_body, send_sections
+from broker.adapters.formats.amqp091 import with_counts
+from broker.adapters.formats.either import content_for091, given091
+from broker.core.arguments.consumer import NOTIFY_ACTIVE
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import ConsumerTarget
+from broker.core.entries.entry import QueueEntry
+from broker.core.message import Address, Body, Message
+from broker.core.queues.attach import detach
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import Queue
+from broker.core.schedule import Alarm
+from protocol.amqp091 import methods
+from protocol.amqp091.constants import BASIC_DELIVER, FRAME_END, FRAME_METHOD, FRAME_MIN_SIZE
+from protocol.amqp091.content import header_frame_bytes, largest_frame, write_content, write_split
+from protocol.amqp091.deaths import without_deaths, without_oldest_deaths
+from protocol.amqp091.properties import Properties
+from protocol.errors import PRECONDITION_FAILED
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.channel import Channel
+
+
+def fitted(message: Message, content: bytes, frame_max: i64) -> bytes | None:
+    """The content of `message` for a client with this frame_max; None if there is no way to give it that."""
+    excess = header_frame_bytes(content) - frame_max
+    if excess <= 0:
+        return content
+    if not message.died:
+        return None
+    properties = Properties(content)
+    fields = properties.fields()
+    for shorter in (without_oldest_deaths(fields, excess), without_deaths(fields)):
+        properties.set_fields(shorter)
+        found = properties.content()
+        if header_frame_bytes(found) <= frame_max:
+            return found
+    return None
+
+
+def too_long(queue: Queue, content: bytes, frame_max: i64) -> str:
+    """What a client is told that cannot be given a message of `queue`."""
+    return (
+        f"message in queue '{queue.name}' in vhost '{queue.vhost}' has a content header of "
+        f"{header_frame_bytes(content)} bytes, the negotiated frame_max is {frame_max}"
+    )
+
+
+@final
+class Misfit(Alarm):
+    """Ends a channel that was to be given what does not fit, in a turn of its own: a delivery must not."""
+
+    def __init__(self, channel: Channel, text: str) -> None:
+        super().__init__()
+        self._channel = channel
+        self._text = text
+        schedule = channel.virtual_host.schedule
+        schedule.set(self, schedule.now())
+
+    def ring(self) -> None:
+        """Say why, and give back all that the channel has (Alarm)."""
+        if self._channel.is_open():
+            self._channel.fail(PRECONDITION_FAILED, self._text, 0)
+            self._channel.connection.answer()
+
+
+OUTPUT_BYTES_MAX: Final = 524288  # then the connection flushes before it delivers more
+
+
+class Target091(ConsumerTarget):
+    """Writes deliveries. What surrounds the delivery tag in the frame is made once per address."""
+
+    def __init__(
+        self, channel: Channel, credit: Credit, channel_credit: Credit | None, tag: str, no_ack: bool
+    ) -> None:
+        super().__init__(channel.session, credit, channel_credit)
+        self.channel = channel
+        self.tag = tag
+        self.no_ack = no_ack
+        self.arguments: dict[str, object] = {}  # what the consumer was asked for with
+        self._tag = methods.short_string(tag)
+        self._address: Address | None = None
+        self._prefix = b""
+        self._suffix = b""
+        self._suffix_redelivered = b""
+        self._channel_high: i64 = channel.number >> 8
+        self._channel_low: i64 = channel.number & 0xFF
+
+    def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+        """Write one basic.deliver with its content."""
+        channel = self.channel
+        message = entry.message
+        content = message.content
+        if content is None:
+            content = self._load(consumer, entry)
+        kept = content
+        queue = consumer.queue
+        if queue.entries.annotations is not None:
+            frame_max = channel.connection.frame_max
+            kept, content = given091(channel.server, message, content, queue, entry, frame_max)
+        elif content[0] == 0:
+            content = content_for091(channel.server, message, content)
+        if message.address is not self._address:
+            self._compose(message.address)
+        suffix = self._suffix
+        if entry.redelivered:
+            suffix = self._suffix_redelivered
+            if consumer.queue.counts:
+                content = with_counts(content, entry, channel.connection.frame_max)
+        if len(content) > FRAME_MIN_SIZE:
+            fitting = fitted(message, content, channel.connection.frame_max)
+            if fitting is None:
+                self._refuse(consumer, entry, content)
+                return
+            content = fitting
+        out = channel.connection.out
+        out.write(self._prefix)
+        if self.no_ack:
+            write_i64_be(out, channel.unacked.skip())
+        else:
+            delivery_tag = channel.unacked.add(entry, consumer)
+            write_i64_be(out, delivery_tag)
+            if consumer.lease is not None:
+                consumer.lease.begin(delivery_tag)
+        out.write(suffix)
+        if (
+            len(content) <= FRAME_MIN_SIZE
+            and content[2] == self._channel_low
+            and content[1] == self._channel_high
+        ):
+            out.write(content)  # as received, on the same channel number
+        else:
+            write_content_for(channel, content)
+        if message.body is not None:  # whatever its size: sections in front of it may have made it large
+            _send_body(channel, message.body, 0, kept, content)
+        if len(out) >= OUTPUT_BYTES_MAX:
+            channel.connection.full = True
+
+    def _load(self, consumer: QueueConsumer, entry: QueueEntry) -> bytes:
+        """The content of a message that is on disk only. Raises what MessageStore.load raises."""
+        try:
+            return self.channel.server.store.load(entry.message)
+        except Exception:
+            self.channel.unacked.add(entry, consumer)  # it goes back to the queue with the channel
+            raise
+
+    def _refuse(self, consumer: QueueConsumer, entry: QueueEntry, content: bytes) -> None:
+        """The client has no room for the header: the message goes back to the queue with the channel."""
+        connection = self.channel.connection
+        self.channel.unacked.add(entry, consumer)
+        consumer.no_ack = False  # or the queue would take the message for settled
+        Misfit(self.channel, too_long(consumer.queue, content, connection.frame_max))
+        self.close()  # what is behind it must not overtake it
+
+    def share(self, window: Credit) -> None:
+        """Count in the channel's window too; the caller adds to it what is out already."""
+        self.session_credit = window
+        window.targets[self] = None
+
+    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+        """`consumer` is gone, and if it was the last one the client is told that it gets no more.
+
+        If it understands that. [RabbitMQ consumer_cancel_notify]
+        """
+        if self.consumers:
+            return
+        channel = self.channel
+        self.close()
+        channel.forget_target(self)
+        connection = channel.connection
+        if connection.leaving:
+            return  # it will be told that it is closed
+        if connection.client_capabilities.get("consumer_cancel_notify") is True:
+            connection.out.write(methods.basic_cancel(channel.number, self.tag))
+            connection.schedule()
+
+    def shown_all(self, consumer: QueueConsumer) -> None:
+        """A snapshot ends: the client is told as if the queue had been deleted."""
+        queue = consumer.queue
+        detach(queue, consumer, [])
+        self.consumer_cancelled(consumer)
+        self.channel.virtual_host.consumer_gone(queue)
+
+    def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
+        """The consumer is served from now on, or no longer (ConsumerTarget)."""
+        notified = self.arguments.get(NOTIFY_ACTIVE)
+        if isinstance(notified, str):
+            channel = self.channel
+            channel.server.notices.add(channel.virtual_host, notified, consumer, active, why)
+
+    def _compose(self, address: Address) -> None:
+        """The parts of the frame that do not change while the address does not."""
+        self._address = address
+        size: i64 = 4 + len(self._tag) + 8 + 1 + len(address.encoded)
+        number: int = self.channel.number
+        out = BytesWriter()
+        out.append(FRAME_METHOD)
+        out.append(number >> 8 & 0xFF)
+        out.append(number & 0xFF)
+        length: int = size
+        out.write(length.to_bytes(4, "big"))
+        write_i32_be(out, BASIC_DELIVER)
+        out.write(self._tag)
+        self._prefix = out.getvalue()
+        self._suffix = b"\x00" + address.encoded + bytes([FRAME_END])
+        self._suffix_redelivered = b"\x01" + address.encoded + bytes([FRAME_END])
+
+
+def write_message(channel: Channel, message: Message, kept: bytes, content: bytes) -> None:
+    """Write a message that is an answer for `channel`: it is kept with one content, and given the other."""
+    write_content_for(channel, content)
+    if message.body is not None:
+        _send_body(channel, message.body, message.size, kept, content)
+
+
+def _send_body(channel: Channel, body: Body, size: i64, kept: bytes, content: bytes) -> None:
+    """Send a large body behind its content header, which has been written; `size` as in `send_body`."""
+    if kept[0] == 0:
+        head = header_frame_bytes(content)
+        send_sections(channel.connection, body, channel.number, size, kept, head)
+    else:
+        send_body(channel.connection, body, channel.number, size)
+
+
+def write_content_for(channel: Channel, content: bytes) -> None:
+    """Write content for `channel`, as received or split anew for a smaller frame_max."""
+    out = channel.connection.out
+    frame_max = channel.connection.frame_max
+    if len(content) > FRAME_MIN_SIZE and len(content) > frame_max and largest_frame(content) > frame_max:
+        write_split(out, content, channel.number, frame_max)
+    else:
+        write_content(out, content, channel.number)

@@ -1,0 +1,186 @@
+"""Direct reply-to: answers go straight to the channel of whoever asked. [RabbitMQ direct reply-to]
+
+A channel that consumes from the pseudo-queue `amq.rabbitmq.reply-to` gets a name that nobody can guess, and
+requests that it publishes with `amq.rabbitmq.reply-to` as their reply-to go out with that name instead. What
+is published to the default exchange with the name as routing key is written to the channel at once: there is
+no queue and nothing in the log. A name lives as long as its consumer, and is good in its virtual host only.
+
+A requester of AMQP 1.0 gets such a name too. It is that of a queue of the requester's link, which keeps
+replies until the requester has credit for them (`amqp10/sources.py`). Either may answer the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from librt.strings import write_i64_be
+from mypy_extensions import i64
+from pamqp import commands
+
+from broker.adapters.amqp091.deliver import write_message
+from broker.adapters.amqp091.large import unsent_bytes
+from broker.adapters.formats.either import content_for091
+from broker.core.counters import Counters
+from broker.core.errors import NotAllowed, NotFound, PreconditionFailed
+from broker.core.message import Address, Message, held_bytes
+from protocol.amqp091 import constants as c
+from protocol.amqp091 import methods
+from protocol.amqp091.content import DIRECT_REPLY_TO, header_frame_bytes, with_reply_to
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.channel import Channel
+    from broker.adapters.peers.server import Server
+    from broker.core.vhosts.vhost import VirtualHost
+
+
+PREFIX: Final = DIRECT_REPLY_TO + "."
+DELIVER_TAG_AT: Final = 11  # where in basic.deliver the consumer tag is; the delivery tag is behind it
+UNREAD_BYTES_MAX: Final = 8388608  # for a client that takes nothing: further replies to it are dropped
+
+
+@final
+class ReplyConsumer:
+    """The consumer of direct replies of one channel. `channel` is None when it is gone."""
+
+    def __init__(self, channel: Channel | None, tag: str, name: str) -> None:
+        self.channel = channel
+        self.tag = tag
+        self.name = methods.short_string(name)
+        number = 0 if channel is None else channel.number
+        deliver = methods.basic_deliver(number, tag, 0, False, Address("", name).encoded)
+        tag_end = DELIVER_TAG_AT + len(methods.short_string(tag))
+        self._prefix = deliver[:tag_end]
+        self._suffix = deliver[tag_end + 8 :]
+        self._kept: list[Message] = []  # while the client has stopped deliveries
+        self._kept_bytes: i64 = 0
+
+    def deliver(self, message: Message, counters: Counters) -> i64:
+        """Send a reply, or drop it if nobody takes it, or can; it counts as routed in either case."""
+        counters.published += 1
+        channel = self.channel
+        if channel is None or header_frame_bytes(_content(channel, message)) > channel.connection.frame_max:
+            counters.replies_dropped += 1
+        elif not channel.session.flow:
+            self._keep(message, counters)
+        elif channel.connection.blocked and unsent_bytes(channel.connection) > UNREAD_BYTES_MAX:
+            counters.replies_dropped += 1
+        else:
+            self._write(channel, message)
+        return 1
+
+    def resume(self) -> None:
+        """The client wants deliveries again."""
+        kept = self._kept
+        self._kept = []
+        self._kept_bytes = 0
+        if self.channel is not None:
+            for message in kept:
+                self._write(self.channel, message)
+
+    def close(self) -> None:
+        """The consumer is cancelled, or gone with its channel."""
+        channel = self.channel
+        if channel is not None:
+            channel.server.replies.pop((channel.virtual_host, self.name), None)
+            self.channel = None
+            self._kept = []
+
+    def _keep(self, message: Message, counters: Counters) -> None:
+        if self._kept_bytes > UNREAD_BYTES_MAX:
+            counters.replies_dropped += 1
+        else:
+            self._kept_bytes += held_bytes(message)
+            self._kept.append(message)
+
+    def _write(self, channel: Channel, message: Message) -> None:
+        kept = message.content
+        assert kept is not None, "a reply is never logged"
+        connection = channel.connection
+        out = connection.out
+        out.write(self._prefix)
+        write_i64_be(out, channel.unacked.skip())
+        out.write(self._suffix)
+        write_message(channel, message, kept, _content(channel, message))
+        channel.server.counters.delivered += 1
+        connection.schedule()  # it is not its turn, but somebody has to flush
+
+
+def _content(channel: Channel, message: Message) -> bytes:
+    """The content of a reply as clients of AMQP 0-9-1 have it."""
+    content = message.content
+    assert content is not None, "a reply is never logged"
+    return content_for091(channel.server, message, content)
+
+
+NOBODY: Final = ReplyConsumer(None, "", "")
+"""Who gets the replies to requests of channels that are gone."""
+
+
+def is_used(channel: Channel, tag: str) -> bool:
+    """Whether a consumer of the channel, of whichever kind, has this tag."""
+    return tag in channel.targets or (channel.replies is not None and tag == channel.replies.tag)
+
+
+def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
+    """basic.consume of `amq.rabbitmq.reply-to`. Raises NotAllowed, PreconditionFailed."""
+    tag = frame.consumer_tag
+    if not tag:
+        tag = channel.server.generate("amq.ctag-")
+    elif is_used(channel, tag):
+        raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+    if not frame.no_ack:
+        raise PreconditionFailed("reply consumer cannot acknowledge")
+    if channel.replies is not None:
+        raise PreconditionFailed("reply consumer already set")
+    replies = ReplyConsumer(channel, tag, channel.server.generate(PREFIX))
+    channel.replies = replies
+    channel.server.replies[channel.virtual_host, replies.name] = replies
+    if not frame.nowait:
+        channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, tag))
+
+
+def addressed(channel: Channel, content: bytes) -> bytes:
+    """A request with the name of the channel's reply consumer as its reply-to. Raises PreconditionFailed."""
+    if channel.replies is None:
+        raise PreconditionFailed("fast reply consumer does not exist")
+    changed = with_reply_to(content, channel.replies.name)
+    size, frame_max = header_frame_bytes(changed), channel.connection.frame_max
+    if size > frame_max:
+        raise PreconditionFailed(
+            f"content header has {size} bytes with the name to reply to, frame_max is {frame_max}"
+        )
+    return changed
+
+
+def answered(channel: Channel, address: Address) -> ReplyConsumer | None:
+    """The recipient of messages sent to this address, if it is that of a reply consumer, living or dead.
+
+    None also for the queue of a requester of AMQP 1.0, to which the address leads as to any queue.
+    """
+    name = address.routing_key
+    if address.exchange or not name.startswith(PREFIX) or name in channel.virtual_host.queues:
+        return None
+    return find(channel.server, channel.virtual_host, name) or NOBODY
+
+
+def answers(server: Server, virtual_host: VirtualHost, address: Address) -> ReplyConsumer | None:
+    """Return the reply consumer that an address of no queue leads to, None if it leads to none."""
+    return None if address.exchange else find(server, virtual_host, address.routing_key)
+
+
+def find(server: Server, virtual_host: VirtualHost, name: str) -> ReplyConsumer | None:
+    """Return the reply consumer of AMQP 0-9-1 with this name, None if there is none."""
+    if not name.startswith(PREFIX):
+        return None
+    return server.replies.get((virtual_host, methods.short_string(name)))
+
+
+def declare(channel: Channel, frame: commands.Queue.Declare) -> None:
+    """queue.declare of such a name: whether somebody still waits for the reply. Raises NotFound."""
+    name = frame.queue
+    virtual_host = channel.virtual_host
+    known = name == DIRECT_REPLY_TO or name in virtual_host.queues
+    if not known and find(channel.server, virtual_host, name) is None:
+        raise NotFound(f"no queue '{name}' in vhost '{channel.virtual_host.name}'")
+    if not frame.nowait:
+        channel.reply(methods.queue_declare_ok(channel.number, name, 0, 1))

@@ -1,0 +1,224 @@
+"""basic.get, which may wait for a message. [amqp-0-9-1 1.8.3.10]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+from pamqp import commands
+
+from broker.adapters.amqp091.consume import lease_of, readable
+from broker.adapters.amqp091.deliver import OUTPUT_BYTES_MAX, Misfit, fitted, too_long, write_message
+from broker.adapters.amqp091.topology import serve_first
+from broker.adapters.formats.amqp091 import with_counts
+from broker.adapters.formats.either import given091
+from broker.core.arguments.queue import GET_WAIT, RELEASED, is_non_destructive
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import ConsumerTarget
+from broker.core.entries.entry import QueueEntry
+from broker.core.errors import PreconditionFailed
+from broker.core.queues.attach import attach, detach, get_one
+from broker.core.queues.consumer import REMOVED, QueueConsumer
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import release_entries
+from broker.core.schedule import Alarm
+from broker.core.streams.list import refuse_stream
+from protocol.amqp091 import constants as c
+from protocol.amqp091 import methods
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.channel import Channel
+
+
+BEHIND_BYTES_MAX: Final = 1048576  # of frames behind a get that waits: with more it waits no longer
+
+
+def get(channel: Channel, frame: commands.Basic.Get) -> None:
+    """basic.get.
+
+    Raises what `readable` and `get_one` raise, PreconditionFailed: it is too long, Unsupported: of a stream.
+    """
+    queue = readable(channel, frame.queue)
+    refuse_stream(queue, "read with basic.get")
+    consumer = QueueConsumer(channel.get_target(), queue, not is_non_destructive(queue.arguments))
+    if not serve_first(channel, queue):
+        return
+    entry = get_one(queue, consumer)
+    if entry is None:
+        milliseconds = _wait(channel, queue)
+        if milliseconds > 0:
+            WaitingGet(channel, queue, frame.no_ack).begin(milliseconds)
+        else:
+            channel.reply(methods.method_frame(channel.number, c.BASIC_GET_EMPTY, b"\0"))
+        return
+    content = entry.message.content
+    if content is None:
+        try:
+            content = channel.server.store.load(entry.message)
+        except Exception:
+            release_entries(queue, [entry], consumer, RELEASED)
+            raise
+    connection = channel.connection
+    content, given = _given(channel, queue, entry, content)
+    fitting = _fitting(channel, queue, entry, given)
+    if fitting is None:
+        release_entries(queue, [entry], consumer, RELEASED)
+        raise PreconditionFailed(too_long(queue, given, connection.frame_max))
+    _write(channel, consumer, entry, content, fitting, frame.no_ack)
+    if frame.no_ack:
+        queue.settle(entry)
+    if len(connection.out) >= OUTPUT_BYTES_MAX or connection.full:
+        connection.full = False
+        connection.answer()  # a small method, a large answer: many must not pile up
+
+
+def _wait(channel: Channel, queue: Queue) -> i64:
+    """How many milliseconds a get waits: as the client says, or else the queue; 0: not at all."""
+    value = channel.connection.client_properties.get(GET_WAIT)
+    if value is None:
+        value = queue.effective.get(GET_WAIT, 0)
+    assert isinstance(value, int), "properties and arguments are checked before they are used"
+    milliseconds: int = value
+    return milliseconds
+
+
+def _given(channel: Channel, queue: Queue, entry: QueueEntry, content: bytes) -> tuple[bytes, bytes]:
+    return given091(channel.server, entry.message, content, queue, entry, channel.connection.frame_max)
+
+
+def _fitting(channel: Channel, queue: Queue, entry: QueueEntry, content: bytes) -> bytes | None:
+    """The content as this client is given it, None if it has no room for that."""
+    frame_max = channel.connection.frame_max
+    if entry.redelivered and queue.counts:
+        content = with_counts(content, entry, frame_max)
+    return fitted(entry.message, content, frame_max)
+
+
+def _write(
+    channel: Channel, consumer: QueueConsumer, entry: QueueEntry, kept: bytes, content: bytes, no_ack: bool
+) -> None:
+    """Write basic.get-ok with its content; the delivery has a tag from now on.
+
+    The message is kept with one content, and given the other.
+    """
+    queue = consumer.queue
+    message = entry.message
+    unacked = channel.unacked
+    left = queue.ready if consumer.acquires else queue.ready - 1
+    channel.reply(
+        methods.basic_get_ok(
+            channel.number, unacked.next_tag(), entry.redelivered, message.address.encoded, left
+        )
+    )
+    write_message(channel, message, kept, content)
+    if no_ack:
+        unacked.skip()
+        return
+    delivery_tag = unacked.add(entry, consumer)
+    if consumer.acquires:
+        consumer.lease = lease_of(channel, queue, None)
+    if consumer.lease is not None:
+        consumer.lease.begin(delivery_tag)
+
+
+@final
+class WaitingGet(ConsumerTarget):
+    """A basic.get on an empty queue: to the queue a consumer with a credit of one.
+
+    So it has its turn among consumers and other gets that wait. The channel's next frames are kept until it
+    is answered: with a message, or empty when its time is over, or when it makes no sense to wait any longer
+    (the queue is deleted, or the user may not read it any more; the client closes the channel, or has sent
+    more than BEHIND_BYTES_MAX behind it).
+    """
+
+    def __init__(self, channel: Channel, queue: Queue, no_ack: bool) -> None:
+        super().__init__(channel.session, Credit(1))
+        self.channel = channel
+        self.consumer = QueueConsumer(self, queue, not is_non_destructive(queue.arguments), no_ack=no_ack)
+        self.consumer.getting = True
+        self._end = _End(self)
+        self._answered = False
+
+    def begin(self, milliseconds: i64) -> None:
+        """Wait so long."""
+        channel = self.channel
+        channel.waiting_get = self
+        channel.hold()
+        attach(self.consumer.queue, self.consumer)
+        schedule = channel.virtual_host.schedule
+        schedule.set(self._end, schedule.now() + milliseconds)
+
+    def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+        """Answer with a message (ConsumerTarget)."""
+        channel = self.channel
+        content = entry.message.content
+        if content is None:
+            try:
+                content = channel.server.store.load(entry.message)
+            except Exception:
+                channel.unacked.add(entry, consumer)  # it goes back to the queue with the channel
+                raise
+        content, given = _given(channel, consumer.queue, entry, content)
+        fitting = _fitting(channel, consumer.queue, entry, given)
+        if fitting is None:
+            channel.unacked.add(entry, consumer)
+            consumer.no_ack = False  # or the queue would take the message for settled
+            Misfit(channel, too_long(consumer.queue, given, channel.connection.frame_max))
+            return
+        _write(channel, consumer, entry, content, fitting, consumer.no_ack)
+        self._answered = True
+        self.end()
+
+    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+        """The queue was deleted (ConsumerTarget)."""
+        self.end()
+
+    def frame_kept(self, method: i64) -> None:
+        """One more frame is behind it; `method` is 0 for a part of a content."""
+        if method == c.CHANNEL_CLOSE or self.channel.kept_bytes > BEHIND_BYTES_MAX:
+            self.end()
+
+    def end(self) -> None:
+        """Wait no longer, from a turn of its own on."""
+        schedule = self.channel.virtual_host.schedule
+        schedule.set(self._end, schedule.now())
+
+    def abandon(self) -> None:
+        """The channel ends from this side: nobody is to be answered."""
+        self._leave()
+        self.end()  # what was kept may contain the client's own close
+
+    def finish(self) -> None:
+        """Answer, unless that has been done, and let the channel go on."""
+        channel = self.channel
+        connection = channel.connection
+        if not self._answered and channel.waiting_get is self:
+            channel.reply(methods.method_frame(channel.number, c.BASIC_GET_EMPTY, b"\0"))
+        self._leave()
+        frames = channel.go_on()
+        if connection.is_open() and connection.wire.channel(channel.number) is channel:
+            connection.wire.put_back(frames)
+            connection.receive(b"")
+
+    def _leave(self) -> None:
+        self.close()
+        self.channel.waiting_get = None
+        if self.consumer.state != REMOVED:
+            detach(self.consumer.queue, self.consumer, [])
+
+    def wants_work(self) -> bool:
+        """As of every get, channel.flow is none of its business."""
+        return not self.closed and not self.session.connection.blocked and self.credit.has()
+
+
+@final
+class _End(Alarm):
+    """When a get waits no longer."""
+
+    def __init__(self, waiting: WaitingGet) -> None:
+        super().__init__()
+        self._waiting = waiting
+
+    def ring(self) -> None:
+        """End it (Alarm)."""
+        self._waiting.finish()

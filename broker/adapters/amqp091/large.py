@@ -1,0 +1,302 @@
+"""Large bodies, piece by piece as they come and as the client takes them.
+
+A content header says how long the body is. Of sections that is known when they have been walked over, which
+is done step by step as sending them is. [amqp-0-9-1 4.2.6.1]
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from broker.adapters.amqp091.shortage import hold_publisher
+from broker.adapters.peers.connections import OUTPUT_KEPT_MAX
+from broker.core.message import Body, Message, piece_of
+from protocol.amqp091.content import (
+    header_frame_bytes,
+    with_body_size,
+    write_body,
+    write_content,
+    write_frames,
+)
+from protocol.amqp091.properties import TYPE, Properties
+from protocol.amqp10.conditions import DecodeError
+from protocol.amqp10.descriptors import AMQP_SEQUENCE, AMQP_VALUE
+from protocol.conversion.parts import BodyParts
+from protocol.conversion.to091 import content091
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.connection import Connection091
+
+
+STEP_BYTES: Final = 2097152  # then other connections have their turn
+STEP_BYTES_MIN: Final = 65536  # a step counts as so many, as it may have read what it has not written
+
+
+class Sending:
+    """One body for one channel, and what was written before it. `sent`: so many pieces.
+
+    `counted`: so many of its bytes are in LargeBodies.waiting.
+    """
+
+    def __init__(self, before: bytes, body: Body, channel: i64, counted: i64) -> None:
+        self.before = before
+        self.body = body
+        self.channel: i64 = channel
+        self.counted: i64 = counted
+        self.sent: i64 = 0
+
+    def is_over(self) -> bool:
+        """Whether there is nothing more to write."""
+        return not self.before and self.sent == len(self.body.pieces)
+
+    def next(self, connection: Connection091) -> bytes:
+        """What is to be written next, if anything; it took a step to find out.
+
+        Raises what MessageStore.load raises.
+        """
+        if self.before:
+            return self.take_before()
+        out = BytesWriter()
+        write_frames(out, self.take_piece(connection), self.channel, connection.frame_max)
+        return out.getvalue()
+
+    def take_before(self) -> bytes:
+        """What stands before the body, which is not there any more then."""
+        before = self.before
+        self.before = b""
+        return before
+
+    def take_piece(self, connection: Connection091) -> bytes:
+        """The content of the next piece. Raises what MessageStore.load raises."""
+        piece = self.body.pieces[self.sent]
+        self.sent += 1
+        return self.content_of(piece, connection)
+
+    def content_of(self, piece: Message, connection: Connection091) -> bytes:
+        """The content of a piece. Raises what MessageStore.load raises."""
+        content = piece.content
+        return connection.server.store.load(piece) if content is None else content
+
+
+@final
+class LargeBodies:
+    """What a connection sends while it has large bodies to send, in order.
+
+    Whatever is written meanwhile waits behind them: no other frame of its channel may stand in a content
+    [amqp-0-9-1 4.2.6], and what is on its way is in memory only by the piece.
+
+    `waiting`: bytes of answers of which nothing has been written yet.
+    """
+
+    def __init__(self, connection: Connection091) -> None:
+        self._connection = connection
+        self._sendings: deque[Sending] = deque()
+        self.waiting: i64 = 0
+
+    def add(self, sending: Sending) -> None:
+        """Send this behind the others."""
+        self._sendings.append(sending)
+        self.waiting += sending.counted
+
+    def go_on(self) -> bool:
+        """Write what the peer takes, about STEP_BYTES; returns whether that was the last of it.
+
+        Raises what MessageStore.load raises.
+        """
+        connection = self._connection
+        edge = connection.edge
+        written: i64 = 0
+        sendings = self._sendings
+        while sendings and written < STEP_BYTES and not connection.blocked:
+            if edge.is_closing():
+                sendings.clear()
+                break
+            sending = sendings[0]
+            data = sending.next(connection)
+            if sending.is_over():
+                sendings.popleft()
+            if data:
+                self.waiting -= sending.counted
+                sending.counted = 0
+                edge.write(data)
+            written += max(len(data), STEP_BYTES_MIN)
+        return not sendings
+
+
+def take_piece(connection: Connection091, body: Body, frames: bytes, size: i64, persistent: bool) -> None:
+    """Take a part of a body that is coming. A persistent one goes to disk at once, whatever its route.
+
+    What no queue takes is let go of with the body. A publisher of either is held during a shortage, in the
+    middle of the body: one of many channels could fill memory otherwise.
+    """
+    piece = piece_of(body, frames, size)
+    if persistent:
+        connection.server.store.append_piece(piece)
+        connection.publishes = True  # so that it waits while too much is on the way to the disk
+    if connection.server.shortage.reason:
+        hold_publisher(connection)
+
+
+def send_body(connection: Connection091, body: Body, channel: i64, size: i64) -> None:
+    """Send a large body behind what has been written, which ends with its content header.
+
+    `size`: its bytes if it is an answer, 0 if it is a delivery: those stop by themselves.
+    """
+    before = take_out(connection)
+    enqueue(connection, Sending(before, body, channel, len(before) + size))
+
+
+def enqueue(connection: Connection091, sending: Sending) -> None:
+    """Send this when what is before it has been sent."""
+    if connection.bodies is None:
+        connection.bodies = LargeBodies(connection)
+    connection.bodies.add(sending)
+    connection.full = True
+    connection.schedule()
+
+
+def unsent_bytes(connection: Connection091) -> i64:
+    """Bytes that have been written, and large bodies of answers, of which the socket has nothing yet."""
+    waiting: i64 = 0 if connection.bodies is None else connection.bodies.waiting
+    return len(connection.out) + waiting
+
+
+def take_out(connection: Connection091) -> bytes:
+    """What has been written and not flushed; whoever takes it sends it."""
+    out = connection.out
+    written = out.getvalue()
+    if len(out) > OUTPUT_KEPT_MAX:
+        connection.out = BytesWriter()
+    else:
+        out.truncate(0)
+    return written
+
+
+def send_on(connection: Connection091, bodies: LargeBodies) -> bool:
+    """Send on what is on its way; returns whether that is done. A disk that fails ends the connection."""
+    try:
+        done = bodies.go_on()
+    except Exception:
+        connection.internal_error()
+        return False
+    if done:
+        connection.bodies = None
+    else:
+        connection.schedule()
+    return done
+
+
+def cut_bodies(connection: Connection091) -> None:
+    """Send no more of what is on its way, nor of what is behind it: the connection ends."""
+    if connection.bodies is not None:
+        connection.bodies = None
+        connection.out = BytesWriter()
+
+
+_ENCODED: Final = Properties(content091(b"", opaque=True))  # with the type of a body that is sections
+
+
+@final
+class SendingSections(Sending):
+    """A body that is kept as sections, of a message whose `kept` content is what stands in front of them.
+
+    What is in data sections is the body; of another kind the sections themselves are it, and if they are none
+    the whole message. `before` ends with a content header of `head` bytes that says of none of this.
+    """
+
+    def __init__(self, before: bytes, body: Body, channel: i64, counted: i64, kept: bytes, head: i64) -> None:
+        super().__init__(before, body, channel, counted)
+        self._kept = kept
+        self._head: i64 = head
+        self._parts = BodyParts()
+        self._walked: i64 = 0  # so many pieces
+        self._measured = False
+        self._as_they_are = False  # the pieces are the body
+
+    def next(self, connection: Connection091) -> bytes:
+        """What is to be written next, if anything (Sending)."""
+        if not self._measured:
+            self._measure(connection)
+            return b""
+        if self.before:
+            return self.take_before()
+        piece = self.take_piece(connection)
+        if not self._as_they_are:
+            piece = b"".join(self._parts.feed(piece))
+        out = BytesWriter()
+        write_body(out, piece, self.channel, connection.frame_max)
+        return out.getvalue()
+
+    def _measure(self, connection: Connection091) -> None:
+        """Walk on to the next piece that has to be looked into; behind the last one, say what was found."""
+        parts = self._parts
+        pieces = self.body.pieces
+        try:
+            while self._walked < len(pieces) and not parts.ended:
+                piece = pieces[self._walked]
+                self._walked += 1
+                if piece.size > parts.left:
+                    parts.feed(self.content_of(piece, connection))
+                    return
+                parts.pass_over(piece.size)
+            if parts.code in (AMQP_VALUE, AMQP_SEQUENCE):
+                self._announce_encoded(connection.frame_max)
+            else:
+                parts.end()
+                self._announce(self._header(), parts.size)
+        except DecodeError:
+            self._announce_whole(connection.frame_max)
+        self._parts = BodyParts()
+        self._measured = True
+
+    def _announce_encoded(self, frame_max: i64) -> None:
+        """The sections as they are will follow."""
+        properties = Properties(self._header())
+        properties.adopt(_ENCODED, TYPE)
+        header = properties.content()
+        if len(header) > frame_max:
+            self._announce_whole(frame_max)
+        else:
+            self._as_they_are = True
+            self._announce(header, self._piece_bytes())
+
+    def _announce_whole(self, frame_max: i64) -> None:
+        """All of the message will follow; what is in front of the body is written."""
+        whole = content091(self._kept, opaque=True)
+        size = header_frame_bytes(whole)
+        out = BytesWriter()
+        write_content(out, whole[:size], self.channel)
+        header = out.getvalue()
+        out.truncate(0)
+        write_frames(out, whole[size:], self.channel, frame_max)
+        self._as_they_are = True
+        self._announce(header, len(self._kept) + self._piece_bytes())
+        self.before += out.getvalue()
+
+    def _header(self) -> bytes:
+        return self.before[len(self.before) - self._head :]
+
+    def _announce(self, header: bytes, size: i64) -> None:
+        """Write this content header, with this size of a body, in place of the one that is there."""
+        self.before = self.before[: len(self.before) - self._head] + with_body_size(header, size)
+
+    def _piece_bytes(self) -> i64:
+        size: i64 = 0
+        for piece in self.body.pieces:
+            size += piece.size
+        return size
+
+
+def send_sections(
+    connection: Connection091, body: Body, channel: i64, size: i64, kept: bytes, head: i64
+) -> None:
+    """As `send_body`, for a message that is kept as sections, `kept` and then those of the body.
+
+    What has been written ends with its content header, of `head` bytes.
+    """
+    before = take_out(connection)
+    enqueue(connection, SendingSections(before, body, channel, len(before) + size, kept, head))

@@ -1,0 +1,97 @@
+"""Telling a queue when a consumer comes to be served and when it ceases to be: `x-notify-active`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, final
+
+from broker.adapters.access import EXCHANGE
+from broker.auth.terms import WRITE
+from broker.core.errors import PreconditionFailed
+from broker.core.message import Address, Message
+from broker.core.names import DEFAULT_EXCHANGE
+from broker.core.publishing.passage import Passage, is_refused
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.hooks import OWN
+from broker.core.schedule import Alarm, Schedule
+from protocol.amqp091.composing import compose
+
+if TYPE_CHECKING:
+    from broker.adapters.access import Rights
+    from broker.core.vhosts.vhost import VirtualHost
+
+
+SLICE: Final = 200  # messages that are published in one turn
+
+
+@final
+class _Change:
+    """One message to come. `to` is the name of the queue that gets it."""
+
+    def __init__(self, virtual_host: VirtualHost, to: str, told: dict[str, object]) -> None:
+        self.virtual_host = virtual_host
+        self.to = to
+        self.told = told
+
+
+@final
+class ActivityNotices(Alarm):
+    """What is to be told, in the order in which it happened, when the step in which it happened is over.
+
+    The messages are the broker's own: a queue that is stopped takes them.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__()
+        self._schedule = schedule
+        self._changes: list[_Change] = []
+
+    def add(
+        self, virtual_host: VirtualHost, to: str, consumer: QueueConsumer, active: bool, why: str
+    ) -> None:
+        """`consumer` is served from now on, or no longer, because of `why`."""
+        told: dict[str, object] = {
+            "queue": consumer.queue.name,
+            "consumer_tag": consumer.tag,
+            "active": active,
+            "why": why,
+        }
+        self._changes.append(_Change(virtual_host, to, told))
+        self._schedule.set(self, self._schedule.now())
+
+    def ring(self) -> None:
+        """Publish a slice of it (Alarm)."""
+        changes = self._changes[:SLICE]
+        del self._changes[:SLICE]
+        if self._changes:
+            self._schedule.set(self, self._schedule.now())
+        for change in changes:
+            _publish(change)
+
+
+def _publish(change: _Change) -> None:
+    """Put one message into its queue; it is lost if the queue is gone, or full and refuses it."""
+    virtual_host = change.virtual_host
+    queue = virtual_host.queues.get(change.to)
+    if queue is None:
+        return
+    body = json.dumps(change.told, ensure_ascii=False).encode()
+    content = compose(change.told, body, "application/json")
+    message = Message(Address(DEFAULT_EXCHANGE, change.to), content, len(body), False, 0)
+    if not is_refused(virtual_host, message, [queue]):
+        Passage(message, [queue], []).put(virtual_host, OWN)
+
+
+def check_notified(rights: Rights, virtual_host: VirtualHost, name: str, consumed: str) -> None:
+    """Refuse to tell the queue `name` of a consumer of the queue `consumed`.
+
+    Raises:
+        AccessRefused: the user may not publish to the default exchange.
+        PreconditionFailed: there is no such queue.
+    """
+    rights.require(WRITE, EXCHANGE, DEFAULT_EXCHANGE)
+    if name not in virtual_host.queues:
+        raise PreconditionFailed(
+            f"invalid arg 'x-notify-active' for queue '{consumed}' in vhost '{virtual_host.name}': "
+            f"there is no queue '{name}'"
+        )

@@ -1,0 +1,237 @@
+"""basic.consume of chosen messages: by id, by place, or so many; then the consumer is cancelled. [amqpd]
+
+What has been asked for is found first, in turns if that takes long. Meanwhile the frames behind the
+basic.consume wait, so that consume-ok says that there is such a message, and 406 that there is none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.access import QUEUE
+from broker.adapters.amqp091.deliver import Target091
+from broker.adapters.formats.either import SelectorFilter
+from broker.auth.terms import READ
+from broker.core.arguments.consumer import GET_COUNT, GET_MESSAGE_ID, GET_POSITION
+from broker.core.delivery.credit import Credit
+from broker.core.entries.entry import QueueEntry
+from broker.core.errors import BrokerError, PreconditionFailed
+from broker.core.queues.access import FirstSearch, IdSearch, PlaceSearch, Search, is_message_id, may_take
+from broker.core.queues.attach import attach, begin_get, detach, get_chosen
+from broker.core.queues.consumer import INTERESTED, QueueConsumer
+from broker.core.schedule import Alarm
+from broker.core.selector.selector import Selector
+from protocol.amqp091 import constants as c
+from protocol.amqp091 import methods
+from protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.channel import Channel
+
+
+LOOK: Final[i64] = 5000  # entries that are looked at in one turn
+LOOK_AGAIN_MS: Final[i64] = 500  # between looks at a counted consumer that may be served
+BEHIND_BYTES_MAX: Final = 1048576  # of frames behind the request: with more the channel ends
+
+
+@final
+class CountedTarget(Target091):
+    """A target that is cancelled after so many deliveries, or as soon as there is nothing more for it."""
+
+    def __init__(
+        self, channel: Channel, credit: Credit, window: Credit | None, tag: str, no_ack: bool
+    ) -> None:
+        super().__init__(channel, credit, window, tag, no_ack)
+        self.left: i64 = 0
+        self._ending = Ending(self)
+
+    def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+        """Write one basic.deliver with its content (ConsumerTarget)."""
+        super().deliver(consumer, entry)
+        self.left -= 1
+        if self.left == 0:
+            self.end_soon()
+
+    def update(self) -> None:
+        """Recompute whether it wants work (ConsumerTarget): there may be none for it any more."""
+        super().update()
+        if self.left > 0 and self.desired:
+            self._ending.set()
+
+    def no_messages_available(self, consumer: QueueConsumer) -> None:
+        """There are no more (ConsumerTarget)."""
+        if self.left > 0:
+            self.end_soon()
+
+    def end_soon(self) -> None:
+        """Take no more, and be cancelled in a turn of its own."""
+        self.left = 0
+        self.close()
+        self._ending.set()
+
+
+@final
+class Ending(Alarm):
+    """When the consumer of a counted target is cancelled."""
+
+    def __init__(self, target: CountedTarget) -> None:
+        super().__init__()
+        self._target = target
+
+    def set(self) -> None:
+        """Look whether it is time, in a turn to come."""
+        schedule = self._target.channel.virtual_host.schedule
+        schedule.set(self, schedule.now())
+
+    def ring(self) -> None:
+        """Cancel the consumer, unless there is something for it, or it waits for its client (Alarm).
+
+        Nobody tells a consumer that its queue does not serve, during a purge say, that nothing is left.
+        """
+        target = self._target
+        for consumer in list(target.consumers):
+            if target.closed or consumer.state == INTERESTED:
+                queue = consumer.queue
+                detach(queue, consumer, [])
+                target.consumer_cancelled(consumer)
+                target.channel.virtual_host.consumer_gone(queue)
+        if target.consumers and target.desired:
+            schedule = target.channel.virtual_host.schedule
+            schedule.set(self, schedule.now() + LOOK_AGAIN_MS)
+
+
+@final
+class PickedConsume(Alarm):
+    """A basic.consume that asks for chosen messages of `queue`, until it is answered.
+
+    `consumer` is made for it and not attached. The channel's next frames wait for the answer.
+    """
+
+    def __init__(self, channel: Channel, target: Target091, consumer: QueueConsumer, nowait: bool) -> None:
+        super().__init__()
+        self.queue = consumer.queue
+        self._channel = channel
+        self._target = target
+        self._consumer = consumer
+        self._nowait = nowait
+        self._search = _search_for(channel, target, consumer)
+        self._abandoned = False
+
+    def begin(self) -> None:
+        """Answer at once if that takes no longer than a turn may take.
+
+        Raises PreconditionFailed: there is no such message ready.
+        """
+        if self._search.step(LOOK):
+            self._search.end()
+            self._answer()
+            return
+        channel = self._channel
+        channel.picked = self
+        channel.hold()
+        channel.virtual_host.schedule.set(self, channel.virtual_host.schedule.now())
+
+    def ring(self) -> None:
+        """Look on, or have the channel go on (Alarm)."""
+        channel = self._channel
+        if not self._abandoned:
+            if not self.queue.deleted and not self._search.step(LOOK):
+                channel.virtual_host.schedule.set(self, channel.virtual_host.schedule.now())
+                return
+            self._leave()
+            try:
+                self._answer_late()
+            except ProtocolError as error:
+                channel.connection.fail(error)
+            except Exception:  # the disk does not give the message back, say
+                channel.connection.internal_error()
+        connection = channel.connection
+        frames = channel.go_on()
+        if connection.is_open() and connection.wire.channel(channel.number) is channel:
+            connection.wire.put_back(frames)
+            connection.receive(b"")
+
+    def _answer_late(self) -> None:
+        """Answer in a turn of the search. Raises ProtocolError, and what the disk raises."""
+        try:
+            self._answer()
+        except BrokerError as error:
+            self._channel.refuse(error, c.BASIC_CONSUME)
+
+    def frame_kept(self) -> None:
+        """Note that another frame waits behind the request."""
+        if self._channel.kept_bytes > BEHIND_BYTES_MAX:
+            text = f"{self._channel.kept_bytes} bytes came behind a basic.consume that is not answered yet"
+            self._channel.refuse(PreconditionFailed(text), c.BASIC_CONSUME)
+
+    def abandon(self) -> None:
+        """The channel ends: nobody is to be answered."""
+        self._leave()
+        self._abandoned = True
+        schedule = self._channel.virtual_host.schedule
+        schedule.set(self, schedule.now())  # what waits may contain the client's own close
+
+    def _leave(self) -> None:
+        self._search.end()
+        self._channel.picked = None
+
+    def _answer(self) -> None:
+        """Hand out what was found. Raises PreconditionFailed, and what `begin_get` raises."""
+        channel, target, consumer, queue = self._channel, self._target, self._consumer, self.queue
+        entry = None if queue.deleted else self._search.found
+        if entry is not None:
+            channel.connection.rights.require(READ, QUEUE, queue.name)  # it may have taken a while
+        if consumer.acquires and entry is not None:
+            begin_get(queue)
+            if not may_take(queue, entry):
+                entry = None
+        if entry is None:
+            raise PreconditionFailed(
+                f"no such message is ready in queue '{queue.name}' in vhost '{queue.vhost}': "
+                f"{_shown(target.arguments)}"
+            )
+        if isinstance(target, CountedTarget):
+            channel.targets[target.tag] = target
+            attach(queue, consumer)
+            self._say_ok()
+            target.update()
+            return
+        self._say_ok()
+        get_chosen(queue, consumer, entry)
+        target.deliver(consumer, entry)
+        if consumer.no_ack and consumer.acquires:
+            queue.settle(entry)
+        target.consumer_cancelled(consumer)
+
+    def _say_ok(self) -> None:
+        if not self._nowait:
+            channel = self._channel
+            channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, self._target.tag))
+
+
+def _shown(arguments: dict[str, object]) -> str:
+    names = (GET_MESSAGE_ID, GET_POSITION, GET_COUNT)
+    return ", ".join(f"{name} '{arguments[name]}'" for name in names if name in arguments)
+
+
+def _search_for(channel: Channel, target: Target091, consumer: QueueConsumer) -> Search:
+    """The search for what the arguments of a consumer, which have been checked, ask for."""
+    queue, arguments = consumer.queue, target.arguments
+    wanted = arguments.get(GET_MESSAGE_ID)
+    if isinstance(wanted, str):
+        if is_message_id(wanted):
+            return IdSearch(queue, wanted)
+        quoted = wanted.replace("'", "''")
+        selector = Selector(f"JMSMessageID = '{quoted}'")
+        return FirstSearch(queue, SelectorFilter(selector, queue.store, channel.virtual_host.trouble))
+    place = arguments.get(GET_POSITION)
+    if isinstance(place, int):
+        return PlaceSearch(queue, place - 1)
+    count = arguments[GET_COUNT]
+    assert isinstance(count, int), "arguments have been checked"
+    assert isinstance(target, CountedTarget), "it is made for this"
+    target.left = count
+    consumer.getting = True
+    return FirstSearch(queue, consumer.filter)

@@ -1,0 +1,227 @@
+"""basic.publish: its arguments, its headers, and messages that are returned. [amqp-0-9-1 1.8.3.7, 1.8.3.8]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.access import EXCHANGE, Rights
+from broker.adapters.amqp091 import direct_reply
+from broker.adapters.amqp091.deliver import write_message
+from broker.adapters.formats.amqp091 import BCC, CC, View091, parse_expiration
+from broker.adapters.peers.requests import mark_receipts
+from broker.auth.terms import WRITE
+from broker.core.errors import BrokerError, PreconditionFailed, QueueStopped, StoreFailed
+from broker.core.message import Address, Message
+from broker.core.publishing.delay import hold_until_due
+from broker.core.publishing.passage import DUPLICATE, NOT_NOW
+from broker.core.routing.graph import Route
+from broker.core.schedule import PROPERTIES
+from broker.core.values import type_name
+from protocol.amqp091 import constants as c
+from protocol.amqp091 import methods
+from protocol.amqp091.constants import BASIC_PUBLISH
+from protocol.amqp091.content import COPIES, DELAYS, EXPIRES, NAMES_USER, RECEIPTS, REPLIES, SPECIAL
+from protocol.amqp091.properties import EXPIRATION, USER_ID, Properties
+from protocol.errors import (
+    NO_CONSUMERS,
+    NO_ROUTE,
+    PRECONDITION_FAILED,
+    REPLY_NAMES,
+    SYNTAX_ERROR,
+    ProtocolError,
+)
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.channel import Channel
+    from broker.adapters.amqp091.direct_reply import ReplyConsumer
+    from broker.core.vhosts.vhost import VirtualHost
+
+
+REMEMBERED_MAX: Final = 4096  # per channel; then all are forgotten, which costs one look-up each
+
+
+@final
+class Publication:
+    """A route with the two bits of basic.publish. `special`: it needs more than the hot path looks at.
+
+    `replies`: who waits for a direct reply, if that is what this is.
+    """
+
+    def __init__(self, route: Route, mandatory: bool, immediate: bool) -> None:
+        self.route = route
+        self.mandatory = mandatory
+        self.immediate = immediate
+        self.replies: ReplyConsumer | None = None
+        self.special = immediate or route.by_message
+
+
+def resolve(rights: Rights, virtual_host: VirtualHost, arguments: bytes) -> Publication:
+    """Decode basic.publish's arguments (without class and method id) and find the route.
+
+    What the user may do is asked here, once for the route and not for each message.
+    Raises ProtocolError(SYNTAX_ERROR), what VirtualHost.route raises, and AccessRefused.
+    """
+    exchange, p = _short_string(arguments, 2)
+    routing_key, p = _short_string(arguments, p)
+    if p + 1 != len(arguments):
+        raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Publish", BASIC_PUBLISH)
+    bits = arguments[p]
+    rights.require(WRITE, EXCHANGE, exchange)
+    route = virtual_host.route(exchange, routing_key)
+    rights.require_topic(WRITE, route.exchange, routing_key)
+    route.pinned = True
+    return Publication(route, bits & 1 != 0, bits & 2 != 0)
+
+
+def address_of(arguments: bytes) -> Address:
+    """Return the exchange and the routing key in basic.publish's arguments, which are whole."""
+    exchange, p = _short_string(arguments, 2)
+    return Address(exchange, _short_string(arguments, p)[0])
+
+
+def _short_string(data: bytes, p: i64) -> tuple[str, i64]:
+    """The short string at `p` and the offset behind it."""
+    end: i64 = p + 1 + data[p] if p < len(data) else -1
+    if end < 0 or end > len(data):
+        raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Publish", BASIC_PUBLISH)
+    try:
+        return data[p + 1 : end].decode(), end
+    except UnicodeDecodeError as e:
+        raise ProtocolError(SYNTAX_ERROR, "a name in Basic.Publish is not UTF-8", BASIC_PUBLISH) from e
+
+
+def not_taken(channel: Channel, publication: Publication, message: Message, taken: i64) -> None:
+    """Give a message back if it was published so; `taken` is what VirtualHost.publish has returned."""
+    if taken == DUPLICATE:
+        if publication.mandatory:
+            _give_back(channel, message, PRECONDITION_FAILED, "DUPLICATE")
+        return
+    if publication.mandatory and taken != NOT_NOW:
+        code = NO_ROUTE
+    elif publication.immediate:
+        code = NO_CONSUMERS
+    else:
+        return
+    _give_back(channel, message, code, REPLY_NAMES[code])
+
+
+def refuse_publish(channel: Channel, publication: Publication, message: Message, error: BrokerError) -> None:
+    """Tell the publisher of a message that cannot be kept, and that nobody has got.
+
+    It is nacked to who wants confirms and, if a stopped queue was in its way, given back to who asked for
+    that. Who wants neither loses the channel over it.
+    """
+    if channel.virtual_host.journal.on:
+        channel.virtual_host.journal.refused_by(channel.session, message, error)
+    confirms = channel.confirms
+    if isinstance(error, QueueStopped):
+        wanted = publication.mandatory or publication.immediate
+        if wanted:
+            text = f"{REPLY_NAMES[PRECONDITION_FAILED]} - {error.text}"
+            _give_back(channel, message, PRECONDITION_FAILED, text)
+        if confirms is not None:
+            channel.server.counters.refused += 1
+            confirms.add_refused()
+        if wanted or confirms is not None:
+            return
+    elif confirms is not None and isinstance(error, StoreFailed):
+        channel.server.counters.refused += 1
+        confirms.refuse()
+        return
+    channel.refuse(error, c.BASIC_PUBLISH)
+
+
+def _give_back(channel: Channel, message: Message, code: int, text: str) -> None:
+    assert message.content is not None
+    channel.server.counters.returned += 1
+    channel.virtual_host.schedule.allowance.use(PROPERTIES)
+    out = channel.connection.out
+    out.write(methods.basic_return(channel.number, code, text, message.address.encoded))
+    write_message(channel, message, message.content, message.content)
+
+
+DECODED: Final = SPECIAL & ~REPLIES  # traits of properties that have to be decoded
+
+
+def publish_special(channel: Channel, publication: Publication, message: Message, traits: i64) -> i64:
+    """Publish a message that is immediate, routed by more than its key, or whose `traits` are SPECIAL.
+
+    In a transaction every message comes here, is held, and counts as taken. Otherwise this returns what
+    VirtualHost.publish does, and raises what that raises; PreconditionFailed for a property that the
+    publisher may not set so; ProtocolError for one that does not decode.
+    """
+    route = publication.route
+    if route.epoch != channel.virtual_host.epoch:  # a transaction must not hold what is refused now
+        channel.virtual_host.refresh(route)
+    keys: list[str] = []
+    view: View091 | None = None
+    if traits & REPLIES != 0:
+        assert message.content is not None
+        message.content = direct_reply.addressed(channel, message.content)
+    if traits & DECODED != 0:
+        assert message.content is not None
+        channel.virtual_host.schedule.allowance.use(PROPERTIES)
+        properties = Properties(message.content)
+        view = View091(properties)
+        if traits & NAMES_USER != 0:
+            check_user(channel.connection.rights, properties.text(USER_ID))
+        if traits & COPIES != 0:
+            headers = view.headers()
+            check_copies(headers)
+            keys = view.further_keys()
+            for key in keys:
+                channel.connection.rights.require_topic(WRITE, route.exchange, key)
+            if BCC in headers and not route.exchange.holds(view):
+                message.content = view.public_content()
+        if traits & DELAYS != 0 and not publication.immediate:
+            hold_until_due(message, view, channel.virtual_host.schedule)
+        if traits & RECEIPTS != 0:
+            mark_receipts(message, view.headers(), channel.connection.rights)
+        if traits & EXPIRES != 0:
+            message.expiration = parse_expiration(properties.text(EXPIRATION))
+    if keys:
+        keys = [route.address.routing_key, *keys]
+    if channel.transaction is not None:
+        return channel.transaction.publish(publication, message, keys)
+    if publication.replies is not None:
+        return publication.replies.deliver(message, channel.server.counters)
+    if not keys and not route.by_message:
+        return channel.virtual_host.publish_carefully(route, message, publication.immediate)
+    return _by_message(channel, publication, message, keys, view)
+
+
+def _by_message(
+    channel: Channel, publication: Publication, message: Message, keys: list[str], view: View091 | None
+) -> i64:
+    """Publish a message whose route depends on more than the publication."""
+    route = publication.route
+    if view is None:
+        assert message.content is not None
+        channel.virtual_host.schedule.allowance.use(PROPERTIES)
+        view = View091(Properties(message.content))
+    keys = keys or [route.address.routing_key]
+    return channel.virtual_host.publish_by_message(route, message, keys, view, publication.immediate)
+
+
+def check_user(rights: Rights, name: str) -> None:
+    """A publisher names itself or nobody, unless it is an impersonator. [RabbitMQ validated user-id]
+
+    Raises PreconditionFailed.
+    """
+    user = rights.user
+    if name != user and not rights.may_impersonate():
+        raise PreconditionFailed(f"user_id property set to '{name}' but authenticated user was '{user}'")
+
+
+def check_copies(headers: dict[str, object]) -> None:
+    """The headers that add routing keys are lists. [RabbitMQ sender-selected distribution]
+
+    Raises PreconditionFailed.
+    """
+    for name in (CC, BCC):
+        if name in headers and not isinstance(headers[name], list):
+            raise PreconditionFailed(
+                f'invalid message: {{unacceptable_type_in_header,"{name}",{type_name(headers[name])}}}'
+            )

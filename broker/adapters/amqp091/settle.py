@@ -1,0 +1,214 @@
+"""Deliveries that go back: nacked, rejected, recovered, overdue, or left by a channel. [amqp-0-9-1 1.8.3]
+
+Single acknowledgements are the hot path, and are in `channel091`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.amqp091.deliver import Target091
+from broker.adapters.peers.leases import Leases
+from broker.adapters.peers.unsettled import Unacked
+from broker.core.arguments.queue import CRASH, NACK, RECOVER, REJECT, TIMEOUT
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues import returns as core
+from broker.core.queues.attach import detach
+from broker.core.queues.consumer import REMOVED, QueueConsumer
+from broker.core.queues.lease import Lease
+from broker.core.queues.returns import deliver_again, discard_all, release_entries, restore, settle_runs
+from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE
+from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
+from protocol.errors import PRECONDITION_FAILED
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.channel import Channel
+
+
+@final
+class ChannelLeases(Leases):
+    """Deliveries are known by their tags."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__(channel.virtual_host.schedule, channel.server.counters)
+        self._channel = channel
+
+    def used(self) -> set[Lease | None]:
+        """Those of its consumers (Leases)."""
+        targets = self._channel.targets.values()
+        return {consumer.lease for target in targets for consumer in target.consumers}
+
+    def is_unsettled(self, number: i64) -> bool:
+        """Whether the delivery with this tag is still to be settled (LeaseHolder)."""
+        channel = self._channel
+        if channel.unacked.find(number) is not None:
+            return True
+        return channel.transaction is not None and number in channel.transaction.tags()
+
+    def end(self, numbers: list[i64]) -> None:
+        """Release deliveries; if the client settles them after all, that is no error (Leases).
+
+        But what a transaction has settled cannot be taken out of it: it is rolled back with the channel.
+        """
+        channel = self._channel
+        if channel.transaction is not None and not channel.transaction.tags().isdisjoint(numbers):
+            text = f"transaction of {len(channel.transaction.tags())} settlements was not committed in time"
+            channel.fail(PRECONDITION_FAILED, text, 0)
+            channel.connection.answer()
+            return
+        channel.unacked.forgive(numbers)
+        requeue(channel, numbers, TIMEOUT)
+
+    def whose(self) -> tuple[str, str, i64]:
+        """Whose channel it is (Leases)."""
+        channel = self._channel
+        return channel.connection.peer, channel.connection.user, channel.number
+
+
+AGAIN_MAX: Final[i64] = 5000  # deliveries that are sent again by one basic.recover
+
+
+def known(channel: Channel, tag: i64, multiple: bool, method: int) -> bool:
+    """Whether a settlement names a delivery that is outstanding; tag 0 with `multiple` names all of them.
+
+    The channel ends with 406 if not, unless the delivery was taken back because it took too long: `multiple`
+    then settles the earlier ones. [amqp-0-9-1 1.8.3.13.2]
+    """
+    unacked = channel.unacked
+    if unacked.find(tag) is not None or (multiple and tag == 0):
+        return True
+    if unacked.is_forgiven(tag):
+        return multiple
+    shown: int = tag
+    if shown < 0:
+        shown += 1 << 64
+    channel.fail(PRECONDITION_FAILED, f"unknown delivery tag {shown}", method)
+    return False
+
+
+def hold_ack(channel: Channel, tag: i64, multiple: bool) -> None:
+    """basic.ack in a transaction. [amqp-0-9-1 1.9.1]"""
+    unacked = channel.unacked
+    transaction = channel.transaction
+    if transaction is not None and known(channel, tag, multiple, BASIC_ACK):
+        transaction.settle(unacked.up_to(tag) if multiple else [tag], SETTLE, NACK)
+
+
+def settle_up_to(channel: Channel, tag: i64) -> None:
+    """basic.ack of several, 0: of all. [amqp-0-9-1 1.8.3.13.2]"""
+    if not known(channel, tag, True, BASIC_ACK):
+        return
+    settle_runs(channel.unacked.take_up_to(tag), channel.session, channel.virtual_host)
+
+
+def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:
+    """basic.nack, basic.reject: to where they were, or discarded. [amqp-0-9-1 1.8.3.14]"""
+    unacked = channel.unacked
+    if not known(channel, tag, multiple, method):
+        return
+    outcome = NACK if method == BASIC_NACK else REJECT
+    if channel.transaction is not None:
+        tags = unacked.up_to(tag) if multiple else [tag]
+        channel.transaction.settle(tags, RELEASE if to_queue else DISCARD, outcome)
+    elif to_queue:
+        _release(channel, unacked.take_all(tag) if multiple else take_back(unacked, [tag]), outcome)
+    else:
+        runs = unacked.take_up_to(tag) if multiple else list(take_back(unacked, [tag]).items())
+        for consumer, entries in runs:
+            discard_all(consumer.queue, entries, consumer)
+            restore(entries, consumer)
+
+
+def requeue(channel: Channel, tags: list[i64], outcome: i64) -> None:
+    """Release deliveries, all of one consumer at once: the earliest is the first to go out again.
+
+    `outcome`: how they come back, one of `broker.core.arguments.queue`.
+    """
+    _release(channel, take_back(channel.unacked, tags), outcome)
+
+
+def _release(channel: Channel, taken: dict[QueueConsumer, list[QueueEntry]], outcome: i64) -> None:
+    core.give_back(list(taken.items()), outcome, channel.session, channel.virtual_host)
+
+
+def take_back(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[QueueEntry]]:
+    """Forget deliveries; returns them by the consumer that had them."""
+    taken: dict[QueueConsumer, list[QueueEntry]] = {}
+    last: QueueConsumer | None = None
+    held: list[QueueEntry] = []
+    for tag in tags:
+        entry = unacked.take(tag)
+        consumer = unacked.holder
+        if entry is None or consumer is None:
+            continue
+        if consumer is not last:  # mostly it is the same one, and nothing is hashed
+            held = taken.setdefault(consumer, [])
+            last = consumer
+        held.append(entry)
+    return taken
+
+
+def recover_deliveries(channel: Channel, to_queue: bool) -> None:
+    """Requeue everything unacked, or send it again to the consumers that have it.
+
+    What has no consumer any more (basic.get, cancelled) is requeued in either case. So is what is more than
+    AGAIN_MAX, and what the client does not take now: much can be asked for by few bytes, and must neither
+    take long nor pile up while nobody reads it.
+    """
+    unacked = channel.unacked
+    tags = unacked.up_to(0)
+    if to_queue:
+        requeue(channel, tags, RECOVER)
+        return
+    connection = channel.connection
+    left: list[i64] = []
+    sent: i64 = 0
+    for tag in tags:
+        target = None if sent == AGAIN_MAX or connection.blocked else _target(unacked, tag)
+        if target is None:
+            left.append(tag)
+            continue
+        _send_again(unacked, tag, target)
+        sent += 1
+        if connection.full:
+            connection.full = False
+            connection.answer()
+    requeue(channel, left, RECOVER)
+
+
+def _target(unacked: Unacked, tag: i64) -> Target091 | None:
+    """Where an outstanding delivery went, None if nothing is delivered there any more, or it is not one."""
+    entry = unacked.find(tag)
+    consumer = unacked.holder
+    if entry is None or consumer is None:
+        return None
+    target = consumer.target
+    return target if isinstance(target, Target091) and consumer.state != REMOVED else None
+
+
+def _send_again(unacked: Unacked, tag: i64, target: Target091) -> None:
+    entry = unacked.take(tag)
+    consumer = unacked.holder
+    if entry is None or consumer is None:
+        return
+    if not consumer.acquires or deliver_again(consumer.queue, entry):
+        target.deliver(consumer, entry)
+    else:
+        target.restore_credit(entry.message.size)
+
+
+def give_everything_back(channel: Channel) -> None:
+    """The channel ends: return what is out, and remove its consumers. [amqp-0-9-1 1.5.2.5]"""
+    held = channel.unacked.take_all()
+    targets = channel.targets
+    channel.targets = {}
+    for target in targets.values():
+        for consumer in list(target.consumers):
+            entries = held.pop(consumer, [])
+            detach(consumer.queue, consumer, entries if consumer.acquires else [])
+            channel.virtual_host.consumer_gone(consumer.queue)
+    for consumer, entries in held.items():  # cancelled before, or basic.get
+        if consumer.acquires:
+            release_entries(consumer.queue, entries, consumer, CRASH)

@@ -1,0 +1,71 @@
+"""Publishers that are held while the machine is short of something. [RabbitMQ connection.blocked]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+
+from broker.adapters.peers.connections import HELD_FOR_SHORTAGE, Held
+from protocol.amqp091 import methods
+from protocol.amqp091.closing import asks_to_close
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.connection import Connection091
+
+
+CAPABILITY: Final = "connection.blocked"
+KEPT_BYTES_MAX: Final = 16384  # of a held publisher; as long as it sends no more, it is listened to
+
+_log = structlog.get_logger("amqpd.connection")
+
+
+@final
+class HeldPublisher(Held):
+    """A connection of AMQP 0-9-1 that has published during a shortage.
+
+    Its frames are kept back. It is still read from until that is KEPT_BYTES_MAX, so that its heartbeats are
+    heard and its end is noticed; and if it closes the connection, what it has sent before is taken after all.
+    """
+
+    def __init__(self, connection: Connection091) -> None:
+        self.connection = connection
+        self._told = connection.client_capabilities.get(CAPABILITY) is True
+        self._leaving = False
+        shortage = connection.server.shortage
+        shortage.held[self] = None
+        _log.info("publisher held", peer=connection.peer, user=connection.user, reason=shortage.reason)
+        if self._told:
+            connection.out.write(methods.connection_blocked(shortage.reason))
+
+    def listen(self) -> None:
+        """More has come."""
+        connection = self.connection
+        if self._leaving:
+            return
+        kept = connection.wire.kept()
+        if asks_to_close(kept):
+            self._leaving = True
+            connection.release(HELD_FOR_SHORTAGE)
+        elif len(kept) > KEPT_BYTES_MAX:
+            connection.edge.hold(HELD_FOR_SHORTAGE)
+
+    def end(self) -> None:
+        """There is enough again (Held)."""
+        connection = self.connection
+        self.forget()
+        if self._told and connection.is_open():
+            connection.out.write(methods.connection_unblocked())
+        connection.release(HELD_FOR_SHORTAGE)
+
+    def forget(self) -> None:
+        """The connection is gone, or held no longer."""
+        self.connection.server.shortage.held.pop(self, None)
+        self.connection.held = None
+
+
+def hold_publisher(connection: Connection091) -> None:
+    """Hold a connection that publishes, unless it is held."""
+    if connection.held is None:
+        connection.held = HeldPublisher(connection)
+        connection.keep_back(HELD_FOR_SHORTAGE)

@@ -1,0 +1,252 @@
+"""exchange.* and queue.*: declare, bind, unbind, purge, delete. [amqp-0-9-1 1.6, 1.7]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, final
+
+from pamqp import commands
+
+from broker.adapters.access import EXCHANGE, QUEUE
+from broker.adapters.amqp091 import direct_reply
+from broker.adapters.peers import requests
+from broker.adapters.peers.connections import HELD_FOR_REPLY
+from broker.adapters.peers.durable import await_durable
+from broker.core.errors import NotFound
+from broker.core.names import one_line, refuse_default
+from broker.core.queues.attach import serve_notified
+from broker.core.queues.purge import Purge, PurgeWaiter
+from broker.core.schedule import DELIVERY
+from protocol.amqp091 import constants as c
+from protocol.amqp091 import methods
+from protocol.amqp091.content import DIRECT_REPLY_TO
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.channel import Channel
+    from broker.core.queues.queue import Queue
+
+
+# pamqp's classes say what a frame holds; the table that finds the handler is keyed by their method numbers
+Handler = Callable[["Channel", Any], None]
+
+
+def _arguments(given: dict[str, Any] | None) -> dict[str, object]:
+    return dict(given) if given else {}
+
+
+def queue_named(channel: Channel, name: str) -> str:
+    """The queue meant by a name: an empty one is the latest that the channel declared. [amqp-0-9-1 1.7.2.3]
+
+    Raises NotFound when there was none.
+    """
+    if name:
+        return name
+    if not channel.last_queue:
+        raise NotFound(f"no previously declared queue in vhost '{channel.virtual_host.name}'")
+    return channel.last_queue
+
+
+def serve_first(channel: Channel, queue: Queue) -> bool:
+    """Deliver what consumers of `queue` have been told of, before a request that must not overtake that.
+
+    Returns whether the channel is still open: a delivery on it may have failed.
+    """
+    if queue.manager.notified > 0:
+        delivered = serve_notified(queue)
+        channel.server.broker.schedule.allowance.use(delivered * DELIVERY)
+    return channel.is_open()
+
+
+def _serve_named(channel: Channel, name: str) -> bool:
+    """Deliver what consumers of a queue were told of, if there is one of that name; see `serve_first`."""
+    queue = channel.virtual_host.queues.get(name)
+    return queue is None or serve_first(channel, queue)
+
+
+def _answer(channel: Channel, frame: bytes, durable: bool, nowait: bool) -> None:
+    """Reply, when a durable change is on disk. [amqp-0-9-1 durable]"""
+    if nowait:
+        return
+    if durable:
+        await_durable(channel.connection, frame)
+    else:
+        channel.reply(frame)
+
+
+def exchange_declare(channel: Channel, frame: commands.Exchange.Declare) -> None:
+    """exchange.declare. [amqp-0-9-1 1.6.2.1]"""
+    virtual_host = channel.virtual_host
+    name = one_line(frame.exchange)
+    if frame.passive:
+        refuse_default(name)
+        channel.connection.rights.require_any(EXCHANGE, name)
+        exchange = virtual_host.exchange(name)
+    else:
+        exchange = requests.declare_exchange(
+            channel.connection,
+            virtual_host,
+            name,
+            frame.exchange_type,
+            frame.durable,
+            frame.auto_delete,
+            frame.internal,
+            _arguments(frame.arguments),
+        )
+    durable = exchange.durable and not frame.passive
+    _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_DECLARE_OK), durable, frame.nowait)
+
+
+def exchange_delete(channel: Channel, frame: commands.Exchange.Delete) -> None:
+    """exchange.delete; of an absent one too. [amqp-0-9-1 1.6.2.3]"""
+    durable = requests.delete_exchange(
+        channel.connection, channel.virtual_host, one_line(frame.exchange), frame.if_unused
+    )
+    _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_DELETE_OK), durable, frame.nowait)
+
+
+def exchange_bind(channel: Channel, frame: commands.Exchange.Bind) -> None:
+    """exchange.bind. [RabbitMQ exchange-to-exchange bindings]"""
+    requests.bind(
+        channel.connection,
+        channel.virtual_host,
+        EXCHANGE,
+        frame.destination,
+        frame.source,
+        frame.routing_key,
+        _arguments(frame.arguments),
+    )
+    _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_BIND_OK), True, frame.nowait)
+
+
+def exchange_unbind(channel: Channel, frame: commands.Exchange.Unbind) -> None:
+    """exchange.unbind. [RabbitMQ exchange-to-exchange bindings]"""
+    requests.unbind(
+        channel.connection,
+        channel.virtual_host,
+        EXCHANGE,
+        frame.destination,
+        frame.source,
+        frame.routing_key,
+        _arguments(frame.arguments),
+    )
+    _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_UNBIND_OK), True, frame.nowait)
+
+
+def queue_declare(channel: Channel, frame: commands.Queue.Declare) -> None:
+    """queue.declare. [amqp-0-9-1 1.7.2.1]"""
+    if frame.queue.startswith(DIRECT_REPLY_TO):
+        direct_reply.declare(channel, frame)
+        return
+    name = one_line(frame.queue)
+    virtual_host = channel.virtual_host
+    connection = channel.connection
+    if frame.passive:
+        queue = requests.use_queue(connection, virtual_host, queue_named(channel, name))
+    else:
+        queue = requests.declare_queue(
+            connection,
+            virtual_host,
+            name,
+            frame.durable,
+            frame.exclusive,
+            frame.auto_delete,
+            _arguments(frame.arguments),
+        )
+    channel.last_queue = queue.name
+    if not serve_first(channel, queue):
+        return
+    reply = methods.queue_declare_ok(channel.number, queue.name, queue.ready, queue.consumer_count)
+    _answer(channel, reply, queue.durable and not frame.passive, frame.nowait)
+
+
+def queue_bind(channel: Channel, frame: commands.Queue.Bind) -> None:
+    """queue.bind. [amqp-0-9-1 1.7.2.3]"""
+    name = queue_named(channel, frame.queue)
+    key = frame.routing_key
+    if not frame.queue and not key:
+        key = name
+    virtual_host = channel.virtual_host
+    arguments = _arguments(frame.arguments)
+    requests.bind(channel.connection, virtual_host, QUEUE, name, frame.exchange, key, arguments)
+    durable = virtual_host.queues[name].durable
+    _answer(channel, methods.method_frame(channel.number, c.QUEUE_BIND_OK), durable, frame.nowait)
+
+
+def queue_unbind(channel: Channel, frame: commands.Queue.Unbind) -> None:
+    """queue.unbind. [amqp-0-9-1 1.7.2.5]"""
+    name = queue_named(channel, frame.queue)
+    virtual_host = channel.virtual_host
+    arguments = _arguments(frame.arguments)
+    requests.unbind(
+        channel.connection, virtual_host, QUEUE, name, frame.exchange, frame.routing_key, arguments
+    )
+    queue = virtual_host.queues.get(name)
+    durable = queue is not None and queue.durable
+    _answer(channel, methods.method_frame(channel.number, c.QUEUE_UNBIND_OK), durable, False)
+
+
+def queue_purge(channel: Channel, frame: commands.Queue.Purge) -> None:
+    """queue.purge; what is unacked stays. Nothing else is read before it is over. [amqp-0-9-1 1.7.2.7]"""
+    name = queue_named(channel, frame.queue)
+    if not _serve_named(channel, name):
+        return
+    connection = channel.connection
+    purge = requests.purge_queue(connection, channel.virtual_host, name)
+    if not purge.over:
+        connection.hold(HELD_FOR_REPLY)
+    purge.tell(PurgeReply(channel, frame.nowait))
+
+
+@final
+class PurgeReply(PurgeWaiter):
+    """The answer to a queue.purge."""
+
+    def __init__(self, channel: Channel, nowait: bool) -> None:
+        self._channel = channel
+        self._nowait = nowait
+
+    def on_purged(self, purge: Purge) -> None:
+        """Give it (PurgeWaiter); the channel may have been closed meanwhile, or the connection lost."""
+        channel = self._channel
+        if channel.is_open():
+            frame = methods.message_count(channel.number, c.QUEUE_PURGE_OK, purge.dropped)
+            _answer(channel, frame, purge.queue.logged, self._nowait)
+            if purge.queue.logged and not self._nowait:
+                return  # the log lets the connection go on
+        if channel.connection.is_open():
+            channel.connection.release(HELD_FOR_REPLY)
+
+
+def queue_delete(channel: Channel, frame: commands.Queue.Delete) -> None:
+    """queue.delete; of an absent one too. The client's own consumers are cancelled behind the reply.
+
+    [amqp-0-9-1 1.7.2.9]
+    """
+    name = queue_named(channel, one_line(frame.queue))
+    if not _serve_named(channel, name):
+        return
+    out = channel.connection.out
+    before = len(out)
+    count, durable = requests.delete_queue(
+        channel.connection, channel.virtual_host, name, frame.if_unused, frame.if_empty
+    )
+    cancels = out.getvalue()[before:]  # for consumers of this connection; py-amqp wants the reply first
+    if frame.nowait:
+        return
+    out.truncate(before)
+    reply = methods.message_count(channel.number, c.QUEUE_DELETE_OK, count)
+    _answer(channel, reply + cancels, durable, frame.nowait)
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    c.EXCHANGE_DECLARE: exchange_declare,
+    c.EXCHANGE_DELETE: exchange_delete,
+    c.EXCHANGE_BIND: exchange_bind,
+    c.EXCHANGE_UNBIND: exchange_unbind,
+    c.QUEUE_DECLARE: queue_declare,
+    c.QUEUE_BIND: queue_bind,
+    c.QUEUE_UNBIND: queue_unbind,
+    c.QUEUE_PURGE: queue_purge,
+    c.QUEUE_DELETE: queue_delete,
+}
+"""What a channel does for each method of classes exchange and queue."""

@@ -1,0 +1,219 @@
+"""Transactions of a channel: tx.select, tx.commit, tx.rollback. [amqp-0-9-1 1.9]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+from pamqp import commands
+
+from broker.adapters.amqp091.publish import Publication, not_taken
+from broker.adapters.amqp091.topology import Handler
+from broker.adapters.peers.connections import HELD_FOR_REPLY
+from broker.core.errors import PreconditionFailed
+from broker.core.message import Message, held_bytes
+from broker.core.schedule import ENTRIES
+from broker.core.transactions.transaction import RELEASE, HeldPublish, HeldSettlement, Transaction
+from protocol.amqp091 import constants as c
+from protocol.amqp091 import methods
+from protocol.errors import PRECONDITION_FAILED, ProtocolError
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.channel import Channel
+    from broker.core.vhosts.vhost import VirtualHost
+
+
+PUBLISH_OVERHEAD: Final = 512  # bytes of memory that a held publish takes beside its content, roughly
+
+
+@final
+class HeldPublish091(HeldPublish):
+    """A basic.publish that waits for tx.commit."""
+
+    def __init__(self, channel: Channel, publication: Publication, message: Message, keys: list[str]) -> None:
+        super().__init__(publication.route, message, keys, publication.immediate)
+        self.channel = channel
+        self.publication = publication
+
+    def resolve(self, virtual_host: VirtualHost) -> str:
+        """Find out where it goes (HeldPublish): a direct reply needs no queue."""
+        if self.publication.replies is not None:
+            return ""
+        try:
+            return super().resolve(virtual_host)
+        except ProtocolError as error:  # its headers do not decode
+            return error.text
+
+    def put(self, virtual_host: VirtualHost) -> i64:
+        """Put it there (HeldPublish)."""
+        replies = self.publication.replies
+        if replies is not None:
+            return replies.deliver(self.message, virtual_host.counters)
+        return super().put(virtual_host)
+
+    def taken(self, count: i64) -> None:
+        """Give it back if no queue took it and the publisher asked for that (HeldPublish)."""
+        if count <= 0 and self.channel.is_open():
+            not_taken(self.channel, self.publication, self.message, count)
+
+
+@final
+class Transaction091(Transaction):
+    """What a channel that was told tx.select holds until the next tx.commit or tx.rollback."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__(channel.virtual_host, channel.session)
+        self.channel = channel
+        self.bytes: i64 = 0
+        self._tags: set[int] = set()
+        self._run: i64 = 0  # the settlement of which not all may be in it,
+        self._known: i64 = 0  # and how many of that are
+        self.ended = False
+
+    def publish(self, publication: Publication, message: Message, keys: list[str]) -> i64:
+        """Hold a publish; returns 1, as if one queue had taken it.
+
+        Raises PreconditionFailed when the transaction holds too much.
+        """
+        self.bytes += held_bytes(message) + PUBLISH_OVERHEAD
+        limit = self.channel.server.transaction_bytes_max
+        if self.bytes > limit:
+            raise PreconditionFailed(
+                f"transaction of {self.bytes} bytes is larger than configured max size {limit}"
+            )
+        self.publishes.append(HeldPublish091(self.channel, publication, message, keys))
+        return 1
+
+    def settle(self, tags: list[i64], outcome: i64, returned: i64) -> None:
+        """Hold the settlements of these outstanding deliveries of the channel; they count as settled."""
+        unacked = self.channel.unacked
+        self.channel.virtual_host.schedule.allowance.use(len(tags) // ENTRIES)
+        held: HeldSettlement | None = None
+        for tag in tags:
+            entry = unacked.take(tag)
+            consumer = unacked.holder
+            if entry is None or consumer is None:
+                continue
+            if held is None or held.consumer is not consumer:  # mostly it is the same one
+                held = self.held(consumer, outcome, returned)
+            held.tags.append(tag)
+            held.entries.append(entry)
+            discipline = consumer.queue.discipline
+            if discipline is not None and outcome != RELEASE and consumer.acquires:
+                discipline.promised(entry, consumer)
+
+    def forget(self, most: i64) -> i64:
+        """Forget up to `most` settlements, of queues that are gone; returns how many those were."""
+        left = most
+        while left > 0 and self.settlements:
+            held = self.settlements[-1]
+            count: i64 = min(left, len(held.tags))
+            del held.tags[len(held.tags) - count :]
+            del held.entries[len(held.entries) - count :]
+            if not held.tags:
+                self.settlements.pop()
+            left -= count
+        return most - left
+
+    def tags(self) -> set[int]:
+        """Those of the deliveries whose settlement it holds."""
+        known = self._tags
+        while self._run < len(self.settlements):
+            tags = self.settlements[self._run].tags
+            known.update(tags[self._known :])
+            self._known = len(tags)
+            if self._run == len(self.settlements) - 1:
+                break  # it may become longer
+            self._run += 1
+            self._known = 0
+        return known
+
+    def roll_back(self, why: str) -> None:
+        """Forget the publishes, and have the deliveries outstanding again. [amqp-0-9-1 1.9.2.6]
+
+        `why`: the cause, for the journal; "": the client asked for it.
+        """
+        settlements = self.settlement_count()
+        if not why or self.publishes or settlements:
+            journal = self.virtual_host.journal
+            journal.rolled_back(self.publisher, len(self.publishes), settlements, why)
+        self.publishes = []
+        self.bytes = 0
+        for held in self.settlements:
+            self.channel.virtual_host.schedule.allowance.use(len(held.tags) // ENTRIES)
+            self.channel.unacked.put_back(held.tags, held.entries, held.consumer)
+            discipline = held.consumer.queue.discipline
+            if discipline is not None:
+                discipline.withdrawn(held.entries)
+        self.settlements = []
+        self._tags.clear()
+        self._run = self._known = 0
+
+    def committed(self) -> None:
+        """Say so (Transaction)."""
+        self.ended = True
+        channel = self.channel
+        if channel.is_open():
+            channel.reply(methods.method_frame(channel.number, c.TX_COMMIT_OK))
+        self._go_on()
+
+    def failed(self, reason: str) -> None:
+        """The channel ends (Transaction)."""
+        self.ended = True
+        channel = self.channel
+        if channel.is_open():
+            text = f"the transaction was not committed: the log has failed: {reason}"
+            channel.fail(PRECONDITION_FAILED, text, c.TX_COMMIT)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Read on: the connection may be open although the channel has been closed meanwhile."""
+        connection = self.channel.connection
+        if connection.is_open():
+            connection.release(HELD_FOR_REPLY)
+
+
+def select(channel: Channel, frame: commands.Tx.Select) -> None:
+    """tx.select; again is fine. [amqp-0-9-1 1.9.2.1]"""
+    if channel.confirms is not None:
+        raise PreconditionFailed("cannot switch from confirm to tx mode")
+    if channel.transaction is None:
+        channel.transaction = Transaction091(channel)
+        channel.forget_publications()  # what is resolved from now on is held
+    channel.reply(methods.method_frame(channel.number, c.TX_SELECT_OK))
+
+
+def commit(channel: Channel, frame: commands.Tx.Commit) -> None:
+    """tx.commit: answered when all of it is on disk. Nothing else is read before. [amqp-0-9-1 1.9.2.3]
+
+    Raises what Transaction.commit raises, which ends the channel and so rolls back.
+    """
+    transaction = _transaction(channel)
+    channel.transaction = Transaction091(channel)
+    try:
+        transaction.commit()
+    except Exception:  # whatever it was, what is settled goes back with the channel
+        channel.transaction = transaction
+        raise
+    if not transaction.ended:
+        channel.connection.hold(HELD_FOR_REPLY)
+
+
+def rollback(channel: Channel, frame: commands.Tx.Rollback) -> None:
+    """tx.rollback: what was settled is unacked again and stays with the channel. [amqp-0-9-1 1.9.2.5]"""
+    _transaction(channel).roll_back("")
+    channel.reply(methods.method_frame(channel.number, c.TX_ROLLBACK_OK))
+
+
+def _transaction(channel: Channel) -> Transaction091:
+    if channel.transaction is None:
+        raise PreconditionFailed("channel is not transactional")
+    return channel.transaction
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    c.TX_SELECT: select,
+    c.TX_COMMIT: commit,
+    c.TX_ROLLBACK: rollback,
+}
+"""What a channel does for each method of class tx."""

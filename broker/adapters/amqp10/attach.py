@@ -1,0 +1,681 @@
+"""Links that begin: termini, refusals, and links that resume others. [amqp-1.0 2.6.3]
+
+An attach with a map of unsettled deliveries, be it empty, takes up what is suspended; one without a map
+begins anew, and what was unsettled is so no longer.
+
+[amqp-1.0 2.6.3, 3.5]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.access import EXCHANGE as EXCHANGE_ACCESS
+from broker.adapters.access import QUEUE
+from broker.adapters.amqp091.notices import check_notified
+from broker.adapters.amqp10.coordinator import CoordinatorLink
+from broker.adapters.amqp10.errors import condition_of
+from broker.adapters.amqp10.filters.source import CAPABILITIES as FILTERS
+from broker.adapters.amqp10.filters.source import SourceFilters, filters_of
+from broker.adapters.amqp10.link import Link10, shortened
+from broker.adapters.amqp10.link_arguments import LinkArguments, link_arguments
+from broker.adapters.amqp10.management.links import BYTES_MAX as REQUEST_BYTES_MAX
+from broker.adapters.amqp10.management.links import RequestLink, ResponseLink, pair_of
+from broker.adapters.amqp10.names import Expiry, expiry_of
+from broker.adapters.amqp10.nodes import (
+    SHARED,
+    VOLATILE_QUEUE,
+    Supply,
+    dynamic_target,
+    forget_supply,
+    supply_of,
+)
+from broker.adapters.amqp10.reach import Small
+from broker.adapters.amqp10.receive import SETTLED, UNSETTLED, IncomingLink
+from broker.adapters.amqp10.resume import Remembered, Resuming, check_states
+from broker.adapters.amqp10.routes import destination_of, place
+from broker.adapters.amqp10.send import OutgoingLink
+from broker.adapters.amqp10.settle import lease_of
+from broker.adapters.peers.connections import HELD_FOR_REPLY
+from broker.auth.terms import READ, WRITE
+from broker.core.arguments.consumer import (
+    ALSO_CONSUME,
+    BROWSE,
+    EXCLUSIVE_CONSUMER,
+    PRIORITY,
+    browses,
+    extent_argument,
+)
+from broker.core.arguments.queue import CONSUMER_TIMEOUT, RELEASED, is_non_destructive
+from broker.core.entries.entry import EntryFilter
+from broker.core.errors import BrokerError, NotFound
+from broker.core.message import Address, Message
+from broker.core.names import DEFAULT_EXCHANGE
+from broker.core.ports import DurableWaiter
+from broker.core.queues.attach import attach, detach
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import Queue
+from broker.core.streams.extent import stream_extent
+from protocol.amqp10 import addresses
+from protocol.amqp10.addresses import EXCHANGE, NAME, AddressError, node_of
+from protocol.amqp10.composing import encode_composite
+from protocol.amqp10.composites import Coordinator, Error, Modified, Released, Source, Target
+from protocol.amqp10.conditions import INTERNAL_ERROR, INVALID_FIELD, STOLEN, PeerError
+from protocol.amqp10.decoding import decode_typed
+from protocol.amqp10.performatives import Attach, Detach
+from protocol.amqp10.types import Symbol
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.session import Session10
+
+
+FRAME_ROOM: Final = 64  # of a frame, for its header and what grows in the attach with a map
+ITEM_ROOM: Final = 5  # of a tag in a map
+
+Again = Callable[["Session10", Attach], None]
+
+
+@final
+class TakenUpLater(DurableWaiter):
+    """An attach whose sender is to be told of outcomes that the log does not have yet."""
+
+    def __init__(self, session: Session10, attach: Attach, again: Again) -> None:
+        self._session = session
+        self._attach = attach
+        self._again = again
+
+    def wait(self) -> None:
+        """Take it when the log has what was appended, and no frames before."""
+        connection = self._session.peer
+        connection.hold(HELD_FOR_REPLY)
+        connection.server.store.wait(self)
+
+    def on_durable(self, batch: i64) -> None:
+        """They are on disk (DurableWaiter)."""
+        session = self._session
+        handle = self._attach.handle
+        before = session.links.get(handle)
+        if not session.gone:
+            self._again(session, self._attach)
+        if session.gone or session.links.get(handle) is not before:
+            hear_again(session)
+        # else it has to wait once more: another link has come first, and it was taken from that
+
+    def on_store_failed(self, reason: str) -> None:
+        """They may not be (DurableWaiter)."""
+        session = self._session
+        if not session.gone:
+            session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
+        hear_again(session)
+
+
+def hear_again(session: Session10) -> None:
+    """An attach has its answer, or the session has ended meanwhile: frames are taken again, if any come."""
+    if session.peer.is_open():
+        session.peer.release(HELD_FOR_REPLY)
+
+
+def is_ahead(session: Session10, attach: Attach) -> bool:
+    """Whether what this takes up has outcomes that the log does not have yet."""
+    server = session.peer.server
+    suspended = server.link_names.suspended(session, attach.name, not attach.role)
+    return suspended is not None and suspended.batch > server.store.durable
+
+
+def take_up_received(link: IncomingLink, attach: Attach, answer: Attach) -> None:
+    """Compare what the sender knows with what an earlier link has received, and tell it."""
+    session = link.session
+    suspended = session.peer.server.link_names.suspended(session, link.name, True)
+    if suspended is None:
+        return
+    if attach.unsettled is None:
+        suspended.end()
+        return
+    suspended.resumed()
+    remembered = Remembered(suspended.received, attach.incomplete_unsettled)
+    if not attach.incomplete_unsettled:
+        remembered.keep_known(attach.unsettled)
+    if not _tell(session, answer, remembered.outcomes):
+        remembered.incomplete = True
+    link.remembered = remembered
+
+
+def take_up_sent(link: OutgoingLink, consumers: list[QueueConsumer], attach: Attach, answer: Attach) -> None:
+    """Compare what the receiver knows with what an earlier link has sent, and tell it."""
+    session = link.session
+    suspended = session.peer.server.link_names.suspended(session, link.name, False)
+    if suspended is None:
+        return
+    known = attach.unsettled
+    queues = {consumer.queue: consumer for consumer in consumers}
+    elsewhere = any(held[0].queue not in queues for held in suspended.sent.values())
+    if known is None or link.expiry is None or elsewhere:
+        suspended.end()
+        return
+    complete = _tell(session, answer, dict.fromkeys(suspended.sent))
+    resuming = Resuming(link, attach.incomplete_unsettled, not complete)
+    resuming.take_over(suspended, queues, known)
+    if not resuming.is_over():
+        link.resuming = resuming
+
+
+def _tell(session: Session10, answer: Attach, states: Mapping[bytes, bytes | None]) -> bool:
+    """Say what is unsettled here, as far as a frame of the peer holds it; whether that is all."""
+    room: i64 = session.peer.frame_max - len(encode_composite(answer)) - FRAME_ROOM
+    told: dict[bytes, object] = {}
+    for tag, state in states.items():
+        room -= len(tag) + ITEM_ROOM + (1 if state is None else len(state))
+        if room < 0:
+            answer.incomplete_unsettled = True
+            break
+        told[tag] = None if state is None else decode_typed(state)[0]
+    answer.unsettled = told
+    return not answer.incomplete_unsettled
+
+
+NAME_CHARACTERS_MAX: Final = 512
+PAIRED: Final = Symbol("paired")  # two links of one name are one
+
+
+def answer_to(attach: Attach) -> Attach:
+    """An attach that says the same, from the other side, but for the termini."""
+    return Attach(
+        name=attach.name,
+        handle=attach.handle,
+        role=not attach.role,
+        snd_settle_mode=attach.snd_settle_mode,
+        rcv_settle_mode=attach.rcv_settle_mode,
+        properties={PAIRED: True} if attach.properties and attach.properties.get(PAIRED) is True else None,
+    )
+
+
+class Waiting(DurableWaiter):
+    """A link to a queue that may have to be on disk before the peer hears of it. A subclass attaches it.
+
+    `stolen`: a later link of its name has taken its place before it was attached. [amqp-1.0 2.6.1]
+    """
+
+    def __init__(self, session: Session10, attach: Attach, answer: Attach) -> None:
+        self.session = session
+        self.name = attach.name
+        self.receives = not attach.role
+        self.stolen = False
+        self.waited = False
+        self._attach = attach
+        self._answer = answer
+
+    def attach(self) -> None:
+        """Attach the link. Raises BrokerError."""
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """Establish the link when all that was appended is on disk, and take no frames before."""
+        self.waited = True
+        connection = self.session.peer
+        connection.hold(HELD_FOR_REPLY)
+        connection.server.link_names.begin_waiting(self)
+        connection.server.store.wait(self)
+
+    def on_durable(self, batch: i64) -> None:
+        """It is on disk (DurableWaiter)."""
+        session = self.session
+        session.peer.server.link_names.end_waiting(self)
+        if not session.gone:
+            self._go_on()
+        hear_again(session)
+
+    def _go_on(self) -> None:
+        """Attach the link now, or refuse the link."""
+        session = self.session
+        if self.stolen:
+            why = PeerError(STOLEN, f"link '{self.name}' was attached again")
+            refuse(session, self._answer, why, answered=True)
+            return
+        try:
+            self.attach()
+        except BrokerError as error:
+            note_refusal(session, self._attach, error)
+            why = PeerError(condition_of(error), error.text)
+            refuse(session, self._answer, why, answered=True)
+
+    def on_store_failed(self, reason: str) -> None:
+        """It may not be (DurableWaiter)."""
+        session = self.session
+        session.peer.server.link_names.end_waiting(self)
+        if not session.gone:
+            session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
+        hear_again(session)
+
+
+@final
+class WaitingSender(Waiting):
+    """A link on which the peer sends, perhaps to a queue that has been made for it."""
+
+    def __init__(self, link: IncomingLink, attach: Attach, answer: Attach, made: Queue | None) -> None:
+        super().__init__(link.session, attach, answer)
+        self._link = link
+        self._made = made
+
+    def attach(self) -> None:
+        """Attach the link (Waiting)."""
+        link = self._link
+        session = link.session
+        if self._made is not None:
+            # the right may have been taken away while the link waited
+            session.peer.rights.require(WRITE, EXCHANGE_ACCESS, DEFAULT_EXCHANGE)
+            if self._made.deleted:
+                session.vhost.queue(self._made.name)  # which says so, unless there is another one by now
+        take_up_received(link, self._attach, self._answer)
+        establish(session, link, self._answer)
+        link.destination = destination_of(link)
+        link.top_up()  # at once: deliveries may be right behind the attach
+
+
+@final
+class WaitingReceiver(Waiting):
+    """A link on which the peer receives."""
+
+    def __init__(
+        self, link: OutgoingLink, consumers: list[QueueConsumer], attach: Attach, answer: Attach
+    ) -> None:
+        super().__init__(link.session, attach, answer)
+        self._link = link
+        self._consumers = consumers
+
+    def attach(self) -> None:
+        """Attach the link (Waiting)."""
+        link = self._link
+        session = link.session
+        try:
+            if self.waited:
+                for consumer in self._consumers:
+                    self._check(consumer.queue)
+            for consumer in self._consumers:
+                attach(consumer.queue, consumer)
+        except BrokerError:
+            link.target.close()
+            for consumer in list(link.target.consumers):
+                detach(consumer.queue, consumer, [])
+            raise
+        take_up_sent(link, self._consumers, self._attach, self._answer)
+        establish(session, link, self._answer)
+
+    def _check(self, queue: Queue) -> None:
+        """Refuse a queue that has been deleted, or closed to the user, while the link waited.
+
+        Raises NotFound, AccessRefused, and ResourceLocked if another connection has an exclusive queue of the
+        same name by now.
+        """
+        session = self.session
+        session.peer.rights.require(READ, QUEUE, queue.name)
+        if queue.deleted:
+            session.vhost.queue(queue.name, session.peer)
+            raise NotFound(f"queue '{queue.name}' in vhost '{queue.vhost}' was deleted and declared again")
+
+
+def establish(session: Session10, link: Link10, answer: Attach) -> None:
+    """Say that the link is attached."""
+    session.links[link.handle] = link
+    session.peer.server.link_names.add(link)
+    session.say(answer)
+
+
+def note_refusal(session: Session10, attach: Attach, error: BrokerError) -> None:
+    """Have the journal know of a sender whose link is refused, as none of its messages will be taken."""
+    journal = session.vhost.journal
+    target = attach.target
+    if journal.on and not attach.role and isinstance(target, Target):
+        journal.refused_by(session, Message(_address_of(session, target), None, 0, False, 0), error)
+
+
+def _address_of(session: Session10, target: Target) -> Address:
+    """Return where messages to `target` would go: to an exchange, or else to a queue."""
+    try:
+        node = node_of(target.address)
+    except AddressError:
+        return Address("", target.address or "")
+    virtual_host = session.vhost
+    is_exchange = node.name in virtual_host.exchanges and node.name not in virtual_host.queues
+    if node.kind == EXCHANGE or (node.kind == NAME and is_exchange):
+        return Address(node.name, node.key or "")
+    return Address("", node.name)
+
+
+def refuse(session: Session10, attach: Attach, why: PeerError, *, answered: bool = False) -> None:
+    """Answer an attach without a terminus of this side, and detach at once. [amqp-1.0 2.6.3]
+
+    `answered`: `attach` is the answer already.
+    """
+    answer = attach if answered else answer_to(attach)
+    answer.name = attach.name[:NAME_CHARACTERS_MAX]
+    answer.source = answer.target = None
+    if not answer.role:
+        answer.initial_delivery_count = 0
+    session.say(answer)
+    link = Link10(session, answer.name, attach.handle, answer.role, attach.initial_delivery_count or 0)
+    link.leaving = True
+    session.links[attach.handle] = link
+    error = Error(condition=why.condition, description=shortened(why.text), info=why.info)
+    session.say(Detach(handle=attach.handle, closed=True, error=error))
+
+
+CAPABILITIES: Final = (
+    "queue",
+    "topic",
+    "shared",
+    "global",
+    "temporary-queue",
+    "temporary-topic",
+    VOLATILE_QUEUE,
+    *FILTERS,
+)
+OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+UNSETTLED_STATE: Final = 2  # what is to be kept of a terminus [amqp-1.0 3.5.5]
+MOVE: Final = "move"
+COPY: Final = "copy"
+TXN_CAPABILITIES: Final = ("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn")
+
+
+def attach_link(session: Session10, attach: Attach) -> None:
+    """Take the peer's attach: answer it, or refuse the link. The session is the actor of what that does."""
+    journal = session.vhost.journal
+    before = journal.actor
+    journal.actor = session
+    try:
+        _attach_link(session, attach)
+    finally:
+        journal.actor = before
+
+
+def _attach_link(session: Session10, attach: Attach) -> None:
+    try:
+        if len(attach.name) > NAME_CHARACTERS_MAX:
+            text = f"link name of {len(attach.name)} characters, at most {NAME_CHARACTERS_MAX} are allowed"
+            raise PeerError(INVALID_FIELD, text)
+        session.peer.server.link_names.steal(session, attach)
+        if session.ending:  # by what was to be said before
+            return
+        if is_ahead(session, attach):
+            TakenUpLater(session, attach, attach_link).wait()
+        elif attach.role:
+            _send_to(session, attach)
+        else:
+            _receive_from(session, attach)
+    except PeerError as error:
+        refuse(session, attach, error)
+    except AddressError as fault:
+        note_refusal(session, attach, NotFound(str(fault)))
+        refuse(session, attach, PeerError(INVALID_FIELD, str(fault)))
+    except BrokerError as refusal:
+        note_refusal(session, attach, refusal)
+        refuse(session, attach, PeerError(condition_of(refusal), refusal.text))
+
+
+# ---- the peer sends
+
+
+def _receive_from(session: Session10, attach: Attach) -> None:
+    """Answer the attach of a sender. Raises PeerError, AddressError and BrokerError."""
+    target = attach.target
+    if attach.initial_delivery_count is None:
+        raise PeerError(INVALID_FIELD, "a sender's attach has no initial-delivery-count")
+    if isinstance(target, Coordinator):
+        _coordinate(session, attach, attach.initial_delivery_count)
+        return
+    supply = None
+    address = None if target is None else target.address
+    if target is not None and target.dynamic:
+        supply = dynamic_target(session, target)
+        address = supply.address
+    node = node_of(address)
+    exchange, key, made = None, None, None
+    if node.kind == addresses.MANAGEMENT:
+        requests = RequestLink(
+            session, pair_of(session, attach.name), attach.name, attach.handle, attach.initial_delivery_count
+        )
+        _manage(requests, attach)
+        requests.top_up()
+        return
+    if node.kind != addresses.ANONYMOUS:
+        exchange, key, made = place(session, node, () if target is None else target.capabilities)
+        session.peer.routes.check(exchange, key)
+    link = IncomingLink(
+        session,
+        attach.name,
+        attach.handle,
+        attach.initial_delivery_count,
+        exchange,
+        key,
+        attach.snd_settle_mode,
+        attach.rcv_settle_mode == 1,
+        session.peer.server.body_bytes_max,
+    )
+    link.expiry = expiry_of(target)
+    source = attach.source
+    if source is not None:
+        link.outcomes = _outcomes(source)
+    size_max: int = link.size_max
+    answer = answer_to(attach)
+    answer.source = source if source is not None else Source()
+    answer.target = target if target is not None else Target()
+    if supply is not None:
+        link.lifetime = supply.lifetime
+        answer.target.dynamic_node_properties = supply.node_properties
+    answer.target.address = address
+    answer.target.durable = 0
+    answer.target.timeout = link.expiry.seconds
+    answer.max_message_size = size_max
+    waiting = WaitingSender(link, attach, answer, made)
+    if made is not None:
+        waiting.wait()
+    else:
+        waiting.attach()
+
+
+def _manage(link: Link10, attach: Attach) -> None:
+    """Answer the attach of a link to the node of management."""
+    answer = answer_to(attach)
+    answer.rcv_settle_mode = 0
+    answer.source = attach.source if attach.source is not None else Source()
+    answer.target = attach.target if isinstance(attach.target, Target) else Target()
+    if link.receives:
+        answer.max_message_size = REQUEST_BYTES_MAX
+    else:
+        answer.snd_settle_mode = SETTLED
+        answer.initial_delivery_count = 0
+    establish(link.session, link, answer)
+
+
+def _coordinate(session: Session10, attach: Attach, count: i64) -> None:
+    """Answer the attach of a controller of transactions. [amqp-1.0 4.1]"""
+    source = attach.source
+    link = CoordinatorLink(
+        session, attach.name, attach.handle, count, () if source is None else _outcomes(source)
+    )
+    answer = answer_to(attach)
+    answer.rcv_settle_mode = 0
+    answer.source = source if source is not None else Source()
+    answer.target = Coordinator(capabilities=TXN_CAPABILITIES)
+    establish(session, link, answer)
+    link.top_up()
+
+
+def _outcomes(source: Source) -> tuple[str, ...]:
+    """What the sender understands, with its default outcome."""
+    if not source.outcomes:
+        return ()
+    default = source.default_outcome
+    if isinstance(default, Released):
+        return (*source.outcomes, "amqp:released:list")
+    return source.outcomes
+
+
+# ---- the peer receives
+
+
+def _send_to(session: Session10, attach: Attach) -> None:
+    """Answer the attach of a receiver. Raises PeerError, AddressError and BrokerError."""
+    source = attach.source
+    mode = None if source is None else source.distribution_mode
+    if mode is not None and mode not in (MOVE, COPY):
+        raise PeerError(INVALID_FIELD, f"distribution-mode '{mode}' is neither move nor copy")
+    if source is not None and not source.dynamic and node_of(source.address).kind == addresses.MANAGEMENT:
+        pair = pair_of(session, attach.name)
+        _manage(ResponseLink(session, pair, attach.name, attach.handle), attach)
+        return
+    check_states(attach.unsettled)
+    vhost = session.vhost
+    filters = filters_of(None if source is None else source.filter, vhost.schedule.date)
+    dynamic = source is None or source.dynamic
+    options = {} if source is None or dynamic else node_of(source.address).options
+    asked = link_arguments(attach, filters.arguments, options)
+    further: list[Queue] = []
+
+    def check(name: str, subscribes: bool) -> None:
+        if mode == COPY and not subscribes:  # a subscription's queue is its own, whatever it asks for
+            asked.arguments.setdefault(BROWSE, True)
+        asked.check(name, vhost.name)
+        if asked.notified and asked.notified != name:
+            check_notified(session.peer.rights, vhost, asked.notified, name)
+        further.extend(_further(session, name, asked))
+
+    supply = supply_of(session, attach.name, source, filters, check)
+    try:
+        _receive_with(session, attach, asked, filters, supply, further)
+    except (PeerError, BrokerError):
+        forget_supply(session, supply)
+        raise
+
+
+def _receive_with(
+    session: Session10,
+    attach: Attach,
+    asked: LinkArguments,
+    filters: SourceFilters,
+    supply: Supply,
+    further: list[Queue],
+) -> None:
+    """Attach a receiver to the queue of `supply`, and to further ones. Raises PeerError and BrokerError."""
+    source = attach.source
+    vhost = session.vhost
+    queue = supply.queue
+    subscribes = supply.lifetime is not None
+    if asked.notified == queue.name:
+        check_notified(session.peer.rights, vhost, asked.notified, queue.name)
+    queues = [queue, *further]
+    settled = attach.snd_settle_mode == SETTLED
+    size_max = min(attach.max_message_size or 0, 2**62)
+    link = OutgoingLink(session, attach.name, attach.handle, settled, attach.rcv_settle_mode == 1, size_max)
+    link.lifetime = supply.lifetime
+    default = None if source is None else source.default_outcome
+    if isinstance(default, Released):
+        link.target.abandoned = RELEASED
+    link.target.arguments = asked.arguments
+    sieve: EntryFilter | None = filters.entry_filter(queue.store, vhost.trouble)
+    if size_max > 0:
+        sieve = Small(sieve, size_max)
+    try:
+        consumers = [_consumer(link, each, asked, sieve, filters) for each in queues]
+    except (PeerError, BrokerError):
+        link.target.close()
+        raise
+    copies = not consumers[0].acquires
+    if not settled and not copies:
+        link.expiry = _kept(source, supply)
+        link.generation = session.peer.server.link_names.next_generation()
+    answer = answer_to(attach)
+    if asked.properties:
+        answer.properties = {**asked.properties, **(answer.properties or {})}
+    answer.snd_settle_mode = SETTLED if settled else UNSETTLED
+    answer.source = _given(source or Source(), supply, COPY if copies else MOVE)
+    answer.source.timeout = 0 if link.expiry is None else link.expiry.seconds
+    binds = subscribes and source is not None and not source.dynamic
+    streams = any(each.stream is not None for each in queues)
+    answer.source.filter = filters.in_force(binding=binds, no_local=supply.no_local, stream=streams)
+    answer.target = attach.target if isinstance(attach.target, Target) else Target()
+    answer.initial_delivery_count = 0
+    waiting = WaitingReceiver(link, consumers, attach, answer)
+    if supply.is_new and queue.durable:
+        waiting.wait()
+    else:
+        waiting.attach()
+
+
+def _further(session: Session10, first: str, asked: LinkArguments) -> list[Queue]:
+    """The queues that the link receives from besides the one named `first`, which may not be there yet.
+
+    Raises PeerError for one that is named twice, NotFound, ResourceLocked and AccessRefused.
+    """
+    names = asked.arguments.get(ALSO_CONSUME, [])
+    assert isinstance(names, list), "arguments have been checked"
+    known = {first}
+    queues: list[Queue] = []
+    for name in names:
+        session.peer.rights.require(READ, QUEUE, name)
+        if name in known:
+            text = f"'{ALSO_CONSUME}' of the link names queue '{name}', which the link receives from already"
+            raise PeerError(INVALID_FIELD, text)
+        known.add(name)
+        queues.append(session.vhost.queue(name, session.peer))
+    return queues
+
+
+def _consumer(
+    link: OutgoingLink,
+    queue: Queue,
+    asked: LinkArguments,
+    sieve: EntryFilter | None,
+    filters: SourceFilters,
+) -> QueueConsumer:
+    """The consumer of one of the link's queues. Raises PeerError, PreconditionFailed."""
+    asked.check_with(queue)
+    session = link.session
+    arguments = asked.arguments
+    copies = browses(arguments) or is_non_destructive(queue.arguments)
+    priority = arguments.get(PRIORITY, 0)
+    assert isinstance(priority, int), "arguments have been checked"
+    consumer = QueueConsumer(
+        link.target, queue, not copies, priority, asked.exclusive, link.name, link.settled, sieve
+    )
+    if queue.stream is not None:
+        where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+        consumer.extent = stream_extent(filters.stream, where, session.vhost.schedule.date())
+    elif copies:
+        consumer.extent = extent_argument(arguments)
+    consumer.candidate = arguments.get(EXCLUSIVE_CONSUMER) is True
+    if not link.settled and not copies:
+        consumer.lease = lease_of(session, queue, arguments.get(CONSUMER_TIMEOUT))
+    return consumer
+
+
+def _kept(source: Source | None, supply: Supply) -> Expiry | None:
+    """When what is unsettled goes back after the link is gone; None: at once.
+
+    Others wait for it meanwhile, so it is kept only where somebody asks for a time, or where the link is the
+    only one of a subscription and wants to find it.
+    """
+    expiry = expiry_of(source)
+    if source is None or source.timeout > 0:
+        return expiry if expiry.seconds > 0 else None
+    subscribes = supply.lifetime is not None and not source.dynamic and SHARED not in source.capabilities
+    return expiry if subscribes and source.durable == UNSETTLED_STATE else None
+
+
+def _given(source: Source, supply: Supply, mode: str) -> Source:
+    """The source as it is in force. [amqp-1.0 3.5.3]"""
+    lifetime = supply.lifetime
+    released = isinstance(source.default_outcome, Released)
+    return Source(
+        address=supply.address,
+        durable=min(source.durable, 1) if supply.queue.durable and lifetime is not None else 0,
+        expiry_policy=source.expiry_policy if lifetime is None else lifetime.until,
+        dynamic=source.dynamic,
+        dynamic_node_properties=supply.node_properties,
+        distribution_mode=mode,
+        default_outcome=source.default_outcome if released else Modified(delivery_failed=True),
+        outcomes=OUTCOMES,
+        capabilities=tuple(name for name in source.capabilities if name in CAPABILITIES),
+    )

@@ -1,0 +1,1 @@
+"""The filters of AMQP 1.0 sources."""

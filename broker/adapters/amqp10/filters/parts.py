@@ -1,0 +1,221 @@
+"""What filters of AMQP 1.0 are asked about: the header and the bare message, one value at a time.
+
+A message of AMQP 0-9-1 is as a consumer of AMQP 1.0 gets it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+from broker.adapters.formats.amqp091 import ContentView
+from broker.adapters.formats.amqp10 import View10
+from broker.core.view import MessageView
+from protocol.amqp091 import properties as basic
+from protocol.amqp091.lookup import header_at, property_at, short_string
+from protocol.amqp10.conditions import DecodeError
+from protocol.amqp10.constructors import NONE, STRING8
+from protocol.amqp10.decoding import decode
+from protocol.amqp10.entries import Entries
+from protocol.amqp10.headers import PRIORITY_DEFAULT
+from protocol.amqp10.properties import CORRELATION_ID, MESSAGE_ID, read_property
+from protocol.conversion import names
+from protocol.conversion.properties10 import NOT_THERE, SOURCES, property10
+from protocol.conversion.values import ARRAY, BYTES, TABLE, TEXT, TableFields, encoded_value, value_behind
+
+_ID_HEADERS: Final = {MESSAGE_ID: names.MESSAGE_ID, CORRELATION_ID: names.CORRELATION_ID}
+_TIMESTAMP_BYTES: Final = 8
+LOOKS_MAX: Final = 8  # for one application property each
+
+
+class Parts:
+    """Some values of one message, as `decode` has them; None is null, not there, or malformed."""
+
+    def __init__(self) -> None:
+        self._looks: i64 = 0
+        self._places: dict[bytes, int] | None = None
+
+    def property(self, place: i64) -> object:
+        """The property at this place."""
+        raise NotImplementedError
+
+    def application_property(self, name: bytes) -> object:
+        """The application property of this name.
+
+        It is looked for by itself, but if there are many to look for, it is found out once where all are.
+        """
+        places = self._places
+        if places is None:
+            self._looks += 1
+            if self._looks <= LOOKS_MAX:
+                return self._value(self._place(name))
+            places = self._all_places()
+            self._places = places
+        return self._value(places.get(name, NONE))
+
+    def _place(self, name: bytes) -> i64:
+        """Where the application property of this name is, NONE if it is not there."""
+        raise NotImplementedError
+
+    def _all_places(self) -> dict[bytes, int]:
+        """Where all application properties are, by their names."""
+        raise NotImplementedError
+
+    def _value(self, place: i64) -> object:
+        """The application property that is there; NONE is nowhere."""
+        raise NotImplementedError
+
+    def priority(self) -> int:
+        """The priority, which is 4 if the message says nothing else."""
+        raise NotImplementedError
+
+    def durable(self) -> bool:
+        """Whether it is to survive."""
+        raise NotImplementedError
+
+
+def parts_of(view: MessageView) -> Parts:
+    """The parts of a message that is kept."""
+    if isinstance(view, View10):
+        return Parts10(view)
+    assert isinstance(view, ContentView), "there are no other messages"
+    return Parts091(view)
+
+
+@final
+class Parts10(Parts):
+    """Of a message of AMQP 1.0."""
+
+    def __init__(self, view: View10) -> None:
+        super().__init__()
+        self._view = view
+        self._content = view.content
+        self._layout = view.layout
+
+    def property(self, place: i64) -> object:
+        """The property at this place (Parts)."""
+        layout = self._layout
+        if layout.properties == NONE:
+            return None
+        try:
+            raw = read_property(self._content, layout.properties, layout.properties_end, place)
+        except DecodeError:
+            return None
+        return None if raw is None else _decoded(raw, 0, len(raw))
+
+    def _place(self, name: bytes) -> i64:
+        """Where it is (Parts), of several the first."""
+        entries = self._entries()
+        while entries.advance():
+            if entries.is_for(name):
+                return entries.key_end
+        return NONE
+
+    def _all_places(self) -> dict[bytes, int]:
+        """Where all are (Parts), of several with one name the first."""
+        places: dict[bytes, int] = {}
+        content = self._content
+        entries = self._entries()
+        while entries.advance():
+            places.setdefault(content[entries.key : entries.key_end], entries.key_end)
+        return places
+
+    def _entries(self) -> Entries:
+        layout = self._layout
+        return Entries(
+            self._content, layout.application_properties, layout.application_properties_end, STRING8
+        )
+
+    def _value(self, place: i64) -> object:
+        """The value there (Parts)."""
+        return (
+            None if place == NONE else _decoded(self._content, place, self._layout.application_properties_end)
+        )
+
+    def priority(self) -> int:
+        """The priority (Parts)."""
+        return int(self._view.header().priority)
+
+    def durable(self) -> bool:
+        """Whether it is to survive (Parts)."""
+        return self._view.header().durable
+
+
+@final
+class Parts091(Parts):
+    """Of a message of AMQP 0-9-1, by the rules of `protocol.conversion`."""
+
+    def __init__(self, view: ContentView) -> None:
+        super().__init__()
+        self._view = view
+        self._content = view.content
+
+    def property(self, place: i64) -> object:
+        """The property at this place (Parts)."""
+        source: i64 = SOURCES[place]
+        if source == NOT_THERE:
+            return None
+        content = self._content
+        start = property_at(content, source)
+        if start >= 0:
+            if source == basic.TIMESTAMP:
+                raw = content[start : start + _TIMESTAMP_BYTES]
+            else:
+                raw = short_string(content, start)
+            encoded = property10(place, raw)
+            return None if encoded is None else _decoded(encoded, 0, len(encoded))
+        if place in (MESSAGE_ID, CORRELATION_ID):
+            start = header_at(content, _ID_HEADERS[place])
+            if start >= 0 and content[start] in (TEXT, BYTES):
+                return self._header(start)
+        return None
+
+    def _place(self, name: bytes) -> i64:
+        """Where the header is (Parts); those with x- are none, of several the last counts."""
+        return NONE if name.startswith(b"x-") else header_at(self._content, name)
+
+    def _all_places(self) -> dict[bytes, int]:
+        """Where all are (Parts)."""
+        places: dict[bytes, int] = {}
+        content = self._content
+        start = property_at(content, basic.HEADERS)
+        if start >= 0:
+            length: int = read_i32_be(content, start)
+            fields = TableFields(content, start + 4, start + 4 + length)
+            while fields.advance():
+                if not fields.name.startswith(b"x-"):
+                    places[fields.name] = fields.value
+            if fields.malformed:
+                places.clear()
+        return places
+
+    def _value(self, place: i64) -> object:
+        """The header there (Parts), no array and no table."""
+        if place == NONE or self._content[place] in (ARRAY, TABLE):
+            return None
+        return self._header(place)
+
+    def priority(self) -> int:
+        """The priority (Parts)."""
+        priority = self._view.property("priority")
+        return priority if isinstance(priority, int) else PRIORITY_DEFAULT
+
+    def durable(self) -> bool:
+        """Whether it is to survive (Parts)."""
+        return self._view.property("delivery_mode") == 2
+
+    def _header(self, start: i64) -> object:
+        content = self._content
+        encoded = encoded_value(content, start, value_behind(content, start, len(content)))
+        return None if encoded is None else _decoded(encoded, 0, len(encoded))
+
+
+def _decoded(data: bytes, start: i64, end: i64) -> object:
+    """The value that lies there, None if it does not decode."""
+    try:
+        value, _ = decode(data, start, end)
+    except DecodeError:
+        return None
+    return value

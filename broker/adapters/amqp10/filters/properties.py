@@ -1,0 +1,204 @@
+"""The filters that compare properties with references. [filtex-v1.0 4.1.1, 4.2.4, 4.2.5]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, final
+from uuid import UUID
+
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.filters.parts import parts_of
+from broker.core.view import Criterion, MessageView
+from protocol.amqp10 import properties as p
+from protocol.amqp10.types import Char, Decimal, Map, Symbol, Timestamp
+
+_EQUAL: Final = 0
+_PRESENT: Final = 1
+_BEGINNING: Final = 2
+_END: Final = 3
+_OTHERS: Final = (bool, Timestamp, bytes, UUID, Decimal)
+
+
+@final
+class Reference:
+    """What one property has to be.
+
+    `&p:` in front of a string asks for what begins with the rest, `&s:` for what ends with it, and `&&` for
+    an `&`; in a symbol they mean nothing. Null asks for any value.
+    `text`: references with the same are suited by the same values.
+
+    Raises:
+        ValueError: no property can be so.
+    """
+
+    def __init__(self, value: object) -> None:
+        self._how: i64 = _EQUAL
+        self._value: object = value
+        if value is None:
+            self._how = _PRESENT
+        elif isinstance(value, str):
+            self._value = str(value)
+            if value.startswith("&") and not isinstance(value, (Symbol, Char)):
+                self._modify(value)
+        elif isinstance(value, float):
+            self._value = float(value)
+        elif isinstance(value, int) and not isinstance(value, (bool, Timestamp)):
+            self._value = int(value)
+        elif not isinstance(value, _OTHERS):
+            raise ValueError("is no simple value")
+        self.text = f"{int(self._how)} {type(self._value).__name__} {self._value!r}"
+
+    def _modify(self, value: str) -> None:
+        if value.startswith("&p:"):
+            self._how = _BEGINNING
+            self._value = value[3:]
+        elif value.startswith("&s:"):
+            self._how = _END
+            self._value = value[3:]
+        elif value.startswith("&&"):
+            self._value = value[1:]
+        else:
+            raise ValueError("begins with an & that is followed by neither &, p: nor s:")
+
+    def plain(self) -> str | int | None:
+        """The string or integer that is asked for; None if it is something else."""
+        value = self._value
+        if self._how != _EQUAL or isinstance(value, (bool, Timestamp)):
+            return None
+        return value if isinstance(value, (str, int)) else None
+
+    def suits(self, value: object) -> bool:
+        """Whether a property may have this value; None: there is none.
+
+        Numbers of all types are compared as numbers, strings with symbols, other types with themselves.
+        """
+        if value is None:
+            return False
+        wanted = self._value
+        if isinstance(wanted, str):
+            if not isinstance(value, str):
+                return False
+            if self._how == _EQUAL:
+                return value == wanted
+            return value.startswith(wanted) if self._how == _BEGINNING else value.endswith(wanted)
+        if self._how == _PRESENT:
+            return True
+        if isinstance(wanted, (bool, Timestamp)) or isinstance(value, (bool, Timestamp)):
+            return type(wanted) is type(value) and wanted == value
+        if isinstance(wanted, (int, float)):
+            return isinstance(value, (int, float)) and wanted == value
+        return type(wanted) is type(value) and wanted == value
+
+
+FIELDS_MAX: Final = 16  # of one filter [filtex-v1.0 7.1]
+
+_ID: Final = "a string, a ulong, a UUID or a binary"
+_EXPECTED: Final = {
+    p.MESSAGE_ID: _ID,
+    p.USER_ID: "a binary",
+    p.CORRELATION_ID: _ID,
+    p.ABSOLUTE_EXPIRY_TIME: "a timestamp",
+    p.CREATION_TIME: "a timestamp",
+    p.GROUP_SEQUENCE: "an integer",
+}
+_STRING: Final = "a string"  # or a symbol
+
+
+@final
+class PropertiesFilter(Criterion):
+    """Whether properties are as the references say by their names; and if one is not there, it is not.
+
+    Raises:
+        ValueError: it is no map of at most FIELDS_MAX properties with values that they can have.
+    """
+
+    def __init__(self, value: object) -> None:
+        self._fields: list[tuple[int, Reference]] = []
+        for name, wanted in _pairs(value):
+            if name not in p.NAMES:
+                raise ValueError(f"'{name}' is no property")
+            place = p.NAMES.index(name)
+            expected = _EXPECTED.get(place, _STRING)
+            if wanted is not None and not _is_expected(wanted, expected):
+                raise ValueError(f"'{name}' is not {expected}")
+            self._fields.append((place, _reference(name, wanted)))
+        texts = sorted(f"{p.NAMES[place]} {reference.text}" for place, reference in self._fields)
+        super().__init__(f"properties: {texts}", [])
+
+    def matches(self, view: MessageView) -> bool:
+        """Whether all of them are so (Criterion)."""
+        parts = parts_of(view)
+        return all(reference.suits(parts.property(place)) for place, reference in self._fields)
+
+
+@final
+class ApplicationPropertiesFilter(Criterion):
+    """Whether application properties are as the references say; and if one is not there, it is not.
+
+    Raises:
+        ValueError: it is no map of at most FIELDS_MAX strings and simple values.
+    """
+
+    def __init__(self, value: object) -> None:
+        self._fields: list[tuple[bytes, Reference]] = []
+        demands: list[tuple[str, str | int]] = []
+        texts: list[str] = []
+        for name, wanted in _pairs(value):
+            reference = _reference(name, wanted)
+            self._fields.append((name.encode(), reference))
+            texts.append(f"{name!r} {reference.text}")
+            plain = reference.plain()
+            if plain is not None and is_header(name):
+                demands.append((name, plain))
+        super().__init__(f"application-properties: {sorted(texts)}", demands)
+
+    def matches(self, view: MessageView) -> bool:
+        """Whether all of them are so (Criterion)."""
+        parts = parts_of(view)
+        return all(reference.suits(parts.application_property(name)) for name, reference in self._fields)
+
+
+def is_header(name: str) -> bool:
+    """Whether selectors have the application property of this name before anything else."""
+    return not name.startswith("x-")
+
+
+def _pairs(value: object) -> list[tuple[str, object]]:
+    pairs: Iterable[tuple[object, object]]
+    if isinstance(value, Map):
+        pairs = value.pairs
+    elif isinstance(value, dict):
+        pairs = value.items()
+    else:
+        raise ValueError("is no map")
+    found: dict[str, object] = {}
+    for name, wanted in pairs:
+        if not isinstance(name, str) or isinstance(name, Char):
+            raise ValueError("has a key that is no string")
+        if name in found:
+            raise ValueError(f"has '{name}' twice")
+        found[str(name)] = wanted
+        if len(found) > FIELDS_MAX:
+            raise ValueError(f"has more than {FIELDS_MAX} fields")
+    return list(found.items())
+
+
+def _is_expected(value: object, expected: str) -> bool:
+    """Whether the property may have such a value."""
+    if expected == "a timestamp":
+        return isinstance(value, Timestamp)
+    integer = isinstance(value, int) and not isinstance(value, (bool, Timestamp))
+    if expected == "an integer":
+        return integer
+    if expected == "a binary":
+        return isinstance(value, bytes)
+    string = isinstance(value, str) and not isinstance(value, Char)
+    return string or (expected == _ID and (integer or isinstance(value, (bytes, UUID))))
+
+
+def _reference(name: str, wanted: object) -> Reference:
+    try:
+        return Reference(wanted)
+    except ValueError as error:
+        raise ValueError(f"'{name}' {error}") from error

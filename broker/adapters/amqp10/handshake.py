@@ -1,0 +1,260 @@
+"""How AMQP 1.0 connections open and close. [amqp-1.0 2.4.1, 2.4.3]"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from librt.strings import BytesWriter
+
+from broker.adapters.access import Rights
+from broker.adapters.amqp10.idle import LEAST_MS
+from broker.adapters.amqp10.link import shortened
+from broker.adapters.amqp10.names import expire_all
+from broker.adapters.amqp10.states import CLOSED, CLOSING, OPENED, OPENING
+from broker.adapters.peers.connections import HELD
+from broker.adapters.peers.peer import ServedConnection
+from broker.adapters.peers.requests import LimitError, vhost_for
+from broker.adapters.peers.server import PRODUCT
+from protocol.amqp10.composing import encode_composite
+from protocol.amqp10.composites import Error
+from protocol.amqp10.conditions import (
+    FRAMING_ERROR,
+    INVALID_FIELD,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
+    RESOURCE_LOCKED,
+    UNAUTHORIZED_ACCESS,
+    PeerError,
+)
+from protocol.amqp10.frames import FRAME_HEADER_BYTES, FRAME_MAX_MIN
+from protocol.amqp10.performatives import Close, Open
+from protocol.amqp10.types import Symbol
+from protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.connection import Connection10
+    from broker.core.vhosts.vhost import VirtualHost
+
+
+CAPABILITY: Final = "sole-connection-for-container"
+ENFORCEMENT: Final = "sole-connection-enforcement-policy"
+DETECTION: Final = "sole-connection-detection-policy"
+REFUSE: Final = 0
+CLOSE_EXISTING: Final = 1
+STRONG: Final = 0
+WEAK: Final = 1
+
+
+def enforce(connection: Connection10, peer: Open) -> None:
+    """Have a connection be the only one of its container if it asks for that, or refuse it.
+
+    Raises PeerError. By weak detection only those count that have asked for the same.
+    """
+    if CAPABILITY not in peer.desired_capabilities:
+        return
+    policy = _choice(peer, ENFORCEMENT, CLOSE_EXISTING)
+    weak = _choice(peer, DETECTION, WEAK) == WEAK
+    for other in connection.server.connections.in_vhost(connection.rights.vhost):
+        if not isinstance(other, ServedConnection) or not other.is_open():
+            continue
+        if other.user != connection.user or other.container != connection.container:
+            continue
+        if weak and not other.sole:
+            continue
+        if policy == REFUSE:
+            text = f"container '{connection.container}' has a connection already"
+            raise PeerError(INVALID_FIELD, text, {Symbol("invalid-field"): Symbol("container-id")})
+        text = "another connection of the container has taken its place"
+        other.give_place(RESOURCE_LOCKED, text, {Symbol("sole-connection-enforcement"): True})
+    connection.sole = True
+
+
+def _choice(peer: Open, name: str, most: int) -> int:
+    """A policy that the peer names; 0 if it names none. Raises PeerError."""
+    value = None if peer.properties is None else peer.properties.get(name)
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise PeerError(INVALID_FIELD, f"{name} is {value!s}, not 0 to {most}")
+    return value
+
+
+SESSIONS_MAX: Final = 255  # the highest channel
+CONTAINER_CHARACTERS_MAX: Final = 255
+CAPABILITIES: Final = ("ANONYMOUS-RELAY", "LINK_PAIR_V1_0", "SHARED-SUBS", "DELAYED_DELIVERY", CAPABILITY)
+VHOST_PREFIX: Final = "vhost:"
+DEFAULT_VHOST: Final = "/"
+REFUSED: Final = Symbol("amqp:connection-establishment-failed")
+
+_log = structlog.get_logger("amqpd.connection")
+
+
+def open_connection(connection: Connection10, peer: Open) -> None:
+    """Take the peer's open, and answer with the broker's. Raises PeerError."""
+    server = connection.server
+    if len(peer.container_id) > CONTAINER_CHARACTERS_MAX:
+        raise PeerError(INVALID_FIELD, f"container-id of {len(peer.container_id)} characters")
+    if peer.max_frame_size < FRAME_MAX_MIN:
+        text = f"max-frame-size is {peer.max_frame_size}, at least {FRAME_MAX_MIN} is needed"
+        raise PeerError(FRAMING_ERROR, text)
+    asked = peer.idle_time_out or 0
+    if 0 < asked < LEAST_MS:
+        raise PeerError(NOT_ALLOWED, f"idle-time-out is {asked} ms, at least {LEAST_MS} is possible")
+    connection.frame_max = peer.max_frame_size
+    connection.client_name = peer.container_id
+    connection.client_properties = peer.properties or {}
+    virtual_host = _vhost(connection, peer.hostname)
+    connection.rights = Rights(server.access, connection.user, virtual_host.name)
+    connection.set_channel_max(min(peer.channel_max, SESSIONS_MAX))
+    connection.container = peer.container_id
+    enforce(connection, peer)
+    server.connections.add(connection, connection.user, virtual_host.name)
+    say_open(connection, {})
+    connection.opened(virtual_host)
+    allowed: int = server.heartbeat * 2000
+    connection.idle.start(asked, allowed)
+    _log.info(
+        "connection opened",
+        peer=connection.peer,
+        user=connection.user,
+        vhost=virtual_host.name,
+        client=connection.client_name,
+        tls=connection.origin.tls_version or None,
+        websocket=connection.origin.websocket or None,
+    )
+
+
+def refuse(connection: Connection10) -> None:
+    """Say open, although close follows at once. [amqp-1.0 2.4.3]"""
+    say_open(connection, {REFUSED: True})
+
+
+def say_open(connection: Connection10, properties: dict[str, object]) -> None:
+    """Say what the broker is and what it allows, and no more of the former than the peer's frames hold."""
+    server = connection.server
+    known: dict[str, object] = {Symbol(name): value for name, value in server.said.items()}
+    heartbeat: int = server.heartbeat
+    frame_max: int = max(server.frame_max, FRAME_MAX_MIN)
+    said = Open(
+        container_id=PRODUCT,
+        max_frame_size=frame_max,
+        channel_max=SESSIONS_MAX,
+        idle_time_out=heartbeat * 1000 or None,
+        offered_capabilities=CAPABILITIES,
+        properties=known | properties,
+    )
+    if len(encode_composite(said)) + FRAME_HEADER_BYTES > connection.frame_max:
+        said.properties = properties
+        said.offered_capabilities = ()
+    connection.write(said)
+
+
+def close_with(condition: str, text: str, info: Mapping[str, object] | None) -> Close:
+    """A close that says why, in a frame that every peer takes."""
+    return Close(error=Error(condition=condition, description=shortened(text), info=info))
+
+
+def _vhost(connection: Connection10, hostname: str | None) -> VirtualHost:
+    """Return the virtual host that `vhost:NAME` names, or a name that is a virtual host's, else the default.
+
+    An unknown virtual host is refused as an access that the user lacks: clients stop trying on
+    `amqp:unauthorized-access`, and try again later after other conditions. [RabbitMQ rabbit_amqp_reader]
+
+    Raises PeerError.
+    """
+    server = connection.server
+    name = hostname or ""
+    if name.startswith(VHOST_PREFIX):
+        name = name[len(VHOST_PREFIX) :]
+    elif name not in server.broker.vhosts:
+        name = DEFAULT_VHOST
+    try:
+        return vhost_for(server, connection.user, name)
+    except LimitError as full:
+        raise PeerError(RESOURCE_LIMIT_EXCEEDED, full.text) from None
+    except ProtocolError as error:
+        raise PeerError(UNAUTHORIZED_ACCESS, error.text) from None
+
+
+CLOSING_SECONDS: Final = 2
+
+
+def close(
+    connection: Connection10, condition: str, text: str, info: Mapping[str, object] | None = None
+) -> None:
+    """Send close with an error, and open before it if that has not been said; the peer's close follows."""
+    if connection.state == OPENING:
+        refuse(connection)
+    let_go(connection)
+    connection.state = CLOSING
+    connection.write(close_with(condition, text, info))
+    connection.hearing.holds = 0
+    connection.edge.release(HELD)
+    connection.edge.closing(CLOSING_SECONDS)
+    connection.flush()
+
+
+def closed_by_peer(connection: Connection10) -> None:
+    """Answer the peer's close."""
+    connection.say_owed()
+    let_go(connection)
+    connection.write(Close())
+    end_output(connection)
+
+
+def end_output(connection: Connection10) -> None:
+    """Nothing more is to be said: the output ends, and the peer closes."""
+    connection.state = CLOSED
+    connection.flush()
+    connection.edge.release(HELD)
+    connection.edge.end_output()
+
+
+def drop(connection: Connection10) -> None:
+    """Close the socket without a word. What was written before is still sent."""
+    let_go(connection)
+    connection.state = CLOSED
+    connection.flush()
+    connection.edge.close()
+
+
+def lost(connection: Connection10, reason: str) -> None:
+    """The socket is gone."""
+    if connection.state == OPENED:
+        why = reason or "closed by the peer"
+        _log.info("connection lost", peer=connection.peer, user=connection.user, reason=why)
+    let_go(connection)
+    connection.state = CLOSED
+    connection.out = BytesWriter()
+
+
+def let_go(connection: Connection10) -> None:
+    """Everything that the connection holds goes back, and the connection is the actor of that."""
+    virtual_host = connection.virtual_host
+    if virtual_host is None:
+        _let_go(connection)
+        return
+    journal = virtual_host.journal
+    before = journal.actor
+    journal.actor = connection
+    try:
+        _let_go(connection)
+        connection.server.connections.remove(connection, connection.user, virtual_host.name)
+        virtual_host.delete_exclusive_queues(connection)
+    finally:
+        journal.actor = before
+
+
+def _let_go(connection: Connection10) -> None:
+    connection.idle.stop()
+    connection.mapped.let_go()
+    connection.transactions.roll_back("the connection ended")
+    expire_all(connection.suspended)
+    for lifetime in connection.lifetimes.values():
+        lifetime.connection_ended()
+    connection.owing = []
+    connection.held_credit.forget()
+    if connection.login is not None:
+        connection.login.abandon()

@@ -1,0 +1,173 @@
+"""The pair of links to the node of management: requests on the one, responses on the other. [linkpair 1.0]"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.assembly import Gathering
+from broker.adapters.amqp10.link import Link10, Sender, cut, send_on
+from broker.adapters.amqp10.management.node import Management
+from protocol.amqp10.conditions import PeerError
+from protocol.amqp10.constructors import NONE
+from protocol.amqp10.flows import Flow
+from protocol.amqp10.outcomes import ACCEPTED_VALUE
+from protocol.amqp10.outgoing import SplitTransfer, disposition
+from protocol.amqp10.transfers import Transfer
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.session import Session10
+
+
+CREDIT: Final[i64] = 100  # requests that may wait for their responses
+BYTES_MAX: Final = 65536  # of a request; one that is too long is answered, a little more ends the link
+
+
+@final
+class Pair:
+    """Two links of one name. Either may be attached first, and responses wait for theirs."""
+
+    def __init__(self, session: Session10, name: str) -> None:
+        self.name = name
+        self.requests: RequestLink | None = None
+        self.responses: ResponseLink | None = None
+        self.waiting: deque[bytes] = deque()
+        self.open: i64 = 0  # requests whose responses have not been sent
+        self._session = session
+        self._management = Management(session.peer, session.vhost, self._respond)
+
+    def ask(self, request: bytes) -> None:
+        """Take a request."""
+        self.open += 1
+        self._management.ask(request)
+
+    def left(self) -> None:
+        """One of the links has ended; without both there is nothing to be asked, or nobody to be told."""
+        if self.requests is None and self.responses is None:
+            self._management.close()
+            self.waiting.clear()
+            self._session.pairs.pop(self.name, None)
+
+    def responded(self) -> None:
+        """A response has been sent: there is room for a request."""
+        self.open -= 1
+        if self.requests is not None:
+            self.requests.top_up()
+
+    def _respond(self, response: bytes) -> None:
+        self.waiting.append(response)
+        if self.responses is not None:
+            self.responses.go_on()
+        self._session.peer.end_turn()
+
+
+@final
+class RequestLink(Link10):
+    """The receiving end: requests come here."""
+
+    def __init__(self, session: Session10, pair: Pair, name: str, handle: i64, count: i64) -> None:
+        super().__init__(session, name, handle, True, count)
+        self._pair = pair
+        self._gathering = Gathering(self.credit, BYTES_MAX)
+        pair.requests = self
+
+    def on_flow(self, flow: Flow) -> None:
+        """The client says how far it is (Link10)."""
+        if flow.delivery_count != NONE:
+            self.credit.follow(flow.delivery_count)
+        if flow.echo:
+            self.say_flow()
+
+    def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
+        """A request, or a part of it (Link10)."""
+        if self.leaving:
+            return
+        gathering = self._gathering
+        try:
+            request = gathering.take(transfer, data, end)
+        except PeerError as error:
+            self.detach(error.condition, error.text)
+            return
+        if request is None:
+            return
+        if not gathering.settled:
+            number, session = gathering.delivery_id, self.session
+            session.peer.out.write(disposition(session.channel, True, number, number, True, ACCEPTED_VALUE))
+        self._pair.ask(request)
+        self.top_up()
+
+    def top_up(self) -> None:
+        """Allow more, if half is used up and there is room for it."""
+        if not self.leaving and self.credit.left <= CREDIT // 2 and self._pair.open <= CREDIT // 2:
+            self.credit.left = CREDIT - self._pair.open
+            self.say_flow()
+
+    def say_flow(self) -> None:
+        """Say how many requests the client may send."""
+        self.session.write_flow(self.handle, self.credit.delivery_count, self.credit.left, NONE, False)
+
+    def let_go(self, closed: bool) -> None:
+        """There are no more requests (Link10)."""
+        self._pair.requests = None
+        self._pair.left()
+
+
+@final
+class ResponseLink(Sender):
+    """The sending end: responses go out here, settled, in the order of the requests."""
+
+    def __init__(self, session: Session10, pair: Pair, name: str, handle: i64) -> None:
+        super().__init__(session, name, handle)
+        self._pair = pair
+        pair.responses = self
+
+    def on_flow(self, flow: Flow) -> None:
+        """The client says how many responses it takes (Link10)."""
+        if flow.link_credit != NONE:
+            self.credit.grant(flow.delivery_count, flow.link_credit)
+        self.go_on()
+        if flow.drain and self.sending is None:
+            self.credit.drain()
+            self._say_flow(True)
+        elif flow.echo:
+            self._say_flow(False)
+
+    def go_on(self) -> None:
+        """Send the responses that wait, as far as the client takes them."""
+        pair, session = self._pair, self.session
+        while pair.waiting and self.sending is None and self.credit.left > 0 and not self.leaving:
+            self.credit.use()
+            delivery_id = session.unsettled.skip() - 1 & 0xFFFFFFFF
+            number: int = delivery_id
+            tag = number.to_bytes(4, "big")
+            self.sending = SplitTransfer(self.template, delivery_id, tag, True, [pair.waiting.popleft()])
+            pair.responded()
+            send_on(session, self)
+
+    def sent_on(self) -> None:
+        """Go on with the next response, if this one has been sent (Sender)."""
+        if self.sending is None:
+            self.go_on()
+
+    def let_go(self, closed: bool) -> None:
+        """There is nobody to be told (Link10)."""
+        if self.sending is not None:
+            cut(self.session, self)
+        self._pair.responses = None
+        self._pair.left()
+
+    def _say_flow(self, drain: bool) -> None:
+        credit = self.credit
+        self.session.write_flow(
+            self.handle, credit.delivery_count, credit.left, len(self._pair.waiting), drain
+        )
+
+
+def pair_of(session: Session10, name: str) -> Pair:
+    """The pair that a link of this name belongs to."""
+    pair = session.pairs.get(name)
+    if pair is None:
+        pair = session.pairs[name] = Pair(session, name)
+    return pair

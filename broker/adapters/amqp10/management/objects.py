@@ -1,0 +1,356 @@
+"""Queues, exchanges, bindings and tokens, as the node of management has them.
+
+Between two there may be a hundred thousand bindings, so they are gone through in slices.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.access import EXCHANGE, QUEUE
+from broker.adapters.amqp091 import direct_reply
+from broker.adapters.amqp10.management.requests import (
+    BAD_REQUEST,
+    CREATED,
+    NOT_IMPLEMENTED,
+    OK,
+    Answer,
+    Asking,
+    Ends,
+    Refused,
+    arguments,
+    fields_of,
+    flag,
+    location,
+    named_binding,
+    no_content,
+    queried_ends,
+    shown_arguments,
+    text,
+)
+from broker.adapters.peers import requests
+from broker.adapters.peers.server import PRODUCT
+from broker.core.errors import NotFound
+from broker.core.policies.policy import type_of
+from broker.core.queues.limits import touch
+from broker.core.queues.purge import Purge, PurgeWaiter
+from broker.core.queues.queue import Queue
+from broker.core.routing.exchanges import DIRECT
+from broker.core.routing.graph import Binding, digest_of
+from broker.core.schedule import Alarm
+from protocol.amqp10.constructors import LIST32
+from protocol.amqp10.encoding import encode
+from protocol.amqp10.types import Array, Uint, Ulong
+
+QUEUE_PROPERTIES: Final = ("durable", "exclusive", "auto_delete", "arguments")
+STRING8: Final = 0xA1
+
+
+def check_name(name: str) -> None:
+    """Refuse a name for something new that would be two lines. Raises Refused. [RabbitMQ]"""
+    if "\n" in name or "\r" in name:
+        raise Refused(BAD_REQUEST, f"Bad name '{name}': line feed and carriage return characters not allowed")
+
+
+def declare_queue(asking: Asking) -> Answer:
+    """Make a queue, or find it as described; by default it is durable. Raises Refused, BrokerError."""
+    fields = fields_of(asking.request.body, "queue", QUEUE_PROPERTIES)
+    name = asking.target.name()
+    if not name:
+        raise Refused(BAD_REQUEST, "declare queue with empty name not allowed")
+    check_name(name)
+    is_new = name not in asking.virtual_host.queues
+    queue = requests.declare_queue(
+        asking.client,
+        asking.virtual_host,
+        name,
+        flag(fields, "durable", True),
+        flag(fields, "exclusive", False),
+        flag(fields, "auto_delete", False),
+        arguments(fields),
+    )
+    return Answer(CREATED if is_new else OK, [encode(_shown(asking, queue))], queue.durable)
+
+
+def show_queue(asking: Asking) -> Answer:
+    """A queue as it is now, also one that is exclusive to another. Raises Refused, BrokerError."""
+    name = asking.target.name()
+    asking.client.rights.require_any(QUEUE, name)
+    queue = asking.virtual_host.queues.get(name)
+    if queue is None:
+        if direct_reply.find(asking.client.server, asking.virtual_host, name) is not None:
+            return Answer(OK, [encode(_requester(asking, name))])
+        raise NotFound(f"queue '{name}' in vhost '{asking.virtual_host.name}' not found")
+    touch(queue)
+    return Answer(OK, [encode(_shown(asking, queue))])
+
+
+def delete_queue(asking: Asking) -> Answer:
+    """Delete a queue; one that is absent is deleted already. Raises Refused, BrokerError."""
+    count, durable = requests.delete_queue(asking.client, asking.virtual_host, asking.target.name())
+    return Answer(OK, _counted(count), durable)
+
+
+def purge_queue(asking: Asking) -> Answer | None:
+    """Drop the ready messages; the answer comes when they are gone. Raises Refused, BrokerError."""
+    under_way = requests.purge_queue(asking.client, asking.virtual_host, asking.target.name())
+    if under_way.over:
+        return _purged(under_way)
+    under_way.tell(_PurgeAnswer(asking))
+    return None
+
+
+@final
+class _PurgeAnswer(PurgeWaiter):
+    """The answer to a purge that takes several turns."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+
+    def on_purged(self, done: Purge) -> None:
+        """Give the answer (PurgeWaiter)."""
+        self._asking.give(_purged(done))
+
+
+def _purged(done: Purge) -> Answer:
+    return Answer(OK, _counted(int(done.dropped)), done.queue.logged)
+
+
+def _counted(messages: int) -> list[bytes]:
+    return [encode({"message_count": Ulong(messages)})]
+
+
+def _requester(asking: Asking, name: str) -> dict[object, object]:
+    """A requester of AMQP 0-9-1 that waits for direct replies, shown as RabbitMQ shows its pseudo-queue."""
+    return {
+        "message_count": Ulong(0),
+        "consumer_count": Uint(1),
+        "name": name,
+        "vhost": asking.virtual_host.name,
+        "durable": False,
+        "auto_delete": True,
+        "exclusive": True,
+        "type": "rabbit_volatile_queue",
+        "arguments": {},
+        "leader": PRODUCT,
+        "replicas": Array(STRING8, [PRODUCT]),
+    }
+
+
+def _shown(asking: Asking, queue: Queue) -> dict[object, object]:
+    """A queue under RabbitMQ's names. There is one node, and it is called as in the broker's open."""
+    node = str(asking.client.server.properties["product"])
+    return {
+        "message_count": Ulong(int(queue.ready)),
+        "consumer_count": Uint(queue.consumer_count),
+        "name": queue.name,
+        "vhost": queue.vhost,
+        "durable": queue.durable,
+        "auto_delete": queue.auto_delete,
+        "exclusive": queue.exclusive_owner is not None,
+        "type": type_of(queue.arguments),
+        "arguments": shown_arguments(queue.arguments),
+        "leader": node,
+        "replicas": Array(STRING8, [node]),
+    }
+
+
+EXCHANGE_PROPERTIES: Final = ("type", "durable", "auto_delete", "internal", "arguments")
+
+
+def declare_exchange(asking: Asking) -> Answer:
+    """Make an exchange, or find it; by default direct and durable. Raises Refused, BrokerError."""
+    fields = fields_of(asking.request.body, "exchange", EXCHANGE_PROPERTIES)
+    name = asking.target.name()
+    check_name(name)
+    exchange = requests.declare_exchange(
+        asking.client,
+        asking.virtual_host,
+        name,
+        text(fields, "type", DIRECT),
+        flag(fields, "durable", True),
+        flag(fields, "auto_delete", False),
+        flag(fields, "internal", False),
+        arguments(fields),
+    )
+    return no_content(exchange.durable)
+
+
+def delete_exchange(asking: Asking) -> Answer:
+    """Delete an exchange; one that is absent is deleted already. Raises Refused, BrokerError."""
+    durable = requests.delete_exchange(asking.client, asking.virtual_host, asking.target.name())
+    return no_content(durable)
+
+
+PROPERTIES: Final = ("source", "destination_queue", "destination_exchange", "binding_key", "arguments")
+SLICE: Final = 100  # bindings that are looked at in one turn, fewer of those with long arguments
+ARGUMENTS: Final = 100  # characters of the latter that count as a binding more
+LOOK: Final[i64] = 20  # microseconds, to look at one
+
+
+def bind(asking: Asking) -> Answer:
+    """Bind a queue or an exchange to an exchange. Raises Refused, BrokerError."""
+    fields = fields_of(asking.request.body, "binding", PROPERTIES)
+    source = text(fields, "source")
+    if ("destination_queue" in fields) == ("destination_exchange" in fields):
+        raise Refused(BAD_REQUEST, "a binding needs either destination_queue or destination_exchange")
+    kind = QUEUE if "destination_queue" in fields else EXCHANGE
+    destination = text(fields, "destination_queue" if kind == QUEUE else "destination_exchange")
+    key = text(fields, "binding_key", "")
+    try:
+        requests.bind(asking.client, asking.virtual_host, kind, destination, source, key, arguments(fields))
+    except NotFound as error:
+        raise Refused(BAD_REQUEST, error.text) from None  # what the path names, the bindings, is there
+    return no_content(durable=True)
+
+
+def unbind(asking: Asking) -> Answer | None:
+    """Remove one binding; one that is absent is removed already. Raises Refused, BrokerError."""
+    ends, key, digest = named_binding(asking.target)
+    _correct(asking, ends)
+    if digest:
+        client, virtual_host = asking.client, asking.virtual_host
+        requests.require_binding(client, virtual_host, ends.kind, ends.destination, ends.source, key)
+        return _Removal(asking, ends, key, digest).begin()
+    return _unbound(asking, ends, key, {})
+
+
+def show_bindings(asking: Asking) -> Answer | None:
+    """The bindings between two, all or those with one key. Raises Refused, BrokerError."""
+    ends = queried_ends(asking.target)
+    asking.client.rights.require_any(EXCHANGE, ends.source)
+    asking.client.rights.require_any(ends.kind, ends.destination)
+    return _List(asking, ends).begin()
+
+
+def _correct(asking: Asking, ends: Ends) -> None:
+    """rabbitmq-amqp-python-client 1.0 says dstq for exchanges too."""
+    virtual_host, name = asking.virtual_host, ends.destination
+    if ends.kind == QUEUE and name not in virtual_host.queues and name in virtual_host.exchanges:
+        ends.kind = EXCHANGE
+
+
+def _unbound(asking: Asking, ends: Ends, key: str, having: dict[str, object]) -> Answer:
+    requests.unbind(asking.client, asking.virtual_host, ends.kind, ends.destination, ends.source, key, having)
+    return no_content(durable=True)
+
+
+class _Walk(Alarm):
+    """Goes through the bindings that were there between two when it began, in slices."""
+
+    def __init__(self, asking: Asking, ends: Ends) -> None:
+        super().__init__()
+        self.asking = asking
+        self.ends = ends
+        self._next = 0
+        self._between = _between(asking, ends)
+
+    def begin(self) -> Answer | None:
+        """Go through the first ones; returns the answer if these are all. Raises Refused, BrokerError."""
+        between = self._between
+        schedule = self.asking.virtual_host.schedule
+        room = SLICE
+        while room > 0 and self._next < len(between):
+            binding = between[self._next]
+            if self.ends.key is None or binding.routing_key == self.ends.key:
+                self.look(binding)
+                room -= len(binding.key[1]) // ARGUMENTS
+            self._next += 1
+            room -= 1
+        schedule.allowance.use(LOOK * (SLICE - room))
+        if self._next == len(between):
+            return self.answer()
+        schedule.set(self, schedule.now())
+        return None
+
+    def ring(self) -> None:
+        """Go through the next ones (Alarm)."""
+        if not self.asking.dropped:
+            self.asking.attempt(self.begin)
+
+    def look(self, binding: Binding) -> None:
+        """Take one with the right key."""
+        raise NotImplementedError
+
+    def answer(self) -> Answer:
+        """That was all. Raises Refused, BrokerError."""
+        raise NotImplementedError
+
+
+class _List(_Walk):
+    """Shows them."""
+
+    def __init__(self, asking: Asking, ends: Ends) -> None:
+        super().__init__(asking, ends)
+        self._shown: list[bytes] = []  # the latest, each encoded
+        self._pieces: list[bytes] = []  # those before them, many in each, so that the last turn is short
+        self._count = 0
+
+    def look(self, binding: Binding) -> None:
+        """Show one (_Walk)."""
+        destination = f"destination_{binding.destination_type}"
+        self._shown.append(
+            encode(
+                {
+                    "source": binding.source.name,
+                    destination: binding.destination_name,
+                    "binding_key": binding.routing_key,
+                    "arguments": shown_arguments(binding.arguments),
+                    "location": location(binding),
+                }
+            )
+        )
+        if len(self._shown) == SLICE:
+            self._join()
+
+    def answer(self) -> Answer:
+        """Show all (_Walk)."""
+        self._join()
+        size = 4 + sum(map(len, self._pieces))
+        head = bytes((LIST32,)) + size.to_bytes(4, "big") + self._count.to_bytes(4, "big")
+        return Answer(OK, [head, *self._pieces])
+
+    def _join(self) -> None:
+        self._pieces.append(b"".join(self._shown))
+        self._count += len(self._shown)
+        self._shown = []
+
+
+class _Removal(_Walk):
+    """Finds one by the digest of its arguments, and removes it."""
+
+    def __init__(self, asking: Asking, ends: Ends, key: str, digest: str) -> None:
+        super().__init__(asking, ends)
+        self._key = key
+        self._digest = digest
+        self._found: Binding | None = None
+
+    def look(self, binding: Binding) -> None:
+        """See whether it is this one (_Walk)."""
+        if digest_of(binding.key[1]) == self._digest:
+            self._found = binding
+
+    def answer(self) -> Answer:
+        """Remove it, if there is such a one (_Walk)."""
+        if self._found is None:
+            return no_content(durable=False)
+        return _unbound(self.asking, self.ends, self._key, self._found.arguments)
+
+
+def _between(asking: Asking, ends: Ends) -> list[Binding]:
+    virtual_host = asking.virtual_host
+    source = virtual_host.exchanges.get(ends.source)
+    named = virtual_host.queues if ends.kind == QUEUE else virtual_host.exchanges
+    destination = named.get(ends.destination)
+    if source is None or destination is None:
+        return []
+    return list(source.outgoing.get(destination, {}).values())
+
+
+def renew(asking: Asking) -> Answer:
+    """Refuse: nobody logs in with a token here, so there is none that could be renewed. Raises Refused."""
+    if not isinstance(asking.request.body, bytes):
+        raise Refused(BAD_REQUEST, "the body is not a binary, which a token is")
+    raise Refused(NOT_IMPLEMENTED, "this broker has no authentication by tokens")

@@ -1,0 +1,442 @@
+"""Requests to the node of management: messages, paths, bodies and statuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Final, final
+
+import structlog
+from mypy_extensions import i64
+
+from broker.adapters.access import EXCHANGE, QUEUE
+from broker.adapters.formats.amqp10 import NOTHING, simple_value
+from broker.adapters.peers.peer import ServedConnection
+from broker.core import errors
+from broker.core.errors import BrokerError
+from broker.core.names import is_short
+from broker.core.ports import DurableWaiter
+from broker.core.routing.graph import Binding, digest_of
+from broker.core.vhosts.vhost import VirtualHost
+from protocol.amqp10 import types
+from protocol.amqp10.addresses import AddressError, quote, unquote
+from protocol.amqp10.conditions import DecodeError
+from protocol.amqp10.constructors import NONE
+from protocol.amqp10.decoding import decode
+from protocol.amqp10.descriptors import AMQP_SEQUENCE, AMQP_VALUE, APPLICATION_PROPERTIES, DATA, PROPERTIES
+from protocol.amqp10.encoding import encode, encode_described
+from protocol.amqp10.properties import MESSAGE_ID, REPLY_TO, SUBJECT, TO, read_property, read_text
+from protocol.amqp10.sections import Sections
+from protocol.amqp10.writing import NULL_VALUE, composite
+
+OK: Final = 200
+CREATED: Final = 201
+NO_CONTENT: Final = 204
+BAD_REQUEST: Final = 400
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+METHOD_NOT_ALLOWED: Final = 405
+CONFLICT: Final = 409
+TOO_LARGE: Final = 413
+INTERNAL_ERROR: Final = 500
+NOT_IMPLEMENTED: Final = 501
+UNAVAILABLE: Final = 503
+
+STATUSES: Final[dict[type[errors.BrokerError], int]] = {
+    errors.NotFound: NOT_FOUND,
+    errors.PreconditionFailed: BAD_REQUEST,
+    errors.Inequivalent: CONFLICT,
+    errors.LimitReached: FORBIDDEN,
+    errors.ResourceLocked: BAD_REQUEST,
+    errors.QueueStopped: BAD_REQUEST,
+    errors.AccessRefused: FORBIDDEN,
+    errors.InUse: FORBIDDEN,
+    errors.NotAllowed: FORBIDDEN,
+    errors.Unsupported: BAD_REQUEST,
+    errors.StoreFailed: UNAVAILABLE,
+}
+
+
+@final
+class Refused(Exception):  # noqa: N818  it is an answer
+    """A request that is refused with a status; `text` is the client's."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(status, text)
+        self.status = status
+        self.text = text
+
+
+def status_of(error: errors.BrokerError) -> int:
+    """The status of a refusal by the core."""
+    return STATUSES.get(type(error), INTERNAL_ERROR)
+
+
+_I64_MAX: Final = 2**63 - 1
+_DECIMAL128: Final = 0x94
+_DECIMAL128_BIAS: Final = 6176
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+Fields = dict[str, object]
+
+
+def fields_of(body: object, what: str, known: Collection[str]) -> Fields:
+    """The fields of a body, which must be a map of `known` ones; `what` says whose. Raises Refused."""
+    if not isinstance(body, dict):
+        raise Refused(BAD_REQUEST, f"the body is not a map of the properties of the {what}, each once")
+    fields: Fields = {}
+    for name, value in body.items():
+        if not isinstance(name, str) or name not in known:
+            raise Refused(BAD_REQUEST, f"bad {what} property '{name}', known are {', '.join(known)}")
+        fields[str(name)] = value
+    return fields
+
+
+def flag(fields: Fields, name: str, default: bool) -> bool:
+    """A boolean out of a body. Raises Refused."""
+    value = fields.get(name, default)
+    if not isinstance(value, bool):
+        raise Refused(BAD_REQUEST, f"property '{name}' is not a boolean")
+    return value
+
+
+def text(fields: Fields, name: str, default: str | None = None) -> str:
+    """A string out of a body. Raises Refused, also if it is missing and there is no `default`."""
+    value = fields.get(name, default)
+    if value is None and name not in fields:
+        raise Refused(BAD_REQUEST, f"property '{name}' is missing")
+    if not isinstance(value, str):
+        raise Refused(BAD_REQUEST, f"property '{name}' is not a string")
+    return str(value)
+
+
+def arguments(fields: Fields) -> Fields:
+    """The arguments in a body as a field table. Raises Refused for what no field table can hold."""
+    given = fields.get("arguments", {})
+    if not isinstance(given, dict):
+        raise Refused(BAD_REQUEST, "property 'arguments' is not a map with each name once")
+    return {_name(name): _field(str(name), value) for name, value in given.items()}
+
+
+def shown_arguments(table: Fields) -> dict[object, object]:
+    """A field table as a map of AMQP 1.0."""
+    return {name: _shown(value) for name, value in table.items()}
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str) or not is_short(name):
+        raise Refused(BAD_REQUEST, f"argument '{name}' has no name that is a string of at most 255 bytes")
+    return str(name)
+
+
+def _field(argument: str, value: object) -> object:
+    """A value as field tables have it; `argument` is where it stands."""
+    if isinstance(value, list):
+        return [_field(argument, item) for item in value]
+    if isinstance(value, types.Array) and not value.descriptors and value.count == len(value.items):
+        return [_field(argument, item) for item in value.items]
+    if isinstance(value, dict):
+        return {_name(name): _field(argument, item) for name, item in value.items()}
+    simple = simple_value(value)
+    if simple is NOTHING or (isinstance(simple, int) and simple > _I64_MAX):
+        raise Refused(BAD_REQUEST, f"argument '{argument}' has a value that no argument can have")
+    return simple
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _shown(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_shown(item) for item in value]
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value)
+    if isinstance(value, datetime):
+        return types.Timestamp((value - _EPOCH) // _MILLISECOND)
+    if isinstance(value, Decimal):
+        return _decimal128(value)
+    return value
+
+
+def _decimal128(value: Decimal) -> types.Decimal:
+    """A decimal of a field table, which has neither a sign nor more than 32 bits of digits. [IEEE 754]"""
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int), "field tables have no decimals that are none"
+    significand = int("".join(map(str, digits)))
+    raw = (_DECIMAL128_BIAS + exponent << 113 | significand).to_bytes(16, "big")
+    return types.Decimal(_DECIMAL128, raw)
+
+
+_KINDS: Final = {"dstq": QUEUE, "dste": EXCHANGE}
+
+
+@final
+class Target:
+    """A path: its segments, still quoted, and its query. Raises Refused."""
+
+    def __init__(self, text: str) -> None:
+        path, mark, query = text.partition("?")
+        if not path.startswith("/"):
+            raise Refused(BAD_REQUEST, f"path '{text}' does not begin with '/'")
+        self.text = text
+        self.segments = path[1:].split("/")
+        self.query: dict[str, str] = {}
+        for part in query.split("&") if mark else []:
+            name, _, value = part.partition("=")
+            self.query[name] = unquoted(text, value.replace("+", " "))
+
+    def name(self) -> str:
+        """The name in the second segment. Raises Refused."""
+        return unquoted(self.text, self.segments[1])
+
+
+@final
+class Ends:
+    """Both ends of a binding, and its key if that is known. `kind` is that of the destination."""
+
+    def __init__(self, source: str, kind: str, destination: str, key: str | None) -> None:
+        self.source = source
+        self.kind = kind
+        self.destination = destination
+        self.key = key
+
+
+def queried_ends(target: Target) -> Ends:
+    """The ends that a query names. Raises Refused."""
+    query = target.query
+    given = [name for name in _KINDS if name in query]
+    if "src" not in query or len(given) != 1:
+        raise Refused(BAD_REQUEST, f"'{target.text}' needs src, one of dstq and dste, and may have a key")
+    return Ends(query["src"], _KINDS[given[0]], query[given[0]], query.get("key"))
+
+
+def named_binding(target: Target) -> tuple[Ends, str, str]:
+    """The ends, the key and the digest of the arguments of the binding that a path names. Raises Refused.
+
+    `/bindings/src=S;dstq=Q;key=K;args=D`, or dste instead of dstq.
+    """
+    parts = [part.partition("=") for part in target.segments[1].split(";")]
+    names = [name for name, _, _ in parts]
+    if len(parts) != 4 or names[1] not in _KINDS or [names[0], *names[2:]] != ["src", "key", "args"]:
+        raise Refused(BAD_REQUEST, f"bad binding path segment '{target.segments[1]}'")
+    source, destination, key = (unquoted(target.text, value) for _, _, value in parts[:3])
+    return Ends(source, _KINDS[names[1]], destination, key), key, parts[3][2]
+
+
+def location(binding: Binding) -> str:
+    """The path that names a binding."""
+    kind = "dstq" if binding.queue is not None else "dste"
+    return (
+        f"/bindings/src={quote(binding.source.name)};{kind}={quote(binding.destination_name)}"
+        f";key={quote(binding.routing_key)};args={digest_of(binding.key[1])}"
+    )
+
+
+def unquoted(text: str, part: str) -> str:
+    """A part of the path `text` without its quoting. Raises Refused."""
+    try:
+        return unquote(text, part)
+    except AddressError as error:
+        raise Refused(BAD_REQUEST, str(error)) from None
+
+
+REQUEST_BYTES_MAX: Final = 32768  # to decode one takes milliseconds
+HERE: Final = "$me"  # what a request replies to: the other link of the pair
+
+_VERSION: Final = encode_described(APPLICATION_PROPERTIES, encode({"http:response": "1.1"}))
+_VALUE: Final = encode_described(AMQP_VALUE, b"")  # what stands in front of a body
+
+
+@final
+class Request:
+    """A request: what `method` does to `target`, a path; `body` is decoded, None if there is none.
+
+    `message_id` is encoded as it came, so that the response has the same value of the same type.
+    """
+
+    def __init__(self) -> None:
+        self.message_id = NULL_VALUE
+        self.method = ""
+        self.target = ""
+        self.body: object = None
+
+    def read(self, data: bytes) -> None:
+        """Take the sections of a message, which may come in any order. Raises Refused.
+
+        As much as can be told is there after that too, first of all `message_id`.
+        """
+        found = _Found(data)
+        if found.properties != NONE:
+            try:
+                self._read_properties(data, found.properties, found.properties_end)
+            except DecodeError as error:
+                raise Refused(BAD_REQUEST, error.text) from None
+        if len(data) > REQUEST_BYTES_MAX:
+            text = f"request of {len(data)} bytes, at most {REQUEST_BYTES_MAX} are taken"
+            raise Refused(TOO_LARGE, text)
+        if found.fault:
+            raise Refused(BAD_REQUEST, found.fault)
+        if found.properties == NONE:
+            raise Refused(BAD_REQUEST, "request without properties")
+        self.body = found.body()
+
+    def _read_properties(self, data: bytes, value: i64, end: i64) -> None:
+        """Raises DecodeError, Refused."""
+        message_id = read_property(data, value, end, MESSAGE_ID)
+        if message_id is not None:
+            decode(message_id)  # what is no value is not sent back
+            self.message_id = message_id
+        target = read_text(data, value, end, TO)
+        method = read_text(data, value, end, SUBJECT)
+        self.target = target or ""
+        self.method = method or ""
+        if target is None:
+            raise Refused(BAD_REQUEST, "properties.to, the path, is missing")
+        if method is None:
+            raise Refused(BAD_REQUEST, "properties.subject, the method, is missing")
+        reply_to = read_text(data, value, end, REPLY_TO)
+        if reply_to is not None and reply_to != HERE:
+            raise Refused(BAD_REQUEST, f"properties.reply-to is '{reply_to}', only '{HERE}' is possible")
+
+
+@final
+class _Found:
+    """Where the properties and the body of a message lie, as far as its sections are sound."""
+
+    def __init__(self, data: bytes) -> None:
+        self.properties: i64 = NONE
+        self.properties_end: i64 = NONE
+        self.fault = ""
+        self._data = data
+        self._code: i64 = 0
+        self._bodies: list[tuple[i64, i64]] = []
+        sections = Sections(data, 0, len(data), ordered=False)
+        try:
+            while sections.advance():
+                if sections.code == PROPERTIES:
+                    self.properties = sections.value
+                    self.properties_end = sections.end
+                elif DATA <= sections.code <= AMQP_VALUE:
+                    self._code = sections.code
+                    self._bodies.append((sections.value, sections.end))
+        except DecodeError as error:
+            self.fault = error.text
+
+    def body(self) -> object:
+        """The body decoded; data is bytes. Raises Refused."""
+        if self._code == AMQP_SEQUENCE:
+            raise Refused(BAD_REQUEST, "the body is amqp-sequence, amqp-value is expected")
+        if not self._bodies:
+            return None
+        try:
+            values = [decode(self._data, start, end)[0] for start, end in self._bodies]
+        except DecodeError as error:
+            raise Refused(BAD_REQUEST, error.text) from None
+        if self._code == AMQP_VALUE:
+            return values[0]
+        return b"".join([value for value in values if isinstance(value, bytes)])
+
+
+def response(status: int, message_id: bytes, body: list[bytes]) -> bytes:
+    """The sections of the response to the request with that encoded message-id; `body` is encoded too."""
+    absent = NULL_VALUE
+    fields = [absent, absent, absent, encode(str(status)), absent, message_id]
+    return b"".join([composite(PROPERTIES, fields), _VERSION, _VALUE, *body])
+
+
+SHOWN_MAX: Final = 255  # characters of a path in the log
+
+_log = structlog.get_logger("amqpd.management")
+
+
+@final
+class Answer:
+    """A status, and an encoded body in pieces, as it may be long.
+
+    `durable`: it must not come before what was appended is on disk.
+    """
+
+    def __init__(self, status: int, body: list[bytes], durable: bool = False) -> None:
+        self.status = status
+        self.body = body
+        self.durable = durable
+
+
+def no_content(durable: bool) -> Answer:
+    """It is done, and there is nothing to be said about it."""
+    return Answer(NO_CONTENT, [NULL_VALUE], durable)
+
+
+@final
+class Asking:
+    """A request of `client`, until `say` has been called with its response, once.
+
+    `target` is its path, once that has been found to be one. `dropped`: nobody waits for it any more.
+    """
+
+    def __init__(
+        self, client: ServedConnection, virtual_host: VirtualHost, say: Callable[[bytes], None]
+    ) -> None:
+        self.client = client
+        self.virtual_host = virtual_host
+        self.request = Request()
+        self.target: Target = Target("/")
+        self.dropped = False
+        self._say = say
+
+    def attempt(self, step: Callable[[], Answer | None]) -> None:
+        """Take a step, which gives an answer, or None if that comes later. No error leaves here."""
+        try:
+            answer = step()
+        except Refused as refused:
+            answer = self._refusal(refused.status, refused.text)
+        except BrokerError as error:
+            answer = self._refusal(status_of(error), error.text)
+        except Exception:
+            _log.exception("internal error", peer=self.client.peer)
+            answer = self._refusal(INTERNAL_ERROR, "internal error, see the broker's log")
+        if answer is not None:
+            self.give(answer)
+
+    def give(self, answer: Answer) -> None:
+        """Answer, when it can be relied on."""
+        if answer.durable:
+            self.client.server.store.wait(_OnDisk(self, answer))
+        elif not self.dropped:
+            self._say(response(answer.status, self.request.message_id, answer.body))
+
+    def log_failed(self, reason: str) -> None:
+        """What was asked for may not survive."""
+        self.give(self._refusal(UNAVAILABLE, f"the log has failed: {reason}"))
+
+    def _refusal(self, status: int, text: str) -> Answer:
+        client, request = self.client, self.request
+        _log.warning(
+            "request refused",
+            peer=client.peer,
+            user=client.user,
+            method=request.method,
+            target=request.target[:SHOWN_MAX],
+            status=status,
+            reason=text,
+        )
+        return Answer(status, [encode(text)])
+
+
+@final
+class _OnDisk(DurableWaiter):
+    """The answer to a durable change."""
+
+    def __init__(self, asking: Asking, answer: Answer) -> None:
+        self._asking = asking
+        self._answer = answer
+
+    def on_durable(self, batch: i64) -> None:
+        """Give it (DurableWaiter)."""
+        self._answer.durable = False
+        self._asking.give(self._answer)
+
+    def on_store_failed(self, reason: str) -> None:
+        """Refuse instead (DurableWaiter)."""
+        self._asking.log_failed(reason)

@@ -1,0 +1,268 @@
+"""Links by their names, and links that are gone and may come back. [amqp-1.0 2.6.13, 3.5]
+
+A link that is detached and not closed, or whose session or connection ends, is suspended until its terminus
+expires. It is known for that time by its name, and so is a link that is to take its place.
+
+[amqp-1.0 2.6.1] A link is known by the names of the containers, its own, and the direction. Fleets of clients
+use the same names for containers and links without meaning anything by it, so a link of another connection is
+only taken if its terminus is to outlive it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.lifetimes import (
+    CONNECTION_CLOSE,
+    EXPIRY_SECONDS_MAX,
+    LINK_DETACH,
+    NEVER,
+    SESSION_END,
+    Expiring,
+)
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.returns import release_entries
+from broker.core.schedule import Alarm, Schedule
+from protocol.amqp10.composites import Source, Target
+from protocol.amqp10.conditions import STOLEN
+from protocol.amqp10.performatives import Attach
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.attach import Waiting
+    from broker.adapters.amqp10.link import Link10
+    from broker.adapters.amqp10.session import Session10
+
+
+SUSPENDED_MAX: Final = 1000  # links of one user
+KEPT_MAX: Final = 5000  # deliveries of one link; what is more goes back at once
+
+Held = tuple[QueueConsumer, QueueEntry]
+"""A delivery that was sent, as its queue knows it."""
+
+
+@final
+class Expiry:
+    """When a terminus begins to expire (`policy`, as in `lifetimes`), and how many seconds that takes."""
+
+    def __init__(self, policy: str, seconds: i64) -> None:
+        self.policy = policy
+        self.seconds = min(seconds, EXPIRY_SECONDS_MAX)
+
+
+def expiry_of(terminus: Source | Target | None) -> Expiry:
+    """That of a terminus; one that says nothing expires with its session."""
+    if terminus is None:
+        return Expiry(SESSION_END, 0)
+    return Expiry(terminus.expiry_policy, terminus.timeout)
+
+
+@final
+class Suspended(Alarm):
+    """What is kept of one link, whose sender has, by their tags, deliveries that are unsettled.
+
+    `sent`: what this side has sent, which its queue does not give to anybody else meanwhile. `received`: what
+    it has received, and the outcomes, encoded. `batch`: when the log has synced it, they are safe.
+    `abandoned`: how what was sent comes back to its queue. `lease`: how many milliseconds it may be away, as
+    its consumer or queue says; 0: any number.
+    """
+
+    def __init__(self, schedule: Schedule, names: LinkNames, name: Name, expiry: Expiry) -> None:
+        super().__init__()
+        self.name = name
+        self.sent: dict[bytes, Held] = {}
+        self.received: dict[bytes, bytes] = {}
+        self.batch: i64 = 0
+        self.abandoned: i64 = 0
+        self.lease: i64 = 0
+        self._expiry = expiry
+        self._schedule = schedule
+        self._names = names
+        self._awaiting: dict[Suspended, None] | None = None  # what waits for the same end, with this
+
+    def wait(self, session: Session10) -> None:
+        """Begin to expire when that is due, at the latest when all of them do."""
+        policy = self._expiry.policy
+        if self.lease > 0:
+            self._end_within(self.lease)
+        if policy == LINK_DETACH:
+            self.expire()
+        elif policy in (SESSION_END, CONNECTION_CLOSE):
+            self._awaiting = session.suspended if policy == SESSION_END else session.peer.suspended
+            self._awaiting[self] = None
+        else:
+            self._end_within(EXPIRY_SECONDS_MAX * 1000)
+
+    def expire(self) -> None:
+        """The time begins after which nobody can come back for it."""
+        self._await_nothing()
+        if self._expiry.seconds == 0:
+            self.end()
+        else:
+            self._end_within(self._expiry.seconds * 1000)
+
+    def end_soon(self) -> None:
+        """End in one of the next turns, each of which takes some of those that are to end."""
+        self._schedule.set(self, self._schedule.now())
+
+    def ring(self) -> None:
+        """Nobody came back (Alarm)."""
+        self.end()
+
+    def resumed(self) -> None:
+        """Somebody has taken it over."""
+        self._await_nothing()
+        self._schedule.cancel(self)
+        self._names.resumed(self)
+
+    def end(self) -> None:
+        """Nobody takes it over: what was sent goes back."""
+        self.resumed()
+        sent, self.sent = self.sent, {}
+        give_back(list(sent.values()), self.abandoned)
+
+    def _end_within(self, milliseconds: i64) -> None:
+        due = self._schedule.after(milliseconds)
+        if self.due == 0 or due < self.due:
+            self._schedule.set(self, due)
+
+    def _await_nothing(self) -> None:
+        if self._awaiting is not None:
+            self._awaiting.pop(self, None)
+            self._awaiting = None
+
+
+def give_back(held: list[Held], outcome: i64) -> None:
+    """These go back to their queues."""
+    entries: dict[QueueConsumer, list[QueueEntry]] = {}
+    for consumer, entry in held:
+        entries.setdefault(consumer, []).append(entry)
+    for consumer, its in entries.items():
+        release_entries(consumer.queue, its, consumer, outcome)
+
+
+def expire_all(suspended: dict[Suspended, None]) -> None:
+    """What these have waited for has come."""
+    for each in list(suspended):
+        each.expire()
+
+
+Name = tuple[str, str, str, str, bool]
+
+
+@final
+class LinkNames:
+    """The links that are attached to the broker, or suspended. Of several with one name the latest counts."""
+
+    def __init__(self) -> None:
+        self._links: dict[Name, Link10] = {}
+        self._waiting: dict[Name, Waiting] = {}  # links whose queue has to be on disk before
+        self._suspended: dict[Name, Suspended] = {}
+        self._of_user: dict[str, int] = {}  # how many links are suspended
+        self._generations: i64 = 0
+        self.expiring: Expiring = {}  # queues that came with links
+
+    def steal(self, session: Session10, attach: Attach) -> None:
+        """Detach the link whose place a new one takes, if there is one."""
+        name = _name(session, attach.name, not attach.role)
+        waiting = self._waiting.get(name)
+        if waiting is not None and (waiting.session.peer is session.peer or _persists(attach)):
+            waiting.stolen = True
+        link = self._links.get(name)
+        if link is None or link.leaving:
+            return
+        if link.session.peer is session.peer or _persists(attach):
+            link.detach(STOLEN, f"link '{attach.name}' was attached again")
+            if link.session.peer is not session.peer:
+                link.session.peer.end_turn()
+
+    def begin_waiting(self, waiting: Waiting) -> None:
+        """Know a link before it is attached, so that a later one may take its place."""
+        self._waiting[_name(waiting.session, waiting.name, waiting.receives)] = waiting
+
+    def end_waiting(self, waiting: Waiting) -> None:
+        """Forget a link that waits no longer: it is attached now, or refused, or lost."""
+        name = _name(waiting.session, waiting.name, waiting.receives)
+        if self._waiting.get(name) is waiting:
+            del self._waiting[name]
+
+    def add(self, link: Link10) -> None:
+        """It is attached."""
+        self._links[_name(link.session, link.name, link.receives)] = link
+
+    def remove(self, link: Link10) -> None:
+        """It is so no longer."""
+        name = _name(link.session, link.name, link.receives)
+        if self._links.get(name) is link:
+            del self._links[name]
+
+    # -- those that may come back
+
+    def next_generation(self) -> bytes:
+        """What no link had, to tell its delivery-tags from those of earlier ones of its name."""
+        self._generations = self._generations + 1 & 0xFFFFFFFF
+        number: int = self._generations
+        return number.to_bytes(4, "big")
+
+    def suspend(self, session: Session10, link: str, receives: bool, expiry: Expiry) -> Suspended | None:
+        """Have a link wait to be taken up again, which it begins with `Suspended.wait`.
+
+        None if another one of its name is there, or too many of its user's wait already; or if its virtual
+        host is gone.
+        """
+        if session.peer.server.broker.vhosts.get(session.vhost.name) is not session.vhost:
+            return None
+        name = _name(session, link, receives)
+        user = session.peer.user
+        if name in self._links or name in self._suspended or self._of_user.get(user, 0) >= SUSPENDED_MAX:
+            return None
+        suspended = Suspended(session.vhost.schedule, self, name, expiry)
+        self._suspended[name] = suspended
+        self._of_user[user] = self._of_user.get(user, 0) + 1
+        return suspended
+
+    def suspended(self, session: Session10, link: str, receives: bool) -> Suspended | None:
+        """The link that one with this name takes up, if there is one."""
+        return self._suspended.get(_name(session, link, receives))
+
+    def resumed(self, suspended: Suspended) -> None:
+        """It waits no longer."""
+        name = suspended.name
+        if self._suspended.get(name) is suspended:
+            del self._suspended[name]
+            user = name[1]
+            self._of_user[user] -= 1
+            if not self._of_user[user]:
+                del self._of_user[user]
+
+    def user_deleted(self, user: str) -> None:
+        """Nobody comes back for the links of this user."""
+        if user in self._of_user:
+            self._end(1, user)
+
+    def vhost_deleted(self, vhost: str) -> None:
+        """There is nothing to come back for in this virtual host."""
+        self._end(0, vhost)
+
+    def _end(self, part: int, whose: str) -> None:
+        """Have those end soon of whose names this is a part."""
+        for suspended in list(self._suspended.values()):
+            if suspended.name[part] == whose:
+                suspended.end_soon()
+
+
+def _name(session: Session10, name: str, receives: bool) -> Name:
+    connection = session.peer
+    return session.vhost.name, connection.user, connection.client_name, name, receives
+
+
+def _persists(attach: Attach) -> bool:
+    """Whether the peer's terminus is to outlive the connection, or has outlived one."""
+    if attach.unsettled:
+        return True
+    terminus = attach.source if attach.role else attach.target
+    if not isinstance(terminus, Source | Target):
+        return False
+    return terminus.durable > 0 or terminus.expiry_policy == NEVER

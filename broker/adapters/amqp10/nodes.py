@@ -1,0 +1,275 @@
+"""Where the messages of a link come from: a queue that is there, a new one, or a subscription's.
+
+[amqp-1.0 3.5.3, JMS mapping 5]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, final
+
+from broker.adapters.access import QUEUE
+from broker.adapters.amqp091.direct_reply import PREFIX as REPLY_PREFIX
+from broker.adapters.amqp10.filters.source import SourceFilters
+from broker.adapters.amqp10.lifetimes import (
+    CONNECTION_CLOSE,
+    LIFETIME_POLICY,
+    LINK_DETACH,
+    NEVER,
+    SESSION_END,
+    Lifetime,
+    Policy,
+    dynamic_policy,
+    lasting_name,
+    lifespan_of,
+)
+from broker.adapters.amqp10.routes import TOPIC_CAPABILITY, create_queue, may_create
+from broker.auth.terms import CONFIGURE, READ
+from broker.core.arguments.consumer import SELECTOR
+from broker.core.errors import BrokerError, ResourceLocked
+from broker.core.queues.queue import Queue
+from broker.core.routing.bindings import NO_LOCAL
+from broker.core.routing.exchanges import TOPIC
+from broker.core.selector.selector import Selector
+from protocol.amqp10 import addresses
+from protocol.amqp10.addresses import Node, node_of, queue_address, quote
+from protocol.amqp10.composites import DeleteOnClose, Source, Target
+from protocol.amqp10.conditions import INVALID_FIELD, NOT_FOUND, PeerError
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.session import Session10
+
+
+SHARED: Final = "shared"
+GLOBAL: Final = "global"
+TEMPORARY: Final = (
+    "temporary-queue",
+    "temporary-topic",
+)  # which are their connection's own [JMS mapping 5.3]
+VOLATILE_QUEUE: Final = "rabbitmq:volatile-queue"  # of a source: for direct replies
+ALL_KEYS: Final = "#"
+_QUOTED_MARK: Final = "%"  # behind the client of a subscription's name; a quoted part never ends with it
+
+
+@final
+class Supply:
+    """A queue, the address that it goes by, and its lifetime if that depends on the link.
+
+    `is_new`: it has been declared for it just now. `policy`: until when a dynamic node is there.
+    `no_local`: it does not get what its own link's connection publishes.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        address: str,
+        lifetime: Lifetime | None = None,
+        is_new: bool = False,
+        policy: Policy | None = None,
+    ) -> None:
+        self.queue = queue
+        self.address = address
+        self.lifetime = lifetime
+        self.is_new = is_new
+        self.policy = policy
+        self.no_local = False
+
+    @property
+    def node_properties(self) -> dict[str, object] | None:
+        """What its terminus says of a dynamic node."""
+        return None if self.policy is None else {LIFETIME_POLICY: self.policy}
+
+
+Check = Callable[[str, bool], None]
+"""Checks the rest of an attach, given the name of the queue and whether the queue is the link's own.
+
+The check comes before a queue is made: a link that is refused leaves none behind.
+"""
+
+
+def supply_of(
+    session: Session10, link: str, source: Source | None, filters: SourceFilters, check: Check
+) -> Supply:
+    """What a receiver gets its messages from.
+
+    Raises PeerError and AddressError for what makes no sense, what declarations of queues raise, and what
+    `check` raises.
+    """
+    if source is None:
+        return _known_subscription(session, link, check)
+    if source.dynamic:
+        return _dynamic(session, source, check)
+    node = node_of(source.address)
+    address = source.address or ""
+    vhost = session.vhost
+    if node.kind in (addresses.ANONYMOUS, addresses.MANAGEMENT):
+        raise PeerError(INVALID_FIELD, f"source '{address}' is no place to receive from")
+    name = node.name
+    is_exchange = node.kind == addresses.EXCHANGE
+    if node.kind == addresses.NAME and name in vhost.exchanges:
+        is_exchange = TOPIC_CAPABILITY in source.capabilities or name not in vhost.queues
+    if is_exchange:
+        return _subscription(session, link, source, node, filters, check)
+    session.peer.rights.require(READ, QUEUE, name)
+    if name in vhost.queues:
+        queue = vhost.queue(name, session.peer)
+        check(name, False)
+        return Supply(queue, address)
+    if may_create(session, node, source.capabilities):
+        check(name, False)
+        return Supply(create_queue(session, node), address, is_new=True)
+    return Supply(vhost.queue(name, session.peer), address)  # which says that there is none
+
+
+def forget_supply(session: Session10, supply: Supply) -> None:
+    """Delete the queue of a supply again if it was declared just now, as its link is refused."""
+    queue = supply.queue
+    if supply.is_new or supply.policy is not None:
+        session.lifetimes.pop(queue, None)
+        session.vhost.delete_queue(queue.name, False, False, queue.exclusive_owner)
+
+
+def dynamic_target(session: Session10, target: Target) -> Supply:
+    """A new queue for a sender. Raises what `supply_of` does."""
+    return _dynamic(session, target, _check_nothing)
+
+
+def _check_nothing(_queue: str, _subscribes: bool) -> None:
+    pass
+
+
+def _dynamic(session: Session10, terminus: Source | Target, check: Check) -> Supply:
+    """A new queue; the connection's own if it goes with the link, or asks for that. [amqp-1.0 3.5.2]
+
+    One for direct replies is called as a requester of AMQP 0-9-1 is, and needs no permission either. It goes
+    with its link, however that ends. [RabbitMQ direct reply-to]
+    """
+    policy = dynamic_policy(terminus)
+    vhost = session.vhost
+    session.peer.admit_new()
+    if VOLATILE_QUEUE in terminus.capabilities:
+        name = session.peer.server.generate(REPLY_PREFIX)
+        check(name, True)
+        queue = vhost.declare_queue(name, False, session.peer, False, {}, generated=True)
+        lifetime = session.lifetimes[queue] = Lifetime(vhost, queue, LINK_DETACH)
+        return Supply(queue, queue_address(name), lifetime, policy=DeleteOnClose())
+    name = vhost.generate_name()
+    session.peer.rights.require(CONFIGURE, QUEUE, name)
+    check(name, True)
+    own = isinstance(policy, DeleteOnClose) or any(each in TEMPORARY for each in terminus.capabilities)
+    queue = vhost.declare_queue(name, False, session.peer if own else None, False, {}, generated=True)
+    lifespan = lifespan_of(vhost, queue, policy)
+    lifetime = session.lifetimes[queue] = Lifetime(vhost, queue, CONNECTION_CLOSE, lifespan=lifespan)
+    return Supply(queue, queue_address(name), lifetime, policy=policy)
+
+
+def _subscription(
+    session: Session10, link: str, source: Source, node: Node, filters: SourceFilters, check: Check
+) -> Supply:
+    """A queue that is bound to an exchange for the link. [JMS mapping 5.2]"""
+    vhost = session.vhost
+    exchange = vhost.existing_exchange(node.name)
+    key = node.key
+    if key is None:
+        key = ALL_KEYS if exchange.kind == TOPIC else ""
+    arguments: dict[str, object] = {}
+    if filters.binding is not None:
+        key, arguments = filters.binding.key, dict(filters.binding.arguments)
+    if isinstance(filters.criterion, Selector):
+        arguments[SELECTOR] = filters.criterion.canonical
+    policy = source.expiry_policy
+    durable = source.durable > 0 or policy == NEVER
+    shared = SHARED in source.capabilities
+    lasting = durable or shared or source.timeout > 0
+    if lasting:
+        name = _subscription_name(session, link, shared, GLOBAL in source.capabilities)
+    else:
+        name = vhost.generate_name()
+    no_local = filters.no_local and not shared
+    if no_local:
+        arguments[NO_LOCAL] = lasting_name(session.peer) if lasting else session.peer.origin.name
+    rights = session.peer.rights
+    rights.require(CONFIGURE, QUEUE, name)
+    rights.require_binding(QUEUE, name, node.name, exchange, key)
+    rights.require(READ, QUEUE, name)
+    check(name, True)
+    _forget_changed(session, name, node.name, key, arguments)
+    is_new = name not in vhost.queues
+    if is_new:
+        session.peer.admit_new()
+    owner = None if lasting else session.peer
+    queue = vhost.declare_queue(name, durable, owner, False, {}, generated=not lasting)
+    try:
+        vhost.bind_queue(name, node.name, key, arguments, session.peer)
+    except BrokerError:
+        if is_new:
+            vhost.delete_queue(name, False, False, owner)
+        raise
+    expiring = session.peer.server.link_names.expiring
+    lifetime = Lifetime(vhost, queue, NEVER if durable else policy, source.timeout, expiring)
+    supply = Supply(queue, source.address or "", lifetime, is_new)
+    supply.no_local = no_local
+    return supply
+
+
+def _subscription_name(session: Session10, link: str, shared: bool, everywhere: bool) -> str:
+    """Return the name of the queue of a subscription that outlives its link, or has several links.
+
+    Names of queues have no line breaks, so those of the link are quoted. The mark says that they are: no
+    other client and link have a queue of the same name.
+    """
+    stem = link.partition("|")[0] if shared else link
+    if everywhere:
+        return f"sub.{_quoted(stem)}"
+    client = _quoted(session.peer.client_name)
+    if "\r" in stem or "\n" in stem:
+        return f"sub.{client}{_QUOTED_MARK}.{_quoted(stem)}"
+    return f"sub.{client}.{stem}"
+
+
+def _quoted(part: str) -> str:
+    """A part of a name, without dots and line breaks, so that no other parts make the same name."""
+    quoted = part.replace("%", "%25").replace(".", "%2E")
+    return quoted.replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _forget_changed(
+    session: Session10, name: str, exchange: str, key: str, arguments: dict[str, object]
+) -> None:
+    """A subscription to something else takes the place of the one of its name. [JMS 6.11.1]
+
+    Raises ResourceLocked if that is in use.
+    """
+    vhost = session.vhost
+    queue = vhost.queues.get(name)
+    if queue is None:
+        return
+    bindings = vhost.bindings_to(queue)
+    for binding in bindings:
+        same = binding.source.name == exchange and binding.routing_key == key
+        if same and binding.arguments == arguments:
+            return
+    if queue.consumer_count:
+        raise ResourceLocked(f"subscription '{name}' is in use, and is to something else")
+    vhost.delete_queue(name, False, False, session.peer)
+
+
+def _known_subscription(session: Session10, link: str, check: Check) -> Supply:
+    """The subscription that a link of this name has. Raises PeerError(NOT_FOUND). [amqp-1.0 2.6.13]"""
+    vhost = session.vhost
+    for everywhere in (False, True):
+        name = _subscription_name(session, link, True, everywhere)
+        queue = vhost.queues.get(name)
+        if queue is not None:
+            session.peer.rights.require(READ, QUEUE, name)
+            check(name, True)
+            until = NEVER if queue.durable else SESSION_END
+            return Supply(queue, _address_of(session, queue), Lifetime(vhost, queue, until))
+    raise PeerError(NOT_FOUND, f"there is no link '{link}' to go on with")
+
+
+def _address_of(session: Session10, queue: Queue) -> str:
+    for binding in session.vhost.bindings_to(queue):
+        if binding.source.name:
+            return f"/exchanges/{quote(binding.source.name)}/{quote(binding.routing_key)}"
+    return queue_address(queue.name)

@@ -1,0 +1,558 @@
+"""A link on which the peer sends: deliveries put together, published, and answered. [amqp-1.0 2.6]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.access import EXCHANGE
+from broker.adapters.amqp091 import direct_reply
+from broker.adapters.amqp10.assembly import Arrival, Assembly, arrival
+from broker.adapters.amqp10.errors import condition_of
+from broker.adapters.amqp10.link import Link10
+from broker.adapters.amqp10.names import Expiry
+from broker.adapters.amqp10.resume import Remembered, conclude, remember, resume
+from broker.adapters.amqp10.routes import is_gone, place
+from broker.adapters.formats.amqp10 import View10
+from broker.adapters.peers.requests import mark_receipts
+from broker.auth.terms import WRITE
+from broker.core.errors import AccessRefused, BrokerError, ExchangeReplaced, NotFound, PreconditionFailed
+from broker.core.message import ON_ITS_WAY, Address, Message
+from broker.core.publishing.delay import hold_until_due
+from broker.core.publishing.passage import BY_MESSAGE, DUPLICATE, REFUSED
+from broker.core.queues.hooks import INVALID
+from broker.core.routing.graph import Route
+from broker.core.schedule import METHOD, PROPERTIES
+from protocol.amqp091.incoming import WHOLE_BYTES_MAX
+from protocol.amqp10 import addresses
+from protocol.amqp10.addresses import AddressError, node_of
+from protocol.amqp10.conditions import (
+    ILLEGAL_STATE,
+    INVALID_FIELD,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_FOUND,
+    RESOURCE_LIMIT_EXCEEDED,
+    PeerError,
+)
+from protocol.amqp10.constructors import NONE
+from protocol.amqp10.descriptors import TRANSACTIONAL_STATE
+from protocol.amqp10.encoding import encode
+from protocol.amqp10.flows import Flow
+from protocol.amqp10.headers import Header
+from protocol.amqp10.outcomes import ACCEPTED_VALUE, RELEASED_VALUE, rejected, transactional
+from protocol.amqp10.outcomes import error as fault
+from protocol.amqp10.properties import SUBJECT, TO, read_text, read_user_id
+from protocol.amqp10.transfers import MESSAGE_FORMAT, Transfer
+from protocol.amqp10.types import Symbol
+from protocol.conversion.names import X_CC
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.direct_reply import ReplyConsumer
+    from broker.adapters.amqp10.session import Session10
+    from broker.adapters.amqp10.transactions import Transaction10
+
+
+FREE_MAX: Final = 64  # tags that are free and may stay, which costs less than to let go of each
+
+
+@final
+class Tags:
+    """Those of one link. They are free again in the order of their claims, or each by its delivery."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}  # each tag's place among all that have been claimed
+        self._claimed: i64 = 0
+        self._freed: i64 = 0
+        self._named: dict[int, bytes] = {}
+
+    def claim(self, tag: bytes) -> bool:
+        """Take a tag; False if it is not free."""
+        number: int = self._claimed
+        known = self._numbers.setdefault(tag, number)
+        if known != number:
+            if known >= self._freed:
+                return False
+            self._numbers[tag] = number
+        self._claimed += 1
+        return True
+
+    def free(self, count: i64) -> None:
+        """The oldest `count` are free again."""
+        self._freed += count
+        numbers = self._numbers
+        if len(numbers) <= FREE_MAX:
+            return
+        left = self._claimed - self._freed
+        if left == 0:
+            numbers.clear()
+        elif len(numbers) > 2 * (left + FREE_MAX):
+            self._numbers = {tag: number for tag, number in numbers.items() if number >= self._freed}
+
+    def claim_for(self, tag: bytes, delivery_id: i64) -> bool:
+        """Take a tag for the delivery with this id, for `free_of`; False if it is not free."""
+        if tag in self._numbers:
+            return False
+        self._numbers[tag] = 0
+        self._named[delivery_id] = tag
+        return True
+
+    def named(self) -> list[tuple[int, bytes]]:
+        """The deliveries that have tags of their own, oldest first."""
+        return list(self._named.items())
+
+    def free_of(self, delivery_id: i64) -> None:
+        """The tag of this delivery is free again."""
+        tag = self._named.pop(delivery_id, None)
+        if tag is not None:
+            self._numbers.pop(tag, None)
+
+
+_RELEASED: Final = "amqp:released:list"
+
+
+def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: bool) -> None:
+    """Take the message of a delivery, and owe its sender the outcome. Raises PeerError to end the link."""
+    message: Message | None = None
+    try:
+        route = _route(link, arrived)
+        message = _message(route, arrived)
+        taken = _publish(link, route, message, arrived)
+        if taken == BY_MESSAGE:  # its route was found wanting, and will be another one now
+            taken = _publish(link, route, message, arrived)
+    except ExchangeReplaced:
+        link.session.peer.routes.forget()
+        publish(link, arrived, delivery_id, settled)
+        return
+    except AddressError as fault:
+        _note_refusal(link, arrived, message, NotFound(str(fault)))
+        _refuse(link, delivery_id, settled, INVALID_FIELD, str(fault))
+        return
+    except BrokerError as error:
+        _note_refusal(link, arrived, message, error)
+        _refuse(link, delivery_id, settled, condition_of(error), error.text)
+        return
+    if taken > 0 or taken == DUPLICATE:
+        if not settled:
+            logged = message.sequence != 0 or message.marks & ON_ITS_WAY != 0
+            link.owe(delivery_id, ACCEPTED_VALUE, logged)
+    elif taken == REFUSED:
+        if not settled:
+            text = f"a queue that '{route.address.routing_key}' leads to is full"
+            link.refuse(delivery_id, False, RESOURCE_LIMIT_EXCEEDED, text)
+    else:
+        _unroutable(link, route, delivery_id, settled)
+
+
+def _note_refusal(link: IncomingLink, arrived: Arrival, message: Message | None, error: BrokerError) -> None:
+    """Have the journal know of a message that is refused. Without a `message` no route was found."""
+    journal = link.session.vhost.journal
+    if journal.on:
+        if message is None:
+            address = Address(link.exchange or "", link.key or "")
+            message = Message(address, arrived.content, arrived.size, arrived.durable, 0)
+        journal.refused_by(link.session, message, error)
+
+
+def _message(route: Route, arrived: Arrival) -> Message:
+    priority = 0 if arrived.priority == NONE else arrived.priority
+    message = Message(route.address, arrived.content, arrived.size, arrived.durable, priority)
+    if arrived.body is not None:
+        message.body = arrived.body
+    return message
+
+
+def _route(link: IncomingLink, arrived: Arrival) -> Route:
+    """Where the message goes. Raises AddressError, and what Routes.find raises."""
+    exchange, key = link.exchange, link.key
+    routes = link.session.peer.routes
+    layout = arrived.layout
+    if exchange is None:
+        to = None
+        if layout.properties != NONE:
+            to = read_text(arrived.data, layout.properties, layout.properties_end, TO)
+        node = node_of(to)
+        if node.kind in (addresses.ANONYMOUS, addresses.MANAGEMENT):
+            raise AddressError(f"a message to '{to or ''}', which is no place for one")
+        exchange, key, _ = place(link.session, node, ())
+    if key is None:
+        key = ""
+        if layout.properties != NONE:
+            key = read_text(arrived.data, layout.properties, layout.properties_end, SUBJECT) or ""
+    return routes.find(exchange, key)
+
+
+def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arrival) -> i64:
+    """Put the message where it goes; returns what VirtualHost.publish does, and raises what that raises."""
+    virtual_host = link.session.vhost
+    virtual_host.journal.publisher = link.session
+    layout = arrived.layout
+    transaction = link.transaction
+    if layout.properties != NONE:
+        user = read_user_id(arrived.data, layout.properties, layout.properties_end)
+        if user is not None:
+            _check_user(link, user)
+    if not route.queues:
+        replies = direct_reply.answers(link.session.peer.server, virtual_host, route.address)
+        if replies is not None:
+            return _reply(link, replies, route, message)
+    if not arrived.heeded and arrived.ttl == NONE and not route.by_message and transaction is None:
+        return virtual_host.publish(route, message)
+    virtual_host.schedule.allowance.use(PROPERTIES)
+    view = View10(arrived.content)
+    rights = link.session.peer.rights
+    keys: list[str] = []
+    if arrived.ttl != NONE:
+        message.expiration = arrived.ttl
+    if arrived.heeded:
+        _check_copies(view)
+        keys = view.further_keys()
+        for key in keys:
+            rights.require_topic(WRITE, route.exchange, key)
+        hold_until_due(message, view, virtual_host.schedule)
+        mark_receipts(message, view.headers(), rights)
+    if keys:
+        keys = [route.address.routing_key, *keys]
+    if transaction is not None:
+        return _post(link, transaction, route, message, keys)
+    if not keys and not route.by_message:
+        return virtual_host.publish_carefully(route, message)
+    return virtual_host.publish_by_message(route, message, keys or [route.address.routing_key], view)
+
+
+def _post(
+    link: IncomingLink, transaction: Transaction10, route: Route, message: Message, keys: list[str]
+) -> i64:
+    """Hold a message until its transaction is discharged; what goes nowhere is told at once."""
+    if route.epoch != link.session.vhost.epoch:
+        link.session.vhost.refresh(route)
+    if not route.queues and not keys and not route.by_message:
+        if link.session.vhost.journal.on:
+            link.session.vhost.journal.unroutable(message)
+        return 0
+    transaction.post(route, message, keys)
+    return 1
+
+
+def _reply(link: IncomingLink, replies: ReplyConsumer, route: Route, message: Message) -> i64:
+    """Send a direct reply to a requester of AMQP 0-9-1, in a transaction with its commit; counts as taken."""
+    if link.transaction is not None:
+        link.transaction.post(route, message, [], replies)
+        return 1
+    return replies.deliver(message, link.session.peer.server.counters)
+
+
+def _check_user(link: IncomingLink, name: bytes) -> None:
+    """A sender names itself or nobody, unless it is an impersonator. Raises AccessRefused."""
+    connection = link.session.peer
+    if name != connection.user.encode() and not connection.rights.may_impersonate():
+        shown = name[:64].decode(errors="replace")
+        raise AccessRefused(f"user-id is '{shown}' but the authenticated user is '{connection.user}'")
+
+
+def _check_copies(view: View10) -> None:
+    """The annotation that adds routing keys is a list of strings. Raises PreconditionFailed."""
+    name = X_CC.decode()
+    copies = view.headers().get(name)
+    if copies is None:
+        return
+    if not isinstance(copies, list) or not all(isinstance(copy, str) for copy in copies):
+        raise PreconditionFailed(f"annotation '{name}' is no list of strings")
+
+
+def _unroutable(link: IncomingLink, route: Route, delivery_id: i64, settled: bool) -> None:
+    """No queue is where the message goes. [amqp-1.0 3.4.4; anonymous terminus 2.2.2]"""
+    if is_gone(link.destination):
+        return
+    if link.exchange is None:
+        address = route.address
+        text = f"no queue takes messages to exchange '{address.exchange}' with key '{address.routing_key}'"
+        _refuse(link, delivery_id, settled, NOT_FOUND, text)
+    elif not settled:
+        if link.understands(_RELEASED):
+            link.owe(delivery_id, RELEASED_VALUE, False)
+        else:
+            link.detach(NOT_FOUND, f"no queue takes messages with key '{route.address.routing_key}'")
+
+
+def _refuse(link: IncomingLink, delivery_id: i64, settled: bool, condition: str, text: str) -> None:
+    """The message cannot be taken. A link whose target is gone ends."""
+    link.session.vhost.schedule.allowance.use(METHOD)
+    link.session.peer.server.counters.refused += 1
+    if is_gone(link.destination):
+        return
+    if link.exchange is not None and condition == NOT_FOUND:
+        link.detach(condition, text)
+    else:
+        link.refuse(delivery_id, settled, condition, text)
+
+
+CREDIT: Final[i64] = 1000  # deliveries that a peer may send and that have no answer yet
+
+# negotiated settlement [amqp-1.0 2.8.2]
+UNSETTLED: Final = 0
+SETTLED: Final = 1
+MIXED: Final = 2
+
+
+@final
+class IncomingLink(Link10):
+    """The receiving end of a link.
+
+    Messages go to `exchange` with `key`; None: the key is each message's subject; an exchange that is None:
+    each message says where to. `mode`: how the sender settles. `second`: it settles after this side.
+    `outcomes`: what it understands, by their descriptors' names; none: all.
+    """
+
+    def __init__(
+        self,
+        session: Session10,
+        name: str,
+        handle: i64,
+        count: i64,
+        exchange: str | None,
+        key: str | None,
+        mode: i64,
+        second: bool,
+        size_max: i64,
+    ) -> None:
+        super().__init__(session, name, handle, True, count)
+        self.exchange = exchange
+        self.key = key
+        self.mode = mode
+        self.second = second
+        self.size_max = size_max
+        self.outcomes: tuple[str, ...] = ()
+        self.header = Header()
+        self.unanswered: i64 = 0
+        self.tags = Tags()
+        self.delivery_id: i64 = NONE  # of the delivery that is under way
+        self.tag = b""
+        self.settled = False
+        self._format: i64 = MESSAGE_FORMAT
+        self.transaction: Transaction10 | None = None  # that the delivery is posted in
+        self._size: i64 = 0
+        self._assembly = Assembly(session.peer, self.header)
+        self._passes = False  # what is under way is not for this side
+        self.expiry: Expiry | None = None  # of what is unsettled when it is gone; None: it does not stay
+        self.remembered: Remembered | None = None  # what an earlier link of its name has received
+
+    # -- what the peer says
+
+    def on_flow(self, flow: Flow) -> None:
+        """The sender says how far it is. [amqp-1.0 2.6.7]"""
+        if flow.delivery_count != NONE:
+            self.credit.follow(flow.delivery_count)
+            self.credit.left = min(self.credit.left, CREDIT - self.unanswered)  # it may count backwards
+        if flow.echo:
+            self.say_flow()
+        self.session.owed.touch(self)
+
+    def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
+        """A part of a delivery. [amqp-1.0 2.6.14]"""
+        first = self.delivery_id == NONE
+        if self.leaving:
+            if first:
+                self.swallow()
+            self.delivery_id = 0 if transfer.more and not transfer.aborted else NONE
+            return
+        try:
+            if first:
+                self._begin(transfer)
+            else:
+                self._check(transfer)
+            if self._passes:
+                self._pass_over(transfer)
+                return
+            if transfer.aborted:
+                self._forget()
+                self.session.owed.touch(self)
+                return
+            if transfer.settled:
+                self._settle()
+            state = transfer.state
+            if state is not None and state.code == TRANSACTIONAL_STATE:
+                self.transaction = self.session.peer.transactions.find(state.txn_id)
+            self._take(transfer, data, end)
+        except PeerError as error:
+            more = transfer.more and not transfer.aborted
+            self.detach(error.condition, error.text)
+            self.delivery_id = 0 if more else NONE
+
+    def _begin(self, transfer: Transfer) -> None:
+        """The first transfer of a delivery. Raises PeerError."""
+        if transfer.delivery_id == NONE or transfer.delivery_tag is None:
+            what = "delivery-id" if transfer.delivery_id == NONE else "delivery-tag"
+            raise PeerError(INVALID_FIELD, f"the first transfer of a delivery has no {what}")
+        self.transaction = None
+        if transfer.rcv_settle_mode == 1 and not self.second:
+            raise PeerError(INVALID_FIELD, "rcv-settle-mode second on a link whose receiver settles first")
+        self.credit.use()
+        self.delivery_id = transfer.delivery_id
+        self.tag = transfer.delivery_tag
+        self.settled = False
+        self._format = MESSAGE_FORMAT if transfer.message_format == NONE else transfer.message_format
+        if transfer.resume:
+            self._passes = not resume(self)
+        elif self.remembered is not None:
+            self.remembered.admit(self.tag)
+
+    def _pass_over(self, transfer: Transfer) -> None:
+        """Drop what comes with a delivery that has its outcome, or is not known. Raises PeerError."""
+        self.settled = self.settled or transfer.settled  # any of its transfers may say so
+        if transfer.aborted or not transfer.more:
+            self._passes = False
+            conclude(self, self.settled or transfer.aborted)
+            self._forget()
+            self.session.owed.touch(self)
+
+    def _check(self, transfer: Transfer) -> None:
+        """A further transfer says the same as the first one, or nothing. Raises PeerError."""
+        if transfer.delivery_id != NONE and transfer.delivery_id != self.delivery_id:
+            text = f"transfer of delivery {transfer.delivery_id} within delivery {self.delivery_id}"
+            raise PeerError(INVALID_FIELD, text)
+        tag = transfer.delivery_tag
+        if tag is not None and tag != self.tag:
+            raise PeerError(INVALID_FIELD, f"the delivery-tag of delivery {self.delivery_id} has changed")
+        if transfer.message_format != NONE and transfer.message_format != self._format:
+            raise PeerError(INVALID_FIELD, f"the message-format of delivery {self.delivery_id} has changed")
+
+    def _settle(self) -> None:
+        """The sender says that it is settled. Raises PeerError."""
+        if self.mode == UNSETTLED:
+            raise PeerError(INVALID_FIELD, "a settled delivery on a link that has only unsettled ones")
+        self.settled = True
+
+    def _take(self, transfer: Transfer, data: bytes, end: i64) -> None:
+        """Keep the payload of a transfer, and publish the message if it is the last. Raises PeerError."""
+        start = transfer.payload
+        self._size += end - start
+        if self._size > self.size_max:
+            text = f"message of more than {self.size_max} bytes, which is the link's max-message-size"
+            self._tell_oversized()
+            raise PeerError(MESSAGE_SIZE_EXCEEDED, text)
+        if self._format != MESSAGE_FORMAT and self._size > WHOLE_BYTES_MAX:
+            text = f"message of more than {WHOLE_BYTES_MAX} bytes in message-format {self._format}"
+            self._tell_oversized()
+            raise PeerError(MESSAGE_SIZE_EXCEEDED, text)
+        payload = data[start:end]
+        assembly = self._assembly
+        if transfer.more or assembly.transfers > 0:
+            assembly.add(payload, self._size)
+        if transfer.more:
+            return
+        if assembly.transfers > 0:
+            arrived = assembly.whole(self._format)
+        else:
+            arrived = arrival(payload, self.header, self._format)
+        delivery_id, settled = self.delivery_id, self.settled
+        if self.mode == SETTLED and not settled:
+            raise PeerError(INVALID_FIELD, "an unsettled delivery on a link that has only settled ones")
+        if not settled:
+            self.claim()
+        self._forget()
+        publish(self, arrived, delivery_id, settled)
+        self.transaction = None
+        self.session.owed.touch(self)
+
+    def _tell_oversized(self) -> None:
+        """Have the journal know of a message that is too large, as far as it has come."""
+        journal = self.session.vhost.journal
+        if journal.on:
+            message = Message(Address(self.exchange or "", self.key or ""), None, self._size, False, 0)
+            journal.refused(self.session, message.address, message, INVALID)
+
+    def claim(self) -> None:
+        """No other delivery that the sender waits for may have this one's tag. Raises PeerError."""
+        tags, tag = self.tags, self.tag
+        if not (tags.claim_for(tag, self.delivery_id) if self.second else tags.claim(tag)):
+            text = f"delivery {self.delivery_id} has the delivery-tag of one that is unsettled: {tag.hex()}"
+            raise PeerError(ILLEGAL_STATE, text)
+
+    def _forget(self) -> None:
+        self.delivery_id = NONE
+        self._size = 0
+        if self._assembly.transfers > 0:
+            self._assembly.clear()
+
+    # -- answers
+
+    def owe(self, delivery_id: i64, state: bytes, logged: bool) -> None:
+        """The delivery has this outcome, once the log has what was appended for it."""
+        self.unanswered += 1
+        if self.transaction is not None:
+            state = transactional(self.transaction.txn_id, state)
+        self.session.owed.answers.add(self, delivery_id, 1, state, logged)
+
+    def refuse(self, delivery_id: i64, settled: bool, condition: str, text: str) -> None:
+        """The message was not taken: say why, as far as the sender wants to hear it.
+
+        On a link for any address the error says which delivery it was. [anonymous terminus 2.2.2]
+        """
+        info: dict[str, object] | None = None
+        if self.exchange is None:
+            info = {Symbol("delivery-tag"): self.tag}
+        if settled and self.transaction is not None:
+            self.transaction.doomed = text
+        elif not settled and self.understands("amqp:rejected:list"):
+            self.owe(delivery_id, rejected(fault(condition, text, encode(info))), False)
+        else:
+            self.detach(condition, text, info)
+
+    def understands(self, outcome: str) -> bool:
+        """Whether the sender has an outcome of this name."""
+        return not self.outcomes or outcome in self.outcomes
+
+    def answered(self, count: i64) -> None:
+        """So many deliveries have been settled, the oldest."""
+        self.tags.free(count)
+        self.unanswered -= count
+        self.session.owed.touch(self)
+
+    def settled_last(self, delivery_id: i64) -> None:
+        """The sender has settled this delivery, after this side."""
+        self.tags.free_of(delivery_id)
+        self.unanswered -= 1
+        self.session.owed.touch(self)
+
+    # -- credit
+
+    def top_up(self) -> None:
+        """Allow more, if it is time for that and there is room for it."""
+        if self.leaving or self.credit.left > CREDIT // 2 or self.unanswered > CREDIT // 2:
+            return
+        if self.session.peer.server.shortage.reason:
+            self.session.peer.held_credit.hold()
+            return
+        self.credit.left = CREDIT - self.unanswered
+        self.say_flow()
+
+    def say_flow(self) -> None:
+        """Say how much the sender may send. [amqp-1.0 2.7.4]"""
+        self.session.write_flow(self.handle, self.credit.delivery_count, self.credit.left, NONE, False)
+
+    def rights_changed(self) -> None:
+        """The user may no longer publish there, perhaps (Link10)."""
+        exchange, key = self.exchange, self.key
+        if exchange is None:
+            return  # each message is looked at
+        try:
+            self.session.peer.rights.require(WRITE, EXCHANGE, exchange)
+            if key is not None:
+                self.session.peer.routes.find(exchange, key)
+        except BrokerError as error:
+            self.detach(condition_of(error), error.text)
+
+    def is_under_way(self) -> bool:
+        """Whether a delivery has come in part."""
+        return self.delivery_id != NONE and not self._passes
+
+    def let_go(self, closed: bool) -> None:
+        """What has not arrived as a whole never will; its rest is dropped (Link10)."""
+        if not closed and self.expiry is not None:
+            remember(self, self.expiry)
+        under_way = self.delivery_id != NONE
+        self._forget()
+        if under_way:
+            self.delivery_id = 0
+        self.session.halves.forget(self)

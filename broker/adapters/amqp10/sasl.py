@@ -1,0 +1,142 @@
+"""The layer of SASL: how the peer of an AMQP 1.0 connection proves who it is. [amqp-1.0 5.3]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+from mypy_extensions import i64
+
+from broker.adapters.access import Login
+from broker.adapters.amqp10.handshake import end_output
+from broker.adapters.peers.connections import HELD_FOR_REPLY
+from protocol.amqp10.composing import decode_composite, encode_composite
+from protocol.amqp10.conditions import FRAMING_ERROR, ILLEGAL_STATE, PeerError
+from protocol.amqp10.frames import SASL_FRAME, frame
+from protocol.amqp10.performatives import SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
+from protocol.amqp10.types import Composite
+from protocol.errors import ProtocolError
+from protocol.sasl import ANONYMOUS, EXTERNAL
+from protocol.sniff import AMQP_1_0_SASL
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.connection import Connection10
+
+
+OK: Final = 0
+REFUSED: Final = 1
+NOTHING_TO_SAY: Final = (ANONYMOUS, EXTERNAL)  # a client need not say anything with these
+LEFT_OUT: Final = ("AMQPLAIN",)  # it is of 0-9-1
+
+_log = structlog.get_logger("amqpd.connection")
+
+
+@final
+class SaslLogin:
+    """Lives until the peer has logged in. The applicant of its log-in (`broker.adapters.access`)."""
+
+    def __init__(self, connection: Connection10) -> None:
+        self.connection = connection
+        self._login: Login | None = None
+        self._over = False
+
+    def start(self) -> None:
+        """Offer mechanisms; who begins without this layer may come in if anybody may. [amqp-1.0 2.2]"""
+        connection = self.connection
+        mechanisms = self._mechanisms()
+        if connection.secured:
+            connection.out.write(AMQP_1_0_SASL)
+            self._say(SaslMechanisms(sasl_server_mechanisms=mechanisms))
+        elif ANONYMOUS in mechanisms:
+            self._begin(ANONYMOUS, b"")
+        else:
+            connection.out.write(AMQP_1_0_SASL)
+            end_output(connection)
+
+    def on_frame(self, data: bytes, start: i64, end: i64) -> None:
+        """Take one frame. Raises PeerError, for which the connection is dropped."""
+        performative, behind = decode_composite(data, int(start), int(end))
+        if behind != end:
+            raise PeerError(FRAMING_ERROR, "there are bytes behind the performative")
+        if isinstance(performative, SaslInit) and self._login is None:
+            self._init(performative)
+        elif isinstance(performative, SaslResponse) and self._login is not None:
+            self._respond(performative.response)
+        else:
+            raise PeerError(ILLEGAL_STATE, f"{type(performative).__name__} is not expected")
+
+    def abandon(self) -> None:
+        """The peer has left."""
+        self._over = True
+        if self._login is not None:
+            self._login.abandon()
+
+    def _mechanisms(self) -> tuple[str, ...]:
+        offered = self.connection.server.access.mechanisms(self.connection.origin).split()
+        return tuple(mechanism for mechanism in offered if mechanism not in LEFT_OUT)
+
+    def _init(self, init: SaslInit) -> None:
+        mechanism = init.mechanism
+        self.connection.mechanism = mechanism
+        if mechanism not in self._mechanisms():
+            self.refused("", f"mechanism {mechanism[:40]!r} is not offered")
+        elif init.initial_response is not None or mechanism in NOTHING_TO_SAY:
+            self._begin(mechanism, init.initial_response or b"")
+        else:
+            self._login = self._login_by(mechanism)
+            self._say(SaslChallenge(challenge=b""))  # [RFC 4422 3.3]
+
+    def _begin(self, mechanism: str, response: bytes) -> None:
+        self.connection.mechanism = mechanism
+        self._login = self._login_by(mechanism)
+        self._respond(response)
+
+    def _login_by(self, mechanism: str) -> Login:
+        return self.connection.server.access.login(mechanism, self.connection.origin, self)
+
+    def _respond(self, response: bytes) -> None:
+        """Hand on what the peer says; nothing more is taken from it until that is answered."""
+        self.connection.hold(HELD_FOR_REPLY)
+        assert self._login is not None
+        try:
+            self._login.respond(response)
+        except ProtocolError as error:
+            self.refused("", error.text)
+
+    def challenged(self, challenge: bytes) -> None:
+        """The log-in wants to know more (Applicant)."""
+        if not self._over:
+            self._say(SaslChallenge(challenge=challenge))
+            self.connection.flush()
+            self.connection.release(HELD_FOR_REPLY)
+
+    def accepted(self, user: str, proof: bytes) -> None:
+        """The peer is who it says (Applicant)."""
+        connection = self.connection
+        if self._over:
+            return
+        self._over = True
+        connection.server.counters.logins_accepted += 1
+        connection.user = user
+        connection.edge.logged_in()
+        if connection.secured:
+            self._say(SaslOutcome(code=OK, additional_data=proof or None))
+        connection.logged_in()
+        connection.release(HELD_FOR_REPLY)
+
+    def refused(self, user: str, why: str) -> None:
+        """It is not; it learns no more than that (Applicant)."""
+        connection = self.connection
+        if self._over:
+            return
+        self._over = True
+        connection.server.counters.logins_refused += 1
+        _log.warning(
+            "login refused", peer=connection.peer, user=user, mechanism=connection.mechanism, reason=why
+        )
+        if connection.secured:
+            self._say(SaslOutcome(code=REFUSED))
+        end_output(connection)
+
+    def _say(self, performative: Composite) -> None:
+        self.connection.out.write(frame(0, encode_composite(performative), SASL_FRAME))

@@ -1,0 +1,167 @@
+"""A link on which the broker sends: its credit, and what is on its way in parts. [amqp-1.0 2.6]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.link import Sender, cut
+from broker.adapters.amqp10.names import Expiry, give_back
+from broker.adapters.amqp10.resume import Resuming, keep
+from broker.adapters.amqp10.settle import held_by
+from broker.adapters.amqp10.target import Target10
+from broker.auth.terms import READ
+from broker.core.queues.attach import detach
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import release_entries
+from protocol.amqp10.conditions import UNAUTHORIZED_ACCESS, PeerError
+from protocol.amqp10.constructors import NONE
+from protocol.amqp10.decoding import decode
+from protocol.amqp10.flows import Flow
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.session import Session10
+    from broker.adapters.amqp10.transactions import Transaction10
+
+
+_TXN_ID: Final = "txn-id"
+
+
+@final
+class OutgoingLink(Sender):
+    """The sending end of a link, from one queue.
+
+    `settled`: deliveries are sent settled. `second`: the receiver settles after this side. `default`: the
+    outcome of what the receiver has not settled. `size_max`: bytes that a message may have, 0: any number.
+    """
+
+    def __init__(
+        self, session: Session10, name: str, handle: i64, settled: bool, second: bool, size_max: i64
+    ) -> None:
+        super().__init__(session, name, handle)
+        self.settled = settled
+        self.second = second
+        self.size_max = size_max
+        self.transaction: Transaction10 | None = None  # that its deliveries are acquired in
+        self.resuming: Resuming | None = None  # what an earlier link of its name has left
+        self.expiry: Expiry | None = None  # of what is unsettled when it is gone; None: it does not stay
+        self.generation = b""  # what its delivery-tags begin with, if that stays
+        self.resumed: dict[int, bytes] = {}  # tags of deliveries that it has resumed, by their numbers
+        self.target = Target10(self)
+
+    # -- what the peer says
+
+    def on_flow(self, flow: Flow) -> None:
+        """The receiver says how much it takes. [amqp-1.0 2.6.7]"""
+        try:
+            self.transaction = self._transaction(flow)
+        except PeerError as error:
+            self.detach(error.condition, error.text)
+            return
+        if flow.link_credit != NONE:
+            self.credit.grant(flow.delivery_count, flow.link_credit)
+        self.target.draining = flow.drain
+        if self.resuming is not None:
+            self._resume_on()
+        self.target.allow(self.credit.left)
+        if flow.drain:
+            self.target.notify_work()  # which finds out what there is
+            self.target.end_drain()
+        elif flow.echo:
+            self.say_flow(False)
+
+    def _transaction(self, flow: Flow) -> Transaction10 | None:
+        """The one that a flow has deliveries be acquired in. Raises PeerError. [amqp-1.0 4.4.3]"""
+        if flow.properties is None:
+            return None
+        properties, _ = decode(flow.properties)
+        txn_id = properties.get(_TXN_ID) if isinstance(properties, dict) else None
+        return self.session.peer.transactions.find(txn_id) if isinstance(txn_id, bytes) else None
+
+    def sent_on(self) -> None:
+        """The next delivery may go out if this one has (Sender)."""
+        if self.sending is None:
+            if self.resuming is not None:
+                self._resume_on()
+            self.target.end_drain()
+        self.target.update()
+
+    def _resume_on(self) -> None:
+        """Send more of what an earlier link has left; when that is all, it is the queue's turn."""
+        resuming = self.resuming
+        if resuming is None:
+            return
+        resuming.go_on()
+        if resuming.is_over():
+            self.resuming = None
+            self.target.update()
+        elif resuming.is_stuck() and self.target.draining:
+            self.session.owed.drained(self)
+        self.target.allow(self.credit.left)
+
+    # -- what is said to it
+
+    def drained(self) -> None:
+        """There is nothing more to send for the credit that is left: it is used up. [amqp-1.0 2.6.7]"""
+        self.target.draining = False
+        self.credit.drain()
+        self.target.allow(0)
+        self.say_flow(True)
+
+    def say_flow(self, drain: bool) -> None:
+        """Say how far this side is, and how much there is to send. [amqp-1.0 2.7.4]"""
+        credit = self.credit
+        available: i64 = 0
+        for consumer in self.target.consumers:
+            available += consumer.queue.ready
+        self.session.write_flow(self.handle, credit.delivery_count, credit.left, available, drain)
+
+    # -- the end
+
+    def tag_of(self, number: i64) -> bytes:
+        """The delivery-tag of the delivery with this number."""
+        tag = self.resumed.get(number)
+        if tag is not None:
+            return tag
+        delivery_id: int = number - 1 & 0xFFFFFFFF
+        return self.generation + delivery_id.to_bytes(4, "big")
+
+    def full_name(self) -> str:
+        """What no other link of the broker is called."""
+        return f"{self.session.peer.origin.name} {self.session.channel} {self.handle} {self.name}"
+
+    def consumed(self) -> list[Queue]:
+        """The queues that it is attached to."""
+        return [consumer.queue for consumer in self.target.consumers]
+
+    def silence(self) -> None:
+        """Want nothing any more (Link10)."""
+        self.target.close()
+
+    def let_go(self, closed: bool) -> None:
+        """What the peer has not settled goes back, unless it is kept, and the consumers go (Link10)."""
+        session = self.session
+        self.target.close()
+        cut_off = NONE if self.sending is None else cut(session, self)
+        if not closed and self.expiry is not None:
+            keep(self, self.expiry, cut_off)
+        elif self.resuming is not None:
+            give_back(list(self.resuming.left().values()), self.target.abandoned)
+        held = held_by(session, self.target)
+        for consumer in list(self.target.consumers):
+            entries = held.pop(consumer, []) if consumer.acquires else []
+            detach(consumer.queue, consumer, entries, self.target.abandoned)
+            session.vhost.consumer_gone(consumer.queue)
+        for consumer, entries in held.items():
+            if consumer.acquires:
+                release_entries(consumer.queue, entries, consumer, self.target.abandoned)
+
+    def rights_changed(self) -> None:
+        """The user may no longer read there, perhaps (Link10)."""
+        rights = self.session.peer.rights
+        for queue in self.consumed():
+            if not rights.allow(READ, queue.name):
+                text = f"read access to queue '{queue.name}' in vhost '{queue.vhost}' refused for user"
+                self.detach(UNAUTHORIZED_ACCESS, f"{text} '{rights.user}'")
+                return

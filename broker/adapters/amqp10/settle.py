@@ -1,0 +1,472 @@
+"""What the receiver of deliveries says of them, and what their queues do. [amqp-1.0 2.6.12, 3.4]
+
+Such a message goes back to its queue for other consumers. If no other consumer could take the message, and
+the queue dead-letters what is rejected, the message is dead-lettered, with the annotations that the receiver
+has added; also later, when the last other consumer leaves (broker.core.queues.undeliverable).
+[RabbitMQ rabbit_amqp_session: modified with undeliverable-here discards]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.reach import exclude
+from broker.adapters.amqp10.target import Target10
+from broker.adapters.peers.leases import Leases
+from broker.core.arguments.queue import CRASH, NACK, RELEASED, TIMEOUT
+from broker.core.delivery.session import ConsumerTarget
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues import returns
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.death import REJECTED
+from broker.core.queues.lease import Lease, lease_milliseconds
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import (
+    DEAR,
+    Addition,
+    Later,
+    Run,
+    annotate,
+    are_few,
+    discard_all,
+    settle_one,
+    settle_runs,
+)
+from broker.core.queues.undeliverable import Reach
+from broker.core.schedule import ENTRIES, MODIFICATION, Alarm
+from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE
+from protocol.amqp10 import descriptors as d
+from protocol.amqp10.annotations import entries_of, map_of
+from protocol.amqp10.conditions import RESOURCE_LIMIT_EXCEEDED, PeerError
+from protocol.amqp10.deaths import DEATHS, FIRST, LAST
+from protocol.amqp10.dispositions import Disposition
+from protocol.amqp10.outcomes import ACCEPTED_VALUE, RELEASED_VALUE, modified, rejected
+from protocol.amqp10.outgoing import disposition
+from protocol.amqp10.serials import distance
+from protocol.amqp10.states import DeliveryState
+from protocol.conversion.names import X_CC, is_internal
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.session import Session10
+
+
+@final
+class SessionLeases(Leases):
+    """Deliveries are known by their numbers."""
+
+    def __init__(self, session: Session10) -> None:
+        super().__init__(session.vhost.schedule, session.peer.server.counters)
+        self._session = session
+
+    def used(self) -> set[Lease | None]:
+        """Those of its links (Leases)."""
+        return {consumer.lease for target in self._session.targets for consumer in target.consumers}
+
+    def is_unsettled(self, number: i64) -> bool:
+        """Whether the delivery of this number is still to be settled (LeaseHolder)."""
+        return self._session.unsettled.find(number) is not None
+
+    def end(self, numbers: list[i64]) -> None:
+        """Release deliveries, and say so: settling them after all does nothing (Leases)."""
+        session = self._session
+        unsettled = session.unsettled
+        runs: dict[QueueConsumer, list[QueueEntry]] = {}
+        for number in numbers:
+            entry = unsettled.take(number)
+            consumer = unsettled.holder
+            if entry is None or consumer is None:
+                continue
+            runs.setdefault(consumer, []).append(entry)
+            delivery_id = number - 1 & 0xFFFFFFFF
+            session.peer.out.write(
+                disposition(session.channel, False, delivery_id, delivery_id, True, RELEASED_VALUE)
+            )
+        returns.give_back(list(runs.items()), TIMEOUT, session, session.vhost)
+        session.peer.end_turn()
+
+    def whose(self) -> tuple[str, str, i64]:
+        """Whose session it is (Leases)."""
+        session = self._session
+        return session.peer.peer, session.peer.user, session.channel
+
+
+def lease_of(session: Session10, queue: Queue, asked: object) -> Lease | None:
+    """Return what limits the time of a delivery of `queue` to a new link, None if nothing does.
+
+    `asked`: the milliseconds that the link asks for, which have been checked; None: it does not.
+    """
+    milliseconds = lease_milliseconds(queue, asked, session.peer.server.consumer_timeout)
+    if milliseconds == 0:
+        return None
+    if session.leases is None:
+        session.leases = SessionLeases(session)
+    return session.leases.lasting(milliseconds)
+
+
+ANNOTATIONS_MAX: Final[i64] = 64  # that are added to one message
+ANNOTATIONS_BYTES_MAX: Final[i64] = 8192  # of all of them
+BYTES_OF_ONE: Final = 256  # that cost as much as a delivery that only goes back
+_MARK: Final = b"x-"  # what the names begin with that are not reserved [amqp-1.0 3.2.10]
+_OURS: Final = frozenset(
+    (X_CC, DEATHS, b"x-acquired-count", b"x-delivery-count", b"x-delay", b"x-delivery-time")
+)
+_OURS_BEGIN: Final = (FIRST, LAST, b"x-expired-", b"x-receipt-", b"x-opt-delivery-")
+
+
+def modification(state: DeliveryState) -> Addition | None:
+    """What the outcome of deliveries adds to their messages, if anything.
+
+    Not annotations that are reserved, nor those by which the broker says or is told something itself.
+    """
+    if state.annotations is None:
+        return None
+    added = _allowed(state.annotations)
+    return Modification(added) if added else None
+
+
+@final
+class Modification(Addition):
+    """These annotations, encoded, by their names.
+
+    Of a message that would have too many nothing changes; the link hears of that, and ends.
+    """
+
+    def __init__(self, added: dict[bytes, bytes]) -> None:
+        size: i64 = sum([len(name) + len(value) for name, value in added.items()])
+        super().__init__(1 + len(added) + size // BYTES_OF_ONE)
+        self._added = added
+        self._is_too_much = len(added) > ANNOTATIONS_MAX or size > ANNOTATIONS_BYTES_MAX
+
+    def add(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+        """Add them (Addition)."""
+        queue = consumer.queue
+        made: dict[bytes, bytes] = {}  # most have the same ones already, or none
+        refused = False
+        for entry in entries:
+            if not entry.is_with(consumer):
+                continue
+            before = queue.entries.annotations_of(entry)
+            after = made.get(before)
+            if after is None:
+                after = made[before] = self._combined(before)
+            if after:
+                annotate(queue, entry, after)
+            else:
+                refused = True
+        target = consumer.target
+        if refused and isinstance(target, Target10) and not target.closed:
+            TooMuch(target, queue)
+
+    def added_to(self, before: bytes) -> bytes:
+        """Return the encoded map with these, or `before` if that is too much for a message (Addition)."""
+        return self._combined(before) or before
+
+    def _combined(self, before: bytes) -> bytes:
+        """An encoded map, or none, with these; nothing if that is too much for a message."""
+        if self._is_too_much:
+            return b""
+        entries = dict(zip(*entries_of(before), strict=True)) if before else {}
+        entries.update(self._added)
+        after = map_of(entries)
+        return after if len(entries) <= ANNOTATIONS_MAX and len(after) <= ANNOTATIONS_BYTES_MAX else b""
+
+
+def _allowed(said: bytes) -> dict[bytes, bytes]:
+    """Those that are added, by their names; of several with one name it is the last."""
+    return {
+        key: value
+        for key, value in zip(*entries_of(said), strict=True)
+        if key.startswith(_MARK) and not (is_internal(key) or key in _OURS or key.startswith(_OURS_BEGIN))
+    }
+
+
+@final
+class TooMuch(Alarm):
+    """Ends a link that would add too much, in a turn of its own.
+
+    What is added goes back in slices: perhaps while the link attaches, or while the queue is deleted, which
+    the end of the link may do too.
+    """
+
+    def __init__(self, target: Target10, queue: Queue) -> None:
+        super().__init__()
+        self._link = target.link
+        self._queue = queue
+        schedule = target.link.session.vhost.schedule
+        schedule.set(self, schedule.now())
+        target.close()  # or it would have first what it has just given back
+
+    def ring(self) -> None:
+        """Say why (Alarm)."""
+        link = self._link
+        if not link.leaving:
+            link.detach(
+                RESOURCE_LIMIT_EXCEEDED,
+                f"more than {ANNOTATIONS_MAX} message-annotations, or {ANNOTATIONS_BYTES_MAX} bytes of them, "
+                f"would be added to a message of queue '{self._queue.name}'",
+            )
+            link.session.peer.end_turn()
+
+
+def may_die(consumer: QueueConsumer) -> bool:
+    """Whether the queue of a link's consumer dead-letters what no other consumer could take."""
+    rules = consumer.queue.rules
+    if rules is None or not rules.moves(REJECTED):
+        return False
+    return consumer.acquires and isinstance(consumer.target, Target10)
+
+
+def send_away(session: Session10, runs: list[Run], outcome: i64, addition: Addition | None) -> None:
+    """Give deliveries to other consumers of their queues, or dead-letter them.
+
+    `outcome`: how they go back, as NACK. `addition`: what is added to their messages.
+    """
+    dying = [run for run in runs if may_die(run[0])]
+    back = [run for run in runs if not may_die(run[0])]
+    for consumer, entries in back:
+        _keep_away(consumer, entries)
+    if back:
+        returns.give_back(back, outcome, session, session.vhost, addition)
+    if not dying:
+        return
+    later = SentAway(dying, session, outcome, addition)
+    if are_few(dying):
+        later.take_all()
+    else:
+        later.begin()
+
+
+def _keep_away(consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
+    """Have none of `entries` be delivered again to the link that had them."""
+    target = consumer.target
+    if consumer.acquires and isinstance(target, Target10):
+        exclude(consumer, entries, target.link.full_name())
+
+
+@final
+class SentAway(Later):
+    """Deliveries that are undeliverable to their link, and perhaps to everybody."""
+
+    def __init__(self, runs: list[Run], session: Session10, outcome: i64, addition: Addition | None) -> None:
+        super().__init__(runs, session, session.vhost)
+        self._virtual_host = session.vhost
+        self._outcome = outcome
+        self._addition = addition
+
+    def take_all(self) -> None:
+        """Have all of them leave in this turn."""
+        runs = self.rest()
+        while runs:
+            consumer, entries = runs.pop()
+            entries.reverse()
+            self.take(entries, consumer)
+
+    def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+        """Dead-letter the entries that no other consumer could take, and give back the rest (Later)."""
+        others = Reach(consumer.queue, consumer.target)
+        back: list[QueueEntry] = []
+        dead: list[QueueEntry] = []
+        for entry in entries:
+            if entry.is_with(consumer):
+                (back if others.could_take(entry) else dead).append(entry)
+        if back:
+            _keep_away(consumer, back)
+            returns.give_back(
+                [(consumer, back)], self._outcome, self.session, self._virtual_host, self._addition
+            )
+        if dead:
+            if self._addition is not None:
+                self._addition.add(dead, consumer)
+            discard_all(consumer.queue, dead, consumer)
+
+    def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
+        """Return the cost of a dead letter (Later)."""
+        return DEAR if self._addition is None else DEAR + self._addition.cost
+
+
+_HELD: Final[dict[int, int]] = {d.ACCEPTED: SETTLE, d.REJECTED: DISCARD}
+"""What a transaction does with deliveries of these outcomes; those of all others go back."""
+
+
+def settle(session: Session10, said: Disposition) -> None:
+    """Take the disposition of a receiver; deliveries that are not known are none of its business."""
+    state = said.state
+    unsettled = session.unsettled
+    last = session.number_of(said.last)
+    first = last - distance(said.first, said.last)  # which may be far from any that there is
+    code: i64 = d.RECEIVED if state is None else state.code
+    if code == d.TRANSACTIONAL_STATE and state is not None:
+        _retire(session, said, state, first, last)
+        return
+    if code == d.RECEIVED and not said.settled:
+        return  # not the end of it
+    if code == d.ACCEPTED and first == last:  # the hot path
+        entry = unsettled.take(first)
+        consumer = unsettled.holder
+        if entry is None or consumer is None:
+            return
+        settle_one(entry, consumer)
+    else:
+        runs = taken(session, first, last)
+        if not runs:
+            return
+        apply(session, runs, code, state)
+    if not said.settled:
+        session.owed.answers.add(None, said.first, last - first + 1, _echoed(state), True)
+
+
+def taken(session: Session10, first: i64, last: i64) -> list[tuple[QueueConsumer, list[QueueEntry]]]:
+    """The deliveries of these numbers that are not settled, oldest first, in runs that one consumer had."""
+    unsettled = session.unsettled
+    runs: list[tuple[QueueConsumer, list[QueueEntry]]] = []
+    holder: QueueConsumer | None = None
+    run: list[QueueEntry] = []
+    numbers = unsettled.between(first, last)
+    for number in numbers:
+        entry = unsettled.take(number)
+        consumer = unsettled.holder
+        if entry is None or consumer is None:
+            continue
+        if consumer is not holder:
+            holder = consumer
+            run = []
+            runs.append((consumer, run))
+        run.append(entry)
+    session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
+    return runs
+
+
+def apply(
+    session: Session10,
+    runs: list[tuple[QueueConsumer, list[QueueEntry]]],
+    code: i64,
+    state: DeliveryState | None,
+) -> None:
+    """Have the queues do what the outcome says; none at all is each link's own."""
+    virtual_host = session.vhost
+    if code == d.ACCEPTED:
+        settle_runs(runs, session, virtual_host)
+    elif code == d.REJECTED:
+        for consumer, entries in runs:
+            discard_all(consumer.queue, entries, consumer)
+    elif code == d.RELEASED:
+        returns.give_back(runs, RELEASED, session, virtual_host)
+    elif code == d.MODIFIED and state is not None:
+        outcome = NACK if state.delivery_failed else RELEASED
+        addition = modification(state)
+        if addition is not None:
+            count = sum([len(entries) for _, entries in runs])
+            virtual_host.schedule.allowance.use(count * (MODIFICATION + addition.cost // ENTRIES))
+        if state.undeliverable_here:
+            send_away(session, runs, outcome, addition)
+            return
+        returns.give_back(runs, outcome, session, virtual_host, addition)
+    else:
+        for run in runs:
+            returns.give_back([run], abandoned(run[0]), session, virtual_host)
+
+
+def _retire(session: Session10, said: Disposition, state: DeliveryState, first: i64, last: i64) -> None:
+    """Deliveries have an outcome if their transaction is committed. [amqp-1.0 4.4.2]"""
+    unsettled = session.unsettled
+    transaction = session.peer.transactions.known(state.txn_id)
+    outcome = state.outcome
+    code: i64 = d.RECEIVED if outcome is None else outcome.code
+    addition = None if outcome is None else modification(outcome)
+    echoed = _echoed(outcome)
+    numbers = unsettled.between(first, last)
+    session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
+    for number in numbers:
+        if transaction is None:
+            unsettled.find(number)
+            _unknown(unsettled.holder, session.peer.transactions.missing(state.txn_id))
+            continue
+        entry = unsettled.take(number)
+        consumer = unsettled.holder
+        if entry is None or consumer is None:
+            continue
+        failed = outcome is not None and outcome.delivery_failed
+        returned = _returned(code, failed, consumer)
+        held: i64 = _HELD.get(code, RELEASE)
+        if code == d.MODIFIED and outcome is not None and outcome.undeliverable_here and consumer.acquires:
+            if may_die(consumer) and not Reach(consumer.queue, consumer.target).could_take(entry):
+                held = DISCARD
+            else:
+                transaction.exclude(entry, consumer)
+        transaction.retire(number, entry, consumer, held, returned, addition)
+        if said.settled:
+            transaction.settled_by_receiver(session, number)
+        else:
+            transaction.owe(session, number, echoed)
+
+
+def _unknown(consumer: QueueConsumer | None, why: PeerError) -> None:
+    """A receiver retires in a transaction that there is not: its link ends."""
+    if consumer is not None and isinstance(consumer.target, Target10):
+        consumer.target.link.detach(why.condition, why.text)
+
+
+def _returned(code: i64, failed: bool, consumer: QueueConsumer) -> i64:
+    """In which way a delivery comes back that has this outcome."""
+    if code == d.RELEASED:
+        return RELEASED
+    if code == d.MODIFIED:
+        return NACK if failed else RELEASED
+    return abandoned(consumer)
+
+
+def by_target(session: Session10) -> dict[ConsumerTarget, list[i64]]:
+    """The numbers of all deliveries that are not settled, oldest first, by who has them."""
+    unsettled = session.unsettled
+    numbers = unsettled.up_to(0)
+    session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
+    found: dict[ConsumerTarget, list[i64]] = {}
+    for number in numbers:
+        unsettled.find(number)
+        consumer = unsettled.holder
+        if consumer is not None:
+            found.setdefault(consumer.target, []).append(number)
+    return found
+
+
+def numbers_of(session: Session10, target: ConsumerTarget) -> list[i64]:
+    """The numbers of deliveries among which are all that `target` has and that are not settled."""
+    if session.let_go_of is not None:
+        return session.let_go_of.get(target, [])
+    numbers = session.unsettled.up_to(0)
+    session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
+    return numbers
+
+
+def held_by(session: Session10, target: ConsumerTarget) -> dict[QueueConsumer, list[QueueEntry]]:
+    """What a link's receiver has not settled, oldest first, which nobody can settle from now on."""
+    unsettled = session.unsettled
+    held: dict[QueueConsumer, list[QueueEntry]] = {}
+    for number in numbers_of(session, target):
+        entry = unsettled.find(number)
+        consumer = unsettled.holder
+        if entry is not None and consumer is not None and consumer.target is target:
+            unsettled.take(number)
+            held.setdefault(consumer, []).append(entry)
+    return held
+
+
+def abandoned(consumer: QueueConsumer) -> i64:
+    """How deliveries come back whose receiver does not say how."""
+    target = consumer.target
+    return target.abandoned if isinstance(target, Target10) else CRASH
+
+
+def _echoed(state: DeliveryState | None) -> bytes:
+    """The outcome that this side has come to as well."""
+    if state is None:
+        return modified(True, False)
+    if state.code == d.REJECTED:
+        return rejected()
+    if state.code == d.RELEASED:
+        return RELEASED_VALUE
+    if state.code == d.MODIFIED:
+        return modified(state.delivery_failed, state.undeliverable_here)
+    return ACCEPTED_VALUE if state.code == d.ACCEPTED else modified(True, False)

@@ -1,0 +1,415 @@
+"""Messages of AMQP 0-9-1 as they are stored: views, dead letters, receipts and filters."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.core.entries.entry import QueueEntry
+from broker.core.errors import PreconditionFailed
+from broker.core.message import Message
+from broker.core.queues.death import DeadLetter, Notice, Past
+from broker.core.view import (
+    JMS_DELIVERY_MODE,
+    JMS_FIELDS,
+    PREFIX,
+    Criterion,
+    MessageView,
+    delivery_mode_name,
+    plain,
+)
+from protocol.amqp091 import properties as p
+from protocol.amqp091.composing import compose
+from protocol.amqp091.content import header_frame_bytes
+from protocol.amqp091.deaths import X_DEATH, Death, add_death, decode_deaths, long_string, write_headers
+from protocol.amqp091.fields import Reader
+from protocol.amqp091.lookup import (
+    NO_INTEGER,
+    header_at,
+    header_value,
+    integer_at,
+    number,
+    property_at,
+    short_string,
+)
+from protocol.amqp091.properties import EXPIRATION, Field, Properties
+from protocol.errors import ProtocolError
+
+_MAX: Final = 315_360_000_000  # ten years
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
+
+
+def parse_expiration(text: str) -> i64:
+    """Milliseconds. Raises PreconditionFailed, with RabbitMQ's reasons, for what is none."""
+    found = _NUMBER.match(text)
+    if found is None:
+        raise _invalid(text, "no_integer")
+    rest = text[found.end() :]
+    if rest:
+        escaped = rest.replace("\\", "\\\\").replace('"', '\\"')
+        raise _invalid(text, f'{{leftover_string,"{escaped}"}}')
+    number = int(found.group())
+    if number < 0:
+        raise _invalid(text, f"{{value_negative,{number}}}")
+    if number > _MAX:
+        raise _invalid(text, f"{{value_too_large,{number}}}")
+    return number
+
+
+def _invalid(text: str, why: str) -> PreconditionFailed:
+    return PreconditionFailed(f"invalid expiration '{text}': {why}")
+
+
+CC: Final = "CC"
+BCC: Final = "BCC"
+_HIDDEN: Final = BCC.encode()
+_TEXTS: Final = {
+    "content_type": p.CONTENT_TYPE,
+    "content_encoding": p.CONTENT_ENCODING,
+    "correlation_id": p.CORRELATION_ID,
+    "reply_to": p.REPLY_TO,
+    "expiration": p.EXPIRATION,
+    "message_id": p.MESSAGE_ID,
+    "type": p.TYPE,
+    "user_id": p.USER_ID,
+    "app_id": p.APP_ID,
+    "cluster_id": p.CLUSTER_ID,
+}
+_NUMBERS: Final = {"delivery_mode": p.DELIVERY_MODE, "priority": p.PRIORITY, "timestamp": p.TIMESTAMP}
+
+
+@final
+class View091(MessageView):
+    """What stands in a content header. `headers` raises ProtocolError for what does not decode."""
+
+    def __init__(self, properties: Properties) -> None:
+        self._properties = properties
+        self._headers: dict[str, object] | None = None
+
+    def headers(self) -> dict[str, object]:
+        """The headers (MessageView)."""
+        headers = self._headers
+        if headers is None:
+            headers = self._properties.headers()
+            self._headers = headers
+        return headers
+
+    def further_keys(self) -> list[str]:
+        """The routing keys in CC and BCC (MessageView). [RabbitMQ sender-selected distribution]"""
+        headers = self.headers()
+        keys: list[str] = []
+        for name in (CC, BCC):
+            value = headers.get(name)
+            if isinstance(value, list):
+                keys += [key for key in value if isinstance(key, str)]
+        return keys
+
+    def released_content(self, name: str) -> bytes:
+        """The content without BCC, and with the number in this header negated (MessageView)."""
+        number = self.headers().get(name, 0)
+        assert isinstance(number, int | float | str), "what was held has a number there"
+        held = (name.encode(), b"l" + (-int(number)).to_bytes(8, "big", signed=True))
+        fields = [held if field[0] == held[0] else field for field in self._properties.fields()]
+        return self._with([field for field in fields if field[0] != _HIDDEN])
+
+    def public_content(self) -> bytes:
+        """The content without BCC."""
+        return self._with([field for field in self._properties.fields() if field[0] != _HIDDEN])
+
+    def _with(self, fields: list[Field]) -> bytes:
+        """The content with other headers."""
+        properties = Properties(self._properties.original)
+        properties.set_fields(fields)
+        return properties.content()
+
+    def property(self, name: str) -> object | None:
+        """A property (MessageView)."""
+        if name in _TEXTS:
+            octets = self._properties.octets(_TEXTS[name])
+            return None if octets is None else octets.decode(errors="surrogateescape")
+        value = self._properties.number(_NUMBERS[name])
+        return value * 1000 if value is not None and name == "timestamp" else value
+
+
+@final
+class ContentView(MessageView):
+    """What stands in the content header of a message that was published before.
+
+    `lookup` and `property` find one value without decoding the others. What is malformed is not there.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self._whole: View091 | None = None
+
+    def lookup(self, name: str) -> object | None:
+        """What an identifier of a selector stands for (MessageView)."""
+        content = self.content
+        start = header_at(content, name.encode(errors="surrogatepass"))
+        if start >= 0:
+            return plain(header_value(content, start))
+        if name == JMS_DELIVERY_MODE:
+            return delivery_mode_name(self.property("delivery_mode"))
+        index = _INDEXES.get(name, -1)
+        return self._property(index) if index >= 0 else None
+
+    def property(self, name: str) -> object | None:
+        """A property (MessageView)."""
+        return self._property(_INDEXES[name])
+
+    def headers(self) -> dict[str, object]:
+        """The headers (MessageView). Raises ProtocolError."""
+        return self.whole().headers()
+
+    def further_keys(self) -> list[str]:
+        """The routing keys in CC and BCC (MessageView). Raises ProtocolError."""
+        return self.whole().further_keys()
+
+    def released_content(self, name: str) -> bytes:
+        """The content for consumers of a message that was held (MessageView). Raises ProtocolError."""
+        return self.whole().released_content(name)
+
+    def whole(self) -> View091:
+        """The view of all of it. Raises ProtocolError."""
+        if self._whole is None:
+            self._whole = View091(Properties(self.content))
+        return self._whole
+
+    def _property(self, index: i64) -> object | None:
+        content = self.content
+        start = property_at(content, index)
+        if start < 0:
+            return None
+        if index == p.TIMESTAMP:
+            return number(content, start, index) * 1000
+        if index in (p.DELIVERY_MODE, p.PRIORITY):
+            return number(content, start, index)
+        return short_string(content, start).decode(errors="surrogateescape")
+
+
+def _indexes() -> dict[str, int]:
+    """The properties by all names that identifiers of selectors may have for them."""
+    found = _TEXTS | _NUMBERS
+    found |= {field: found[name] for field, name in JMS_FIELDS.items()}
+    return found | {PREFIX + name: index for name, index in (_TEXTS | _NUMBERS).items()}
+
+
+_INDEXES: Final = _indexes()
+
+
+def marks(name: str, value: object) -> bytes:
+    """Bytes that stand in the header of every message for which this identifier has this value.
+
+    b"" if there are none of which that is certain.
+    """
+    if name == JMS_DELIVERY_MODE or isinstance(value, bool) or not isinstance(value, (str, int)):
+        return b""
+    try:
+        raw = value.encode() if isinstance(value, str) else b""
+        named = bytes([len(name.encode())]) + name.encode()
+    except ValueError:  # a name that is too long, or something that is not UTF-8: no message has it
+        return b""
+    if name in _INDEXES:  # a property or a header: both have, as the last octet of the length, the same
+        return bytes([len(raw) & 0xFF]) + raw if isinstance(value, str) else b""
+    return named + b"S" + len(raw).to_bytes(4, "big") + raw if isinstance(value, str) else named
+
+
+ACQUIRED: Final = b"x-acquired-count"
+RETURNED: Final = b"x-delivery-count"
+
+
+def with_counts(content: bytes, entry: QueueEntry, frame_max: int) -> bytes:
+    """The content with headers that say how often the entry was given out, and came back, before this time.
+
+    Of those that came back, all that count. For entries of a queue that counts, after they were acquired. The
+    content stays as it is when the headers would make its header frame too long for the client, and when
+    those that it has do not decode.
+    """
+    before: int = entry.delivery_count - 1
+    returned: int = entry.counted - 1
+    if before < 1:
+        return content
+    try:
+        properties = Properties(content)
+        fields = counted_fields(properties.fields(), before, returned)
+    except ProtocolError:
+        return content
+    properties.set_fields(fields)
+    counted = properties.content()
+    return counted if header_frame_bytes(counted) <= frame_max else content
+
+
+def counted_fields(fields: list[Field], acquired: int, returned: int) -> list[Field]:
+    """Headers that say how often a message was given out and came back, instead of what they said of that."""
+    counts = [(ACQUIRED, _number(acquired)), (RETURNED, _number(returned))]
+    return [field for field in fields if field[0] != ACQUIRED and field[0] != RETURNED] + counts
+
+
+def _number(value: int) -> bytes:
+    return b"l" + value.to_bytes(8, "big")
+
+
+_COPIES: Final = b"CC"
+_EXPIRED_BY: Final = b"x-expired-by"
+_EXPIRED_WHILE: Final = b"x-expired-while"
+_EXPIRED: Final[tuple[bytes, ...]] = (_EXPIRED_BY, _EXPIRED_WHILE)
+
+
+def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:
+    """The dead letter of a message with this content (LetterWriter).
+
+    The expiration goes, so that it does not die of that again, and so do the further routing keys if they are
+    void. What a publisher wrote of deaths is not believed. Headers that do not decode are of no use to
+    anybody, and go too.
+    """
+    properties = Properties(content)
+    fields = _fields(properties)
+    deaths = _deaths(fields) if message.died else []
+    copies = _keys(fields)
+    death = Death(
+        notice.queue,
+        notice.reason,
+        notice.date // 1000,
+        message.address.exchange,
+        [message.address.routing_key, *copies],
+        _expiration(message, properties),
+    )
+    deaths = add_death(deaths, death)
+    fields = write_headers(fields, deaths, message.address.exchange, not message.died)
+    fields = _with_past(fields, notice.past)
+    if not notice.keeps_keys:
+        copies = []
+        fields = [field for field in fields if field[0] != _COPIES]
+    properties.set_fields(fields)
+    properties.drop(EXPIRATION)
+    return DeadLetter(
+        properties.content(),
+        copies,
+        [(death.queue, death.reason) for death in deaths],
+        LetterView(View091(properties)),
+    )
+
+
+def _with_past(fields: list[Field], past: Past | None) -> list[Field]:
+    """How often the queue gave it out, and whose time was over; what the headers said of that before goes."""
+    fields = [field for field in fields if field[0] not in _EXPIRED]
+    if past is None:
+        return fields
+    if past.deliveries > 0:
+        fields = counted_fields(fields, int(past.deliveries), int(past.returns))
+    if past.expired_by:
+        fields.append((_EXPIRED_BY, long_string(past.expired_by)))
+        fields.append((_EXPIRED_WHILE, long_string(past.expired_while)))
+    return fields
+
+
+def _fields(properties: Properties) -> list[Field]:
+    try:
+        return properties.fields()
+    except ProtocolError:
+        return []
+
+
+def _deaths(fields: list[Field]) -> list[Death]:
+    for name, value in fields:
+        if name == X_DEATH:
+            return decode_deaths(value)
+    return []
+
+
+def _keys(fields: list[Field]) -> list[str]:
+    """The routing keys that the publisher added. [RabbitMQ sender-selected distribution]"""
+    keys: list[str] = []
+    for name, value in fields:
+        if name == _COPIES:
+            try:
+                decoded = Reader(value).value()
+            except ValueError:
+                continue
+            keys = [key for key in decoded if isinstance(key, str)] if isinstance(decoded, list) else []
+    return keys
+
+
+def _expiration(message: Message, properties: Properties) -> str:
+    """Milliseconds as text, "" if the message had none."""
+    if message.expiration >= 0:
+        return str(int(message.expiration))
+    octets = properties.octets(EXPIRATION)
+    return "" if octets is None else octets.decode(errors="replace")
+
+
+@final
+class LetterView(MessageView):
+    """A dead letter as routing sees it: nothing that is wrong with its headers keeps it from its way."""
+
+    def __init__(self, view: View091) -> None:
+        self._view = view
+
+    def headers(self) -> dict[str, object]:
+        """The headers (MessageView)."""
+        try:
+            return self._view.headers()
+        except ProtocolError:
+            return {}
+
+    def property(self, name: str) -> object | None:
+        """A property (MessageView)."""
+        return self._view.property(name)
+
+
+def write_receipt(headers: dict[str, object], body: bytes, persistent: bool, correlation_id: str) -> bytes:
+    """The content of a receipt (ReceiptWriter)."""
+    return compose(headers, body, "application/json", persistent, correlation_id or None)
+
+
+_SHORT: Final = 1024  # bytes of content that are searched faster than it is found out where the header ends
+
+
+@final
+class Sieve091:
+    """The content that a criterion is true for.
+
+    If it asks for an equality, most of the rest is told by what is not in the header: a name with a string,
+    or with an integer.
+    """
+
+    def __init__(self, criterion: Criterion) -> None:
+        self._criterion = criterion
+        self._mark = b""
+        self._named = b""  # the name of a header that must be `_number`
+        self._number: i64 = 0
+        for name, value in criterion.demands:
+            mark = marks(name, value)
+            if isinstance(value, str):
+                self._mark = max(self._mark, mark, key=len)
+            elif mark and -(1 << 63) <= value < 1 << 63:
+                self._named = mark
+                self._number = value
+
+    def passes(self, content: bytes) -> bool:
+        """Whether the criterion is true for the message with this content."""
+        end: i64 = len(content)
+        if end > _SHORT:
+            end = header_frame_bytes(content)
+        if self._mark:
+            if content.find(self._mark, 0, end) < 0:
+                return False
+        elif self._named and self._has_other_number(content, end):
+            return False
+        return self._criterion.matches(ContentView(content))
+
+    def _has_other_number(self, content: bytes, end: i64) -> bool:
+        """Whether the header that must be there is not, or is certainly another number."""
+        named = self._named
+        at: i64 = content.find(named, 0, end)
+        if at < 0:
+            return True
+        start = at + len(named)
+        if start + 9 > end or content.find(named, at + 1, end) >= 0:
+            return False  # which of them is the header, if it is not a value that looks like one?
+        value = integer_at(content, start)
+        if value == NO_INTEGER:
+            return False
+        return value != self._number

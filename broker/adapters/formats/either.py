@@ -1,0 +1,242 @@
+"""Stored messages of either protocol: views, dead letters, filters and conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.formats import amqp091, amqp10
+from broker.adapters.formats.amqp091 import ContentView, Sieve091
+from broker.adapters.formats.amqp10 import View10
+from broker.core.entries.entry import EntryFilter, QueueEntry
+from broker.core.message import Body, Message, copy_of
+from broker.core.ports import MessageStore
+from broker.core.queues.death import DeadLetter, Notice
+from broker.core.queues.queue import Queue
+from broker.core.view import Criterion, MessageView
+from protocol.amqp091.content import body_of_frames, header_frame_bytes
+from protocol.amqp091.properties import Field, Properties
+from protocol.amqp10.annotations import entries_of, with_annotations
+from protocol.amqp10.constructors import NONE
+from protocol.amqp10.sections import is_sections, scan_front
+from protocol.conversion.field_values import SHORT_BYTES_MAX, field_value
+from protocol.conversion.to091 import content091
+from protocol.conversion.to10 import content10, front10
+from protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from broker.adapters.peers.server import Server
+
+
+def view_of(message: Message, store: MessageStore) -> MessageView:
+    """The view of a message that was published before (Views). Raises what MessageStore.load raises."""
+    content = message.content
+    if content is None:
+        content = store.load(message)
+    return View10(content) if is_sections(content) else ContentView(content)
+
+
+def write_letter(message: Message, store: MessageStore, notice: Notice) -> DeadLetter:
+    """The dead letter of a message (LetterWriter). Raises what MessageStore.load raises."""
+    content = message.content
+    if content is None:
+        content = store.load(message)
+    if notice.past is not None and notice.past.annotations:
+        content = annotated_content(content, notice.past.annotations)
+    if is_sections(content):
+        return amqp10.letter_of(message, content, notice)
+    return amqp091.letter_of(message, content, notice)
+
+
+@final
+class SelectorFilter(EntryFilter):
+    """The entries whose messages a criterion is true for, most often a selector.
+
+    `trouble`: who is told, once, that content cannot be read. That is unknown then, and does not pass: the
+    look may be on behalf of somebody else, whose connection it must not close. None: who asks gets an error.
+    """
+
+    def __init__(
+        self, criterion: Criterion, store: MessageStore, trouble: Callable[[str], None] | None = None
+    ) -> None:
+        super().__init__(criterion.canonical)
+        self.criterion = criterion
+        self.demands = criterion.demands
+        self._sieve = Sieve091(criterion)
+        self._store = store
+        self._trouble = trouble
+        self._told = False
+
+    def passes(self, entry: QueueEntry) -> bool:
+        """Whether the criterion is true for the message (EntryFilter).
+
+        Raises what the store raises, if nobody else is told of trouble.
+        """
+        content = entry.message.content
+        if content is None:
+            content = self._load(entry.message)
+            if content is None:
+                return False
+        if is_sections(content):
+            return self.criterion.matches(View10(content))
+        return self._sieve.passes(content)
+
+    def _load(self, message: Message) -> bytes | None:
+        trouble = self._trouble
+        if trouble is None:
+            return self._store.load(message)
+        try:
+            return self._store.load(message)
+        except Exception as error:  # the disk does not give it back, or not now
+            if not self._told:
+                self._told = True
+                trouble(
+                    f"a selector passes by what cannot be read: '{self.key}', message {message.sequence}: "
+                    f"{type(error).__name__}: {error}"
+                )
+            return None
+
+
+KEPT_BYTES_MAX: Final = 1048576
+KEPT_EACH_MAX: Final = 4096  # a longer content takes longer to be found than to be converted
+_OVERHEAD: Final = 256  # of one that is kept
+
+
+@final
+class Conversions:
+    """The latest of them, by the contents that they are of: a message for many consumers is converted once.
+
+    They take up to KEPT_BYTES_MAX with what they are of. `value_as_text`: see `content091`.
+    """
+
+    def __init__(self, value_as_text: bool = False) -> None:
+        self._value_as_text = value_as_text
+        self._kept: dict[bytes, bytes] = {}
+        self._bytes: i64 = 0
+
+    def content(self, content: bytes) -> bytes:
+        """The content header and body frames for some sections."""
+        if len(content) > KEPT_EACH_MAX:
+            return self.made(content)
+        found = self._kept.get(content)
+        if found is None:
+            found = self.made(content)
+            self._keep(content, found)
+        return found
+
+    def made(self, content: bytes, ttl: i64 = NONE) -> bytes:
+        """A new one, not kept. `ttl`: see `content091`."""
+        return content091(content, value_as_text=self._value_as_text, ttl=ttl)
+
+    def _keep(self, content: bytes, converted: bytes) -> None:
+        size: i64 = len(content) + len(converted) + _OVERHEAD
+        if self._bytes + size > KEPT_BYTES_MAX:
+            self._kept.clear()
+            self._bytes = 0
+        self._kept[content] = converted
+        self._bytes += size
+
+
+def content_for091(server: Server, message: Message, content: bytes) -> bytes:
+    """The content header and body frames, of any channel and size, for `content`, which `message` is kept as.
+
+    That of AMQP 0-9-1 stays what it is. A message of AMQP 1.0 with an expiration tells what is left of it. Of
+    a large body there are no frames, and the header does not say how long it is: that is not known yet
+    (`large_sections`).
+    """
+    if content[0] != 0:
+        return content
+    if message.expiration < 0:
+        converted = server.conversions.content(content)
+    else:
+        left = message.expiration
+        if message.date > 0:
+            left -= max(server.broker.schedule.date() - message.date, 0)
+        converted = server.conversions.made(content, max(left, 0))
+    return converted if message.body is None else converted[: header_frame_bytes(converted)]
+
+
+def content_for10(message: Message, content: bytes) -> bytes:
+    """The sections for `content`, which `message` is kept as: a header, annotations, and the bare message.
+
+    The annotations name exchange and routing key. Of a large body only what stands in front of it is there,
+    the start of its data section, which is the last, included: `message.size` bytes follow.
+    """
+    address = message.address
+    if message.body is None:
+        return content10(content, address.exchange, address.routing_key)
+    return front10(content, address.exchange, address.routing_key, message.size)
+
+
+def pieces_of(body: Body, content: bytes, store: MessageStore) -> Iterator[bytes]:
+    """A large body as sections, or what of a data section follows `content_for10`.
+
+    `content` is what is kept in front of it. Each piece is made when it is asked for. Raises what
+    MessageStore.load raises.
+    """
+    sections = is_sections(content)
+    for piece in body.pieces:
+        data = piece.content
+        if data is None:
+            data = store.load(piece)
+        yield data if sections else body_of_frames(data)
+
+
+def annotated_content(content: bytes, annotations: bytes) -> bytes:
+    """A content with these, which are an encoded map and replace what has the same names.
+
+    In a message of AMQP 0-9-1 they are headers; what has no field value there is left out, and so are all
+    of them if its headers do not decode.
+    """
+    keys, values = entries_of(annotations)
+    if is_sections(content):
+        return with_annotations(content, scan_front(content), [], keys, values)
+    added: list[Field] = []
+    for key, value in zip(keys, values, strict=True):
+        converted = field_value(value, 0, len(value)) if len(key) <= SHORT_BYTES_MAX else None
+        if converted is not None:
+            added.append((key, converted))
+    try:
+        properties = Properties(content)
+        names = {name for name, _ in added}
+        properties.set_fields([field for field in properties.fields() if field[0] not in names] + added)
+    except ProtocolError:
+        return content
+    return properties.content()
+
+
+def content_given(content: bytes, queue: Queue, entry: QueueEntry) -> bytes:
+    """The content of an entry's message as a client is given it."""
+    annotations = queue.entries.annotations_of(entry)
+    return annotated_content(content, annotations) if annotations else content
+
+
+def given091(
+    server: Server, message: Message, content: bytes, queue: Queue, entry: QueueEntry, frame_max: i64
+) -> tuple[bytes, bytes]:
+    """The content of an entry's message as it is given, and converted for a client of AMQP 0-9-1.
+
+    If that has no room for what consumers have added, it is without.
+    """
+    given = content_given(content, queue, entry)
+    converted = content_for091(server, message, given)
+    if given is not content and header_frame_bytes(converted) > frame_max:
+        return content, content_for091(server, message, content)
+    return given, converted
+
+
+def message_given(queue: Queue, entry: QueueEntry) -> Message:
+    """The message of an entry, or a copy that has what consumers have added. Raises what load raises."""
+    return annotated(queue, entry.message, queue.entries.annotations_of(entry))
+
+
+def annotated(queue: Queue, message: Message, annotations: bytes) -> Message:
+    """A message of `queue`, or a copy that has these annotations. Raises what load raises."""
+    if not annotations:
+        return message
+    content = queue.store.load(message) if message.content is None else message.content
+    copy = copy_of(message, annotated_content(content, annotations))
+    copy.date = message.date
+    return copy

@@ -1,0 +1,1 @@
+"""What connections of both protocols share."""

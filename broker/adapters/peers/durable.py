@@ -1,0 +1,84 @@
+"""Answers to durable changes, and publishers that are ahead of the log: both wait for the disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.peers.connections import HELD_FOR_LOG, HELD_FOR_REPLY
+from broker.core.ports import DurableWaiter
+from protocol.errors import RESOURCE_ERROR, ProtocolError
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.connection import Connection091
+    from broker.adapters.peers.peer import ServedConnection
+
+
+UNSYNCED_BYTES_MAX: Final = 8388608  # appended and not on disk yet: beyond it who publishes is read no more
+FAR_BEHIND_BYTES: Final = 67108864  # beyond it all publishers wait, also those who have sent nothing lately
+
+
+@final
+class DurableReply(DurableWaiter):
+    """An answer that must not overtake the log: the connection reads on when it has been given."""
+
+    def __init__(self, connection: Connection091, reply: bytes) -> None:
+        self.connection = connection
+        self.reply = reply
+
+    def on_durable(self, batch: i64) -> None:
+        """Give the answer."""
+        connection = self.connection
+        if connection.is_open():
+            connection.out.write(self.reply)
+            connection.release(HELD_FOR_REPLY)
+
+    def on_store_failed(self, reason: str) -> None:
+        """Refuse instead: what was asked for may not survive."""
+        self.connection.fail(ProtocolError(RESOURCE_ERROR, f"the log has failed: {reason}"))
+
+
+def await_durable(connection: Connection091, reply: bytes) -> None:
+    """Answer with `reply` when all that was appended is on disk, and take no more frames before."""
+    connection.hold(HELD_FOR_REPLY)
+    connection.server.store.wait(DurableReply(connection, reply))
+
+
+def brake(connection: ServedConnection) -> None:
+    """The log is behind: have the publisher wait, or all of them.
+
+    However many there are, a batch stays far below the 4 GiB that its header can tell.
+    """
+    connection.log_is_behind()
+    server = connection.server
+    if server.store.unsynced_bytes > FAR_BEHIND_BYTES:
+        for other in list(server.connections.all):
+            other.log_is_behind()
+
+
+@final
+class LogBrake(DurableWaiter):
+    """Holds a publisher back while the log is behind: its batches stay small, and so do memory and stalls."""
+
+    def __init__(self, connection: ServedConnection) -> None:
+        self.connection = connection
+
+    def on_durable(self, batch: i64) -> None:
+        """Let the publisher go on: what it was ahead by is on disk."""
+        self._let_go()
+
+    def on_store_failed(self, reason: str) -> None:
+        """The publisher may go on, to be refused."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self.connection.braked = False
+        self.connection.edge.release(HELD_FOR_LOG)
+
+
+def wait_for_log(connection: ServedConnection) -> None:
+    """Read nothing from a connection until what has been appended is on disk."""
+    connection.braked = True
+    connection.edge.hold(HELD_FOR_LOG)
+    connection.server.store.wait(LogBrake(connection))

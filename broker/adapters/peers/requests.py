@@ -1,0 +1,215 @@
+"""What clients of either protocol change of the topology, as far as their user may.
+
+Each function raises what the virtual host does, and AccessRefused. `client` is the connection that asks, to
+which its exclusive queues belong.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.adapters.access import EXCHANGE, QUEUE, Rights
+from broker.adapters.peers.peer import ServedConnection
+from broker.auth.terms import CONFIGURE, MAX_CONNECTIONS, READ, WRITE
+from broker.core.arguments.queue import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
+from broker.core.message import Message
+from broker.core.names import DEFAULT_EXCHANGE, is_predeclared, refuse_default
+from broker.core.publishing.receipts import receipt_marks
+from broker.core.queues.purge import Purge
+from broker.core.queues.queue import Queue
+from broker.core.routing.graph import Exchange, binding_key
+from broker.core.vhosts.vhost import VirtualHost
+from protocol.amqp091 import constants as c
+from protocol.errors import NOT_ALLOWED, ProtocolError
+
+if TYPE_CHECKING:
+    from broker.adapters.peers.server import Server
+
+
+def declare_exchange(
+    client: ServedConnection,
+    virtual_host: VirtualHost,
+    name: str,
+    kind: str,
+    durable: bool,
+    auto_delete: bool,
+    internal: bool,
+    arguments: dict[str, object],
+) -> Exchange:
+    """Make an exchange, or find it as described."""
+    refuse_default(name)
+    client.rights.require(CONFIGURE, EXCHANGE, name)
+    if name not in virtual_host.exchanges:
+        client.rights.require_forwarding(EXCHANGE, name, arguments.get(ALTERNATE_EXCHANGE))
+        client.admit_new()
+    return virtual_host.declare_exchange(name, kind, durable, auto_delete, internal, arguments)
+
+
+def delete_exchange(
+    client: ServedConnection, virtual_host: VirtualHost, name: str, if_unused: bool = False
+) -> bool:
+    """Delete an exchange; one that is absent is deleted already. Returns whether it was durable."""
+    exchange = virtual_host.exchanges.get(name)
+    if not is_predeclared(name):
+        refuse_default(name)
+        client.rights.require(CONFIGURE, EXCHANGE, name)
+    virtual_host.delete_exchange(name, if_unused)
+    return exchange is not None and exchange.durable
+
+
+def declare_queue(
+    client: ServedConnection,
+    virtual_host: VirtualHost,
+    name: str,
+    durable: bool,
+    exclusive: bool,
+    auto_delete: bool,
+    arguments: dict[str, object],
+) -> Queue:
+    """Make a queue, or find it as described; the empty name asks for a new one."""
+    generated = not name
+    if generated:
+        name = virtual_host.generate_name()
+    client.rights.require(CONFIGURE, QUEUE, name)
+    if name not in virtual_host.queues:
+        client.rights.require_forwarding(QUEUE, name, arguments.get(DEAD_LETTER_EXCHANGE))
+        client.admit_new()
+    owner = client if exclusive else None
+    return virtual_host.declare_queue(name, durable, owner, auto_delete, arguments, generated)
+
+
+def use_queue(client: ServedConnection, virtual_host: VirtualHost, name: str) -> Queue:
+    """Find a queue, which counts as using the queue (a passive declaration).
+
+    A queue that is deleted and waits for its last dead letters does not stay for that.
+    """
+    client.rights.require_any(QUEUE, name)
+    queue = virtual_host.queue(name, client)
+    if queue.rules is not None:
+        queue.rules.touch()
+    return queue
+
+
+def purge_queue(client: ServedConnection, virtual_host: VirtualHost, name: str) -> Purge:
+    """Drop the ready messages of a queue, in slices if they are many."""
+    client.rights.require(READ, QUEUE, name)
+    return virtual_host.purge_queue(name, client)
+
+
+def delete_queue(
+    client: ServedConnection,
+    virtual_host: VirtualHost,
+    name: str,
+    if_unused: bool = False,
+    if_empty: bool = False,
+) -> tuple[int, bool]:
+    """Delete a queue; one that is absent is deleted already.
+
+    Returns how many messages were ready, and whether the queue was durable.
+    """
+    client.rights.require(CONFIGURE, QUEUE, name)
+    queue = virtual_host.queues.get(name)
+    durable = queue is not None and queue.durable
+    return virtual_host.delete_queue(name, if_unused, if_empty, client), durable
+
+
+def bind(
+    client: ServedConnection,
+    virtual_host: VirtualHost,
+    kind: str,
+    destination: str,
+    source: str,
+    key: str,
+    arguments: dict[str, object],
+) -> None:
+    """Bind a queue or an exchange, as `kind` says, to an exchange."""
+    require_binding(client, virtual_host, kind, destination, source, key)
+    if client.server.shortage.memory and not _is_bound(
+        virtual_host, kind, destination, source, key, arguments
+    ):
+        client.admit_new()
+    if kind == QUEUE:
+        virtual_host.bind_queue(destination, source, key, arguments, client)
+    else:
+        virtual_host.bind_exchange(destination, source, key, arguments)
+
+
+def unbind(
+    client: ServedConnection,
+    virtual_host: VirtualHost,
+    kind: str,
+    destination: str,
+    source: str,
+    key: str,
+    arguments: dict[str, object],
+) -> None:
+    """Remove a binding; one that is absent is removed already."""
+    require_binding(client, virtual_host, kind, destination, source, key)
+    if kind == QUEUE:
+        virtual_host.unbind_queue(destination, source, key, arguments, client)
+    else:
+        virtual_host.unbind_exchange(destination, source, key, arguments)
+
+
+def require_binding(
+    client: ServedConnection, virtual_host: VirtualHost, kind: str, destination: str, source: str, key: str
+) -> None:
+    """Refuse who may neither bind nor unbind these two with this key."""
+    client.rights.require_binding(kind, destination, source, virtual_host.exchanges.get(source), key)
+
+
+def _is_bound(
+    virtual_host: VirtualHost,
+    kind: str,
+    destination: str,
+    source: str,
+    key: str,
+    arguments: dict[str, object],
+) -> bool:
+    """Whether there is this binding already."""
+    exchange = virtual_host.exchanges.get(source)
+    to: Queue | Exchange | None = virtual_host.exchanges.get(destination)
+    if kind == QUEUE:
+        to = virtual_host.queues.get(destination)
+    if exchange is None or to is None:
+        return False
+    return exchange.binding(to, binding_key(key, arguments)) is not None
+
+
+class LimitError(ProtocolError):
+    """The user may open the virtual host, which has, or who has, all connections that are allowed."""
+
+
+def vhost_for(server: Server, user: str, name: str) -> VirtualHost:
+    """The virtual host that a user wants to work in.
+
+    Raises ProtocolError(NOT_ALLOWED), in RabbitMQ's words: there is none of this name, or the user may not
+    open it; LimitError: there are as many connections as it, or the user, may have.
+    """
+    virtual_host = server.broker.vhosts.get(name)
+    if virtual_host is None:
+        raise ProtocolError(NOT_ALLOWED, f"vhost {name} not found", c.CONNECTION_OPEN)
+    refused = f"access to vhost '{name}' refused for user '{user}'"
+    limit: int | None = virtual_host.connections_max
+    if limit is not None and server.connections.count_in_vhost(name) >= limit:
+        raise LimitError(NOT_ALLOWED, f"{refused}: connection limit ({limit}) is reached", c.CONNECTION_OPEN)
+    limit = server.access.limit(user, MAX_CONNECTIONS)
+    if limit is not None and server.connections.count_of_user(user) >= limit:
+        text = f"connection refused for user '{user}': user connection limit ({limit}) is reached"
+        raise LimitError(NOT_ALLOWED, text, c.CONNECTION_OPEN)
+    if not server.access.may_access(user, name):
+        raise ProtocolError(NOT_ALLOWED, refused, c.CONNECTION_OPEN)
+    return virtual_host
+
+
+def mark_receipts(message: Message, headers: dict[str, object], rights: Rights) -> None:
+    """Note which receipts a message asks for.
+
+    Raises:
+        PreconditionFailed: it does so in a way that makes no sense.
+        AccessRefused: its publisher may not publish to the default exchange, as the receipts will.
+    """
+    marks = receipt_marks(headers)
+    if marks != 0:
+        rights.require(WRITE, EXCHANGE, DEFAULT_EXCHANGE)
+        message.marks |= marks

@@ -1,0 +1,111 @@
+"""What every connection needs of the daemon, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.access import Access
+from broker.adapters.amqp091.notices import ActivityNotices
+from broker.adapters.amqp10.names import LinkNames
+from broker.adapters.formats.either import Conversions
+from broker.adapters.peers.connections import Connections, Shortage
+from broker.core.broker import Broker
+from broker.core.counters import Counters
+from broker.core.ports import MessageStore
+from broker.core.vhosts.auto_creation import AutoCreation
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp091.direct_reply import ReplyConsumer
+    from broker.core.vhosts.vhost import VirtualHost
+
+
+@final
+class Server:
+    """The broker, its limits and who may use it. One for the daemon."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        store: MessageStore,
+        access: Access,
+        version: str,
+        generate: Callable[[str], str],
+        frame_max: int = 131072,
+        channel_max: int = 2047,
+        heartbeat: int = 60,
+        handshake_seconds: float = 10.0,
+        body_bytes_max: int = 134217728,
+        consumer_timeout: int = 0,
+        transaction_bytes_max: int = 134217728,
+        transaction_timeout: int = 0,
+        value_as_text: bool = False,
+        auto_create: Sequence[str] = (),
+    ) -> None:
+        self.broker = broker
+        self.counters: Counters = broker.counters
+        self.store = store
+        self.access = access
+        self.connections = Connections(broker.schedule)
+        self.shortage = Shortage(self.connections)
+        self.notices = ActivityNotices(broker.schedule)
+        self.replies: dict[tuple[VirtualHost, bytes], ReplyConsumer] = {}  # by their encoded names
+        self.conversions = Conversions(value_as_text)
+        self.link_names = LinkNames()
+        self.auto_creation = AutoCreation(auto_create)
+        self.generate = generate  # a unique name that begins with the given prefix
+        self.frame_max: i64 = frame_max
+        self.channel_max: i64 = channel_max
+        self.heartbeat: i64 = heartbeat
+        self.handshake_seconds = handshake_seconds
+        self.body_bytes_max: i64 = body_bytes_max
+        self.consumer_timeout: i64 = consumer_timeout  # milliseconds, 0: none
+        self.transaction_bytes_max: i64 = transaction_bytes_max
+        self.transaction_timeout: i64 = transaction_timeout  # milliseconds, 0: none
+        self.properties: dict[str, object] = {
+            "product": PRODUCT,
+            "version": version,
+            "platform": "Python",
+            "information": "Apache-2.0",
+            "capabilities": dict.fromkeys(CAPABILITIES, True),
+        }
+        self.said = {name: self.properties[name] for name in ("product", "version", "platform")}
+
+    def user_deleted(self, user: str) -> None:
+        """A user is gone, with his connections and the links that they have left behind."""
+        self.connections.user_deleted(user)
+        self.link_names.user_deleted(user)
+
+    def vhost_deleted(self, vhost: str) -> None:
+        """A virtual host is gone, with its connections and the links that they have left behind."""
+        self.connections.vhost_deleted(vhost)
+        self.link_names.vhost_deleted(vhost)
+
+    def pass_for(self, product: str | None, version: str | None) -> None:
+        """Tell clients of both protocols that the broker is something else, or of another version."""
+        for told, rabbitmq_version in (
+            (self.properties, RABBITMQ_VERSION_091),
+            (self.said, RABBITMQ_VERSION_10),
+        ):
+            told["product"] = product or told["product"]
+            told["version"] = version or (rabbitmq_version if product == RABBITMQ else told["version"])
+
+
+PRODUCT: Final = "amqpd"  # also the container-id of the broker, whatever it passes for
+RABBITMQ: Final = "RabbitMQ"
+RABBITMQ_VERSION_091: Final = "3.13.7"  # the last one with which Kombu shares a prefetch window among queues
+RABBITMQ_VERSION_10: Final = "4.2.0"  # the first ones have another AMQP 1.0
+CAPABILITIES = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+    "direct_reply_to",
+)
+"""What clients gate their features on. [RabbitMQ server-properties]"""

@@ -1,0 +1,356 @@
+"""The deliveries of one channel or session that wait to be settled. [amqp-0-9-1 1.8.3.13]"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.core.entries.entry import QueueEntry
+from broker.core.queues.consumer import QueueConsumer
+
+GAPS_MIN: Final = 64
+
+Delivery = tuple[QueueEntry, QueueConsumer]
+
+
+@final
+class Stragglers:
+    """Lists in the order of the tags, with gaps of None where something has been settled.
+
+    The gaps are closed when they are more than what is left: memory follows what is outstanding.
+    """
+
+    def __init__(self) -> None:
+        self.count: i64 = 0  # of those that are outstanding
+        self._tags: list[int] = []
+        self._deliveries: list[Delivery | None] = []
+        self._first: i64 = 0  # nothing before it is outstanding
+
+    def append(self, tag: i64, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """Have one more, whose tag is above all others."""
+        self._tags.append(tag)
+        self._deliveries.append((entry, consumer))
+        self.count += 1
+
+    def find(self, tag: i64) -> Delivery | None:
+        """The outstanding delivery with this tag, if there is one."""
+        index = self._index(tag)
+        return self._deliveries[index] if index >= 0 else None
+
+    def take(self, tag: i64) -> Delivery | None:
+        """The outstanding delivery with this tag, if there is one: it is settled."""
+        index = self._index(tag)
+        delivery = self._deliveries[index] if index >= 0 else None
+        if delivery is not None:
+            self._deliveries[index] = None
+            self.count -= 1
+            if len(self._tags) > 2 * self.count + GAPS_MIN:
+                self._arrange(self._outstanding())
+        return delivery
+
+    def up_to(self, tag: i64) -> list[i64]:
+        """Tags of what is outstanding up to and including `tag`, oldest first; 0 means all."""
+        deliveries = self._deliveries
+        end: i64 = len(deliveries) if tag == 0 else bisect_right(self._tags, tag)
+        i = self._first
+        while i < end and deliveries[i] is None:
+            i += 1
+        self._first = i
+        found: list[i64] = []
+        while i < end:
+            if deliveries[i] is not None:
+                found.append(self._tags[i])
+            i += 1
+        return found
+
+    def put_back(self, deliveries: dict[int, Delivery]) -> None:
+        """Have these outstanding again, which had been settled."""
+        closed: dict[int, Delivery] = {}  # there is no gap for them any more
+        for tag, delivery in deliveries.items():
+            index = self._index(tag)
+            if index < 0:
+                closed[tag] = delivery
+            else:
+                self._deliveries[index] = delivery
+                self._first = min(self._first, index)
+                self.count += 1
+        if closed:
+            self._arrange(self._outstanding() | closed)
+
+    def forget(self, most: i64) -> i64:
+        """Forget up to `most`, the latest first, settled ones too; returns how many those were."""
+        count: i64 = min(most, len(self._tags))
+        if count > 0:
+            left = len(self._tags) - count
+            self.count -= count - self._deliveries[left:].count(None)
+            del self._tags[left:]
+            del self._deliveries[left:]
+            self._first = min(self._first, left)
+        return count
+
+    def _index(self, tag: i64) -> i64:
+        """Where this tag is, with a delivery or a gap; -1 if it is nowhere."""
+        index: i64 = bisect_left(self._tags, tag)
+        return index if index < len(self._tags) and self._tags[index] == tag else -1
+
+    def _outstanding(self) -> dict[int, Delivery]:
+        pairs = zip(self._tags, self._deliveries, strict=True)
+        return {tag: delivery for tag, delivery in pairs if delivery is not None}
+
+    def _arrange(self, deliveries: dict[int, Delivery]) -> None:
+        """Have these and no gaps."""
+        self._tags = sorted(deliveries)
+        self._deliveries = [deliveries[tag] for tag in self._tags]
+        self.count = len(self._tags)
+        self._first = 0
+
+
+TRIM: Final = 1024
+SPARSE: Final = 8  # slots for each delivery that is outstanding: with more, the oldest leave the ring
+FORGIVEN_MAX: Final = 4096
+
+
+@final
+class Unacked:
+    """A ring indexed by tag: tags are consecutive, so nothing is hashed and nothing scans.
+
+    `_entries[i]` is the delivery with tag `base + i`, None once it is settled or when it never had to be.
+    What is older than the ring and outstanding still is among the stragglers: one delivery that is never
+    settled does not keep the slots of all later ones.
+    """
+
+    def __init__(self) -> None:
+        self.base: i64 = 1
+        self.holder: QueueConsumer | None = None  # of the delivery that was found or taken last
+        self._entries: list[QueueEntry | None] = []
+        self._consumers: list[QueueConsumer | None] = []
+        self._stragglers: Stragglers | None = None
+        self._first: i64 = 0  # nothing before it is outstanding
+        self._trim_at: i64 = TRIM
+        self._forgiven: set[int] | None = None
+        self._forgiven_up_to: i64 = 0
+
+    def next_tag(self) -> i64:
+        """The tag that the next delivery gets."""
+        return self.base + len(self._entries)
+
+    def count(self) -> i64:
+        """How many are outstanding; looks at each slot."""
+        count: i64 = len(self._entries) - self._entries.count(None)
+        return count if self._stragglers is None else count + self._stragglers.count
+
+    def add(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
+        """Give the next tag to a delivery that must be settled; returns it."""
+        count: i64 = len(self._entries)
+        if count >= self._trim_at:
+            self.trim()
+            count = len(self._entries)
+        self._entries.append(entry)
+        self._consumers.append(consumer)
+        return self.base + count
+
+    def skip(self) -> i64:
+        """Give the next tag to a delivery that counts as settled; returns it."""
+        count: i64 = len(self._entries)
+        if count == 0:
+            self.base += 1
+            return self.base - 1
+        if count >= self._trim_at:
+            self.trim()
+            return self.skip()
+        self._entries.append(None)
+        self._consumers.append(None)
+        return self.base + count
+
+    def find(self, tag: i64) -> QueueEntry | None:
+        """The entry of an outstanding delivery, and its consumer in `holder`; None if there is none."""
+        index = tag - self.base
+        if index < 0:
+            return self._held_by(self._stragglers.find(tag)) if self._stragglers is not None else None
+        if index >= len(self._entries):
+            return None
+        self.holder = self._consumers[index]
+        return self._entries[index]
+
+    def take(self, tag: i64) -> QueueEntry | None:
+        """Settle one delivery: its entry, and its consumer in `holder`; None if it is not outstanding."""
+        index = tag - self.base
+        if index < 0:
+            return self._held_by(self._stragglers.take(tag)) if self._stragglers is not None else None
+        if index >= len(self._entries):
+            return None
+        entry = self._entries[index]
+        if entry is not None:
+            self.holder = self._consumers[index]
+            self._entries[index] = None
+            self._consumers[index] = None
+        return entry
+
+    def take_up_to(self, tag: i64) -> list[tuple[QueueConsumer, list[QueueEntry]]]:
+        """Settle what is outstanding up to and including `tag`, 0: everything.
+
+        The entries, oldest first, in runs of those that one consumer had.
+        """
+        runs: list[tuple[QueueConsumer, list[QueueEntry]]] = []
+        last: QueueConsumer | None = None
+        run: list[QueueEntry] = []
+        stragglers = self._stragglers
+        if stragglers is not None:
+            for old in stragglers.up_to(tag):
+                delivery = stragglers.take(old)
+                if delivery is not None:
+                    if delivery[1] is not last:
+                        last = delivery[1]
+                        run = []
+                        runs.append((last, run))
+                    run.append(delivery[0])
+        entries, consumers = self._entries, self._consumers
+        i = self._first
+        end: i64 = len(entries)
+        if tag != 0 and tag - self.base + 1 < end:
+            end = tag - self.base + 1
+            self._first = max(i, end)
+        else:
+            self._entries, self._consumers = [], []
+            self.base += end
+            self._first = 0
+            self._trim_at = TRIM
+        while i < end:
+            entry, holder = entries[i], consumers[i]
+            entries[i] = consumers[i] = None
+            i += 1
+            if entry is None or holder is None:
+                continue
+            if holder is not last:  # mostly it is the same one
+                last = holder
+                run = []
+                runs.append((last, run))
+            run.append(entry)
+        return runs
+
+    def take_all(self, tag: i64 = 0) -> dict[QueueConsumer, list[QueueEntry]]:
+        """The same, by the consumers that had the entries."""
+        taken: dict[QueueConsumer, list[QueueEntry]] = {}
+        for holder, run in self.take_up_to(tag):
+            taken.setdefault(holder, []).extend(run)
+        return taken
+
+    def _held_by(self, delivery: Delivery | None) -> QueueEntry | None:
+        if delivery is None:
+            return None
+        self.holder = delivery[1]
+        return delivery[0]
+
+    def forgive(self, tags: list[i64]) -> None:
+        """Should these deliveries, which are taken back, be settled after all, then that is no error.
+
+        A client may never do that, so no more than FORGIVEN_MAX are told apart: after that, no tag up to the
+        highest of them is an error.
+        """
+        forgiven = self._forgiven
+        if forgiven is None:
+            forgiven = self._forgiven = set()
+        elif len(forgiven) >= FORGIVEN_MAX:
+            self._forgiven_up_to = max(forgiven)
+            forgiven.clear()
+        forgiven.update(tags)
+
+    def is_forgiven(self, tag: i64) -> bool:
+        """Whether `tag` is that of a delivery that was taken back."""
+        forgiven = self._forgiven
+        return forgiven is not None and (tag in forgiven or 0 < tag <= self._forgiven_up_to)
+
+    def put_back(self, tags: list[int], entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+        """Have these outstanding again, which had been settled, unless they were forgotten."""
+        old: dict[int, Delivery] = {}
+        count: i64 = len(self._entries)
+        for tag, entry in zip(tags, entries, strict=True):
+            index: i64 = tag - self.base
+            if index < 0:
+                old[tag] = (entry, consumer)
+            elif index < count:
+                self._entries[index] = entry
+                self._consumers[index] = consumer
+                self._first = min(self._first, index)
+        if old:
+            if self._stragglers is None:
+                self._stragglers = Stragglers()
+            self._stragglers.put_back(old)
+
+    def up_to(self, tag: i64) -> list[i64]:
+        """Tags of what is outstanding up to and including `tag`, oldest first; 0 means all."""
+        found: list[i64] = [] if self._stragglers is None else self._stragglers.up_to(tag)
+        end: i64 = len(self._entries)
+        if tag != 0 and tag - self.base + 1 < end:
+            end = tag - self.base + 1
+        i = self._first
+        while i < end and self._entries[i] is None:
+            i += 1
+        if i > self._first:
+            self._first = i
+        while i < end:
+            if self._entries[i] is not None:
+                found.append(self.base + i)
+            i += 1
+        return found
+
+    def between(self, first: i64, last: i64) -> list[i64]:
+        """Tags of what is outstanding from `first` to `last`, oldest first; looks at each slot between."""
+        found: list[i64] = []
+        if self._stragglers is not None and last > 0 and first < self.base:
+            found = [tag for tag in self._stragglers.up_to(last) if first <= tag <= last]
+        i = max(first - self.base, 0)
+        end: i64 = min(last - self.base + 1, len(self._entries))
+        while i < end:
+            if self._entries[i] is not None:
+                found.append(self.base + i)
+            i += 1
+        return found
+
+    def forget(self, most: i64) -> i64:
+        """Forget up to `most` deliveries, the latest first, settled ones too; returns how many those were."""
+        count: i64 = min(most, len(self._entries))
+        if count > 0:
+            del self._entries[-count:]
+            del self._consumers[-count:]
+            self._first = min(self._first, len(self._entries))
+        if self._stragglers is not None:
+            count += self._stragglers.forget(most - count)
+        return count
+
+    def trim(self) -> None:
+        """Let go of the settled deliveries at the front, and of the oldest outstanding ones if those are few.
+
+        `add` does this when the lists have doubled: its cost is spread, and settling costs nothing more.
+        """
+        n: i64 = len(self._entries)
+        first = self._first
+        while first < n and self._entries[first] is None:
+            first += 1
+        if 2 * first < n:  # it has not shrunk much
+            first = self._leave_behind(first)
+        del self._entries[:first]
+        del self._consumers[:first]
+        self.base += first
+        self._first = 0
+        self._trim_at = 2 * len(self._entries) + TRIM
+
+    def _leave_behind(self, first: i64) -> i64:
+        """Make the oldest deliveries, from `first` on, stragglers; returns the index of what is left."""
+        n: i64 = len(self._entries)
+        outstanding: i64 = 0
+        for i in range(first, n):
+            if self._entries[i] is not None:
+                outstanding += 1
+        end = n - SPARSE * outstanding
+        if first < end and self._stragglers is None:
+            self._stragglers = Stragglers()
+        while first < n and (first < end or self._entries[first] is None):
+            entry = self._entries[first]
+            consumer = self._consumers[first]
+            if entry is not None and consumer is not None and self._stragglers is not None:
+                self._stragglers.append(self.base + first, entry, consumer)
+            first += 1
+        return first
