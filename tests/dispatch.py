@@ -5,11 +5,11 @@ from collections import deque
 from broker.core.arguments.queue import NACK
 from broker.core.counters import Counters
 from broker.core.delivery.credit import Credit
-from broker.core.delivery.session import Connection, ConsumerTarget, Scheduler, Session
+from broker.core.delivery.session import Connection, PullingTarget, Scheduler, Session
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.entries.list import FifoEntryList, QueueEntryList
 from broker.core.message import Address, Message
-from broker.core.ports import MessageStore
+from broker.core.ports import LoggedQueue, MessageStore
 from broker.core.queues.attach import attach, detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue
@@ -75,18 +75,20 @@ class MemoryStore(MessageStore):
         self.counted: list[tuple[Message, str, int]] = []
         self.added: list[bytes] = []  # with each of them
 
-    def append_count(self, message: Message, queue: Queue, count: int, annotations: bytes = b"") -> None:
+    def append_count(
+        self, message: Message, queue: LoggedQueue, count: int, annotations: bytes = b""
+    ) -> None:
         self.counted.append((message, queue.name, count))
         self.added.append(annotations)
 
-    def append_settle(self, message: Message, queue: Queue) -> None:
+    def append_settle(self, message: Message, queue: LoggedQueue) -> None:
         self.settled.append((message, queue.name))
 
-    def forget(self, message: Message, queue: Queue) -> None:
+    def forget(self, message: Message, queue: LoggedQueue) -> None:
         self.forgotten.append(message)
 
 
-class Client(ConsumerTarget):
+class Client(PullingTarget):
     """One consumer of one queue, on a connection of its own unless told otherwise."""
 
     def __init__(
@@ -235,7 +237,7 @@ class Bench:
 
     def getter(self) -> QueueConsumer:
         """Who owns what a basic.get takes."""
-        target = ConsumerTarget(Session(Connection(self.scheduler)), Credit())
+        target = PullingTarget(Session(Connection(self.scheduler)), Credit())
         return QueueConsumer(target, self.queue)
 
     def run(self, budget: int = 16) -> None:

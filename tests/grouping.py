@@ -35,7 +35,7 @@ class GroupBench(Bench):
         self.clock = HandClock()
         chosen: dict[str, Any] = {"sticky": True} | options
         self.groups = Groups(self.queue, keys, self.clock.schedule, **chosen)
-        self.queue.discipline = self.groups
+        self.queue.set_discipline(self.groups)
 
     def view(self, stored: Message, _store: MessageStore) -> MessageView:
         assert stored.content is not None

@@ -2,7 +2,7 @@
 
 from broker.core.message import Message
 from broker.core.operators.operation import Operation
-from broker.core.ports import DurableWaiter
+from broker.core.ports import DurableWaiter, LoggedQueue
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue
 from broker.core.vhosts.vhost import VirtualHost
@@ -17,7 +17,7 @@ class SlowStore(RecordingStore):
         self.waiting: list[DurableWaiter] = []
         self.last_words: list[Message] = []
 
-    def append_transacted_settle(self, message: Message, queue: Queue) -> None:
+    def append_transacted_settle(self, message: Message, queue: LoggedQueue) -> None:
         self.last_words.append(message)
 
     def wait(self, waiter: DurableWaiter) -> None:

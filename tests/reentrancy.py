@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import CodeType
 
-from broker.core.delivery.session import Connection, ConsumerTarget
+from broker.core.delivery.session import Connection, PullingTarget
 from broker.core.operators.operation import mark, unmark
 from broker.core.queues.attach import attach, detach, get_one
 from broker.core.queues.immediate import enqueue_immediate, hand_over
@@ -20,7 +20,7 @@ WAYS_IN: tuple[Callable[..., object], ...] = (
     Queue.deliver_single_message,
     Queue.acquire,
     Queue.settle,
-    ConsumerTarget.process_pending,
+    PullingTarget.process_pending,
     Connection.pump,
     attach,
     detach,

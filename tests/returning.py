@@ -24,7 +24,7 @@ def lose(queue: Queue, client: Client) -> None:
 def nack(client: Client) -> None:
     """One frame."""
     entries, client.held = client.held, []
-    give_back([(client.consumer, entries)], NACK, client.session, client.queue.topology)
+    give_back([(client.consumer, entries)], NACK, client.session, client.queue.host)
 
 
 def state(queue: Queue) -> tuple[int, int, int]:

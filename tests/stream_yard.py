@@ -2,14 +2,14 @@
 
 from broker.core.arguments.consumer import Extent
 from broker.core.delivery.credit import Credit
-from broker.core.delivery.session import Connection, ConsumerTarget, Session
+from broker.core.delivery.session import Connection, PullingTarget, Session
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import Message
 from broker.core.ports import StoredStream, StreamPage, StreamWatcher
 from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue
-from broker.core.streams.stream import QueueStream
+from broker.core.streams.stream import QueueStream, stream_of
 from tests.topology import RecordingStore
 from tests.yard import Yard
 
@@ -108,7 +108,7 @@ class ListStore(RecordingStore):
         return self.streams.setdefault(number, ListStream())
 
 
-class Reader(ConsumerTarget):
+class Reader(PullingTarget):
     """A consumer of a stream. `held`: what it has not settled."""
 
     def __init__(self, yard: Yard, queue: Queue, extent: Extent | None = None, prefetch: int = 100) -> None:
@@ -150,8 +150,9 @@ class StreamYard(Yard):
 
     @property
     def stream(self) -> QueueStream:
-        assert self.q.stream is not None
-        return self.q.stream
+        stream = stream_of(self.q)
+        assert stream is not None
+        return stream
 
     def append(self, count: int) -> None:
         """Publish so many, and have them be on disk and seen."""

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from pamqp.commands import Basic
@@ -13,13 +13,13 @@ from broker.adapters.formats.either import write_letter
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.delivery.credit import Credit
-from broker.core.delivery.session import Connection, ConsumerTarget, Scheduler, Session
+from broker.core.delivery.session import Connection, PullingTarget, Scheduler, Session
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import Message
-from broker.core.ports import MessageStore
+from broker.core.ports import LoggedQueue, MessageStore
 from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.queue import Queue
+from broker.core.queues.queue import Queue, queue_of
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.properties import Properties
 from tests.clock import HandClock
@@ -40,19 +40,19 @@ class RecordingStore(MessageStore):
         self.settled: list[tuple[Message, str]] = []
         self.forgotten: list[Message] = []
 
-    def append_message(self, message: Message, queues: list[Queue]) -> None:
+    def append_message(self, message: Message, queues: Sequence[LoggedQueue]) -> None:
         assert not self.failure, "the core asks before it appends"
         message.sequence = len(self.enqueued) + 1
         self.enqueued.append((message, [queue.name for queue in queues]))
 
-    def append_settle(self, message: Message, queue: Queue) -> None:
+    def append_settle(self, message: Message, queue: LoggedQueue) -> None:
         self.settled.append((message, queue.name))
 
     def append_definition(self, change: dict[str, object]) -> None:
         if not self.failure:
             self.changes.append(change)
 
-    def forget(self, message: Message, queue: Queue) -> None:
+    def forget(self, message: Message, queue: LoggedQueue) -> None:
         says_so = ("queue.delete", "exchange.delete", "vhost.delete", "sink", "sink.delete")
         assert self.kinds()[-1] in says_so, "the change comes first"
         self.forgotten.append(message)
@@ -155,7 +155,7 @@ class _NeverScheduled(Scheduler):
         pass
 
 
-class Taker(ConsumerTarget):
+class Taker(PullingTarget):
     """A consumer that keeps what it gets."""
 
     def __init__(self) -> None:
@@ -181,6 +181,7 @@ def consume(queue: Queue, no_ack: bool = False) -> tuple[Taker, QueueConsumer]:
 def pull(consumer: QueueConsumer) -> int:
     """Give a consumer its turn; returns how many messages it got."""
     count = 0
-    while consumer.queue.deliver_single_message(consumer):
+    queue = queue_of(consumer)
+    while queue.deliver_single_message(consumer):
         count += 1
     return count

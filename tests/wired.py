@@ -3,6 +3,7 @@
 import itertools
 import struct
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from pamqp import base
@@ -19,8 +20,7 @@ from broker.core.counters import Counters
 from broker.core.delivery.session import Connection as CoreConnection
 from broker.core.delivery.session import Scheduler
 from broker.core.message import Message
-from broker.core.ports import DurableWaiter, MessageStore
-from broker.core.queues.queue import Queue
+from broker.core.ports import DurableWaiter, LoggedQueue, MessageStore
 from broker.core.schedule import Schedule
 from protocol.amqp091.content import body, body_size, header_frame_bytes
 from tests.clock import HandClock
@@ -46,7 +46,7 @@ class HandStore(MessageStore):
         self._waiters: list[DurableWaiter] = []
         self._in_flight: list[DurableWaiter] = []
 
-    def append_message(self, message: Message, queues: list[Queue]) -> None:
+    def append_message(self, message: Message, queues: Sequence[LoggedQueue]) -> None:
         message.sequence = next(self.sequences)
         message.references = len(queues)
         self.appended.append(message)
@@ -55,13 +55,13 @@ class HandStore(MessageStore):
         piece.sequence = next(self.sequences)
         self.pieces.append(piece)
 
-    def append_settle(self, message: Message, queue: Queue) -> None:
+    def append_settle(self, message: Message, queue: LoggedQueue) -> None:
         self.settled.append(message)
 
-    def append_transacted_settle(self, message: Message, queue: Queue) -> None:
+    def append_transacted_settle(self, message: Message, queue: LoggedQueue) -> None:
         self.transacted.append(message)
 
-    def forget(self, message: Message, queue: Queue) -> None:
+    def forget(self, message: Message, queue: LoggedQueue) -> None:
         self.forgotten.append(message)
 
     def load(self, message: Message) -> bytes:

@@ -23,8 +23,9 @@ from prometheus_client.registry import Collector
 from broker.admin.readers import Readers
 from broker.admin.state import AdminState, Measured, MeasuredQueue, Measures
 from broker.core.counters import Counters
-from broker.core.queues.death import CAUSES, REASONS
-from broker.core.queues.hooks import Journal
+from broker.core.delivery.journal import Journal
+from broker.core.queues.death import CAUSES
+from broker.core.queues.hooks import REASONS
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SLICE: Final = 1000

@@ -8,12 +8,13 @@ from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import User
 from broker.core.arguments.queue import AT_LEAST_ONCE, AT_MOST_ONCE, strategy_warning
 from broker.core.policies.policy import Claim, Effect, Effective, Policy, type_of
-from broker.core.publishing.delay import delayed_in
+from broker.core.publishing.delay import Delays, delayed_in
+from broker.core.queues.duplicates import memory_of
 from broker.core.queues.election import stopped
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Binding, Exchange, digest_of
 from broker.core.routing.kinds import DelayedExchange
-from broker.core.streams.stream import QueueStream
+from broker.core.streams.stream import QueueStream, stream_of
 from broker.core.values import fingerprint
 from broker.core.vhosts.vhost import VirtualHost
 
@@ -84,9 +85,10 @@ def _feature_fields(queue: Queue) -> Shown:
     volatile = queue.volatile
     if volatile is not None:
         fields["lost_at_restart"] = {"messages": int(volatile.lost), "estimated": volatile.estimated}
-    if queue.stream is not None:
-        fields["partitions"] = shown_partitions(queue.stream)
-    memory = queue.memory
+    stream = stream_of(queue)
+    if stream is not None:
+        fields["partitions"] = shown_partitions(stream)
+    memory = memory_of(queue)
     if memory is not None:
         fields["messages_duplicate"] = int(memory.duplicates)
         fields["remembered"] = {"message_ids": len(memory.ids), "producers": len(memory.producers)}
@@ -110,7 +112,7 @@ def shown_partitions(stream: QueueStream) -> list[Shown]:
 def shown_exchange(exchange: Exchange, vhost: str) -> Shown:
     """An exchange; `messages_delayed` is how many it holds until they are due."""
     held: Shown = {}
-    if isinstance(exchange, DelayedExchange) and exchange.delays is not None:
+    if isinstance(exchange, DelayedExchange) and isinstance(exchange.delays, Delays):
         held["messages_delayed"] = len(exchange.delays)
     return {
         "name": exchange.name,

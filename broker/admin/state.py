@@ -6,7 +6,7 @@ from typing import Protocol
 
 from broker.admin.readers import Readers
 from broker.core.counters import Counters
-from broker.core.queues.hooks import Journal
+from broker.core.delivery.journal import Journal
 
 
 class Measures(Protocol):

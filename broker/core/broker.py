@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from typing import Final, final
@@ -11,6 +11,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.counters import Counters
+from broker.core.delivery.journal import SILENT, Journal
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed
 from broker.core.names import check_length
 from broker.core.operators.sink import Sinks
@@ -19,9 +20,8 @@ from broker.core.ports import MessageStore
 from broker.core.publishing.receipts import ReceiptWriter, bare_receipt
 from broker.core.queues.death import LetterWriter, bare_letter
 from broker.core.queues.election import EXCLUSIVE_DRAIN
-from broker.core.queues.hooks import SILENT, Journal
-from broker.core.queues.queue import Queue, drop_outdated, give_up_exhausted
-from broker.core.routing.topology import QueueNumbers, nobody_told
+from broker.core.queues.host import nobody_told
+from broker.core.queues.queue import drop_outdated, give_up_exhausted
 from broker.core.schedule import Schedule
 from broker.core.streams.stream import open_stream
 from broker.core.vhosts.changes import (
@@ -36,6 +36,7 @@ from broker.core.vhosts.changes import (
     vhost_change,
 )
 from broker.core.vhosts.definitions import apply_change, apply_to, changes_of, described
+from broker.core.vhosts.registry import Registry
 from broker.core.vhosts.vhost import VirtualHost
 from broker.core.view import Views, bare_view
 
@@ -127,7 +128,7 @@ NEXT_NUMBER: Final = "next_number"
 
 
 @final
-class Broker:
+class Broker(Registry):
     """All virtual hosts of one log.
 
     A new broker has no virtual host: the log's definitions are applied first, and whoever starts the broker
@@ -154,12 +155,8 @@ class Broker:
         write_receipt: ReceiptWriter = bare_receipt,
         warn: Callable[[str], None] | None = None,
     ) -> None:
-        self.store = store
+        super().__init__(store, schedule)
         self.counters = counters
-        self.schedule = schedule
-        self.vhosts: dict[str, VirtualHost] = {}
-        self.appliers: dict[str, Callable[[Change], None]] = {}
-        self.definers: list[Callable[[], Iterable[list[Change]]]] = []
         self.journal: Journal = SILENT
         self.exclusive_drain: i64 = EXCLUSIVE_DRAIN
         self.leaving: list[Callable[[str], None]] = []
@@ -171,7 +168,6 @@ class Broker:
         self._trouble = trouble
         self._write_receipt = write_receipt
         self._warn = trouble if warn is None else warn
-        self._numbers = QueueNumbers()
         self.staging = Staging(self)
         self.appliers[STAGE] = self.staging.apply
         self.definers.append(self.staging.describe)
@@ -180,11 +176,7 @@ class Broker:
     @property
     def next_number(self) -> i64:
         """The number that the next logged queue gets."""
-        return self._numbers.next
-
-    def queue_numbered(self, number: i64) -> Queue | None:
-        """The logged queue with a number, None when it was deleted."""
-        return self._numbers.queues.get(number)
+        return self.numbers.next
 
     def vhost(self, name: str) -> VirtualHost:
         """Find a virtual host for a client that wants to work in it.
@@ -272,7 +264,7 @@ class Broker:
         Each list is of one object, or empty. Between two lists things may change: what is appended to the log
         meanwhile belongs there, between them, and with that they make what there is when the last one came.
         """
-        yield [{"kind": NEXT_NUMBER, "number": int(self._numbers.next)}]
+        yield [{"kind": NEXT_NUMBER, "number": int(self.numbers.next)}]
         yield self.parameters.changes()
         for vhost in list(self.vhosts.values()):
             for changes in chain([changes_of(vhost)], described(vhost)):
@@ -296,7 +288,7 @@ class Broker:
         if applier is not None:
             applier(change)
         elif kind == NEXT_NUMBER:
-            self._numbers.reserve(number_of(change, "number") - 1)
+            self.numbers.reserve(number_of(change, "number") - 1)
         elif kind == VHOST + DELETED:
             vhost = self.vhosts.pop(text_of(change, "name"), None)
             self.sinks.leave(text_of(change, "name"))
@@ -319,14 +311,14 @@ class Broker:
 
         Raises OSError, LogDamaged.
         """
-        for queue in self._numbers.queues.values():
-            topology = queue.topology
+        for queue in self.numbers.queues.values():
+            topology = queue.host
             if topology is not None:
                 open_stream(queue, topology)
 
     def count_lost(self) -> None:
         """The log has brought back all definitions, once: what volatile queues had is lost."""
-        for queue in self._numbers.queues.values():
+        for queue in self.numbers.queues.values():
             if queue.volatile is not None:
                 queue.volatile.restarted()
 
@@ -344,7 +336,7 @@ class Broker:
         """Recovery is over, and the log takes appends again: go on from what it brought back."""
         self.staging.recover()
         self.sinks.recover()
-        for queue in list(self._numbers.queues.values()):
+        for queue in list(self.numbers.queues.values()):
             drop_outdated(queue)
             give_up_exhausted(queue)
 
@@ -368,14 +360,14 @@ class Broker:
             self.store,
             self.counters,
             self._names,
-            self._numbers,
+            self.numbers,
             self.schedule,
             self._views,
             self._write_letter,
             self._trouble,
         )
         vhost.exclusive_drain = self.exclusive_drain
-        vhost.write_receipt = self._write_receipt
+        vhost.receipts.write = self._write_receipt
         vhost.warn = self._warn
         vhost.journal = self.journal
         self.vhosts[name] = vhost

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from collections.abc import Sequence
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.errors import StoreFailed
 from broker.core.message import Body, Message
 
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-
-
 NO_PARTITION: Final[i64] = -1
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class LoggedQueue:
+    """A queue as the log knows it.
+
+    `number`: its number in the log; 0: the log need not know the queue. `logged`: the log has its messages.
+    `deleted`: the queue has been deleted.
+    """
+
+    def __init__(self, name: str, number: i64, logged: bool) -> None:
+        self.name = name
+        self.number = number
+        self.logged = logged
+        self.deleted: bool = False
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -205,7 +217,7 @@ class MessageStore:
         """Bytes that were appended and are not on disk yet: publishers are held back by it."""
         return 0
 
-    def append_message(self, message: Message, queues: list[Queue]) -> None:
+    def append_message(self, message: Message, queues: Sequence[LoggedQueue]) -> None:
         """Append an enqueue of `message` on `queues` (all logged); sets the message's log fields.
 
         The caller has checked that `failure` is empty.
@@ -230,10 +242,12 @@ class MessageStore:
         """
         return StoredStream()
 
-    def append_settle(self, message: Message, queue: Queue) -> None:
+    def append_settle(self, message: Message, queue: LoggedQueue) -> None:
         """Append that `queue` no longer holds `message`. Ignored after a failure (it will be redelivered)."""
 
-    def append_death(self, letter: Message, queues: list[Queue], message: Message, queue: Queue) -> None:
+    def append_death(
+        self, letter: Message, queues: Sequence[LoggedQueue], message: Message, queue: LoggedQueue
+    ) -> None:
         """Append that `queues` hold `letter` and `queue` no longer holds `message`; all are logged.
 
         Both or neither, whatever happens: while the log accepts no appends (`failure`), or if it turns out
@@ -243,7 +257,7 @@ class MessageStore:
         self.append_message(letter, queues)
         self.append_settle(message, queue)
 
-    def append_burial(self, message: Message, queue: Queue) -> None:
+    def append_burial(self, message: Message, queue: LoggedQueue) -> None:
         """Append that `queue` no longer holds `message`, which streams have from now on: both or neither.
 
         If it turns out that this did not reach the disk, the log goes on holding `message` until it starts
@@ -251,7 +265,7 @@ class MessageStore:
         """
         self.append_settle(message, queue)
 
-    def append_replacement(self, message: Message, replaced: Message, queue: Queue) -> None:
+    def append_replacement(self, message: Message, replaced: Message, queue: LoggedQueue) -> None:
         """Append that `queue` no longer holds `replaced`, because it has `message` in its place.
 
         If `message` has only just been appended, then both or neither: should it turn out that it did not
@@ -260,20 +274,22 @@ class MessageStore:
         """
         self.append_settle(replaced, queue)
 
-    def append_count(self, message: Message, queue: Queue, count: i64, annotations: bytes = b"") -> None:
+    def append_count(
+        self, message: Message, queue: LoggedQueue, count: i64, annotations: bytes = b""
+    ) -> None:
         """Append how often `queue` has given out `message`, which is logged, as far as it counts.
 
         `annotations`: what consumers have added to it there. The last of a message's counts is the one.
         """
 
-    def append_transacted_settle(self, message: Message, queue: Queue) -> None:
+    def append_transacted_settle(self, message: Message, queue: LoggedQueue) -> None:
         """Append that a transaction settles `message` on `queue`: with the rest of its batch or not at all.
 
         The queue holds the message until then and settles it, with `append_settle`, when the batch is
         durable. After a failure, of the log or of the batch alone, it is as if this had not been called.
         """
 
-    def forget(self, message: Message, queue: Queue) -> None:
+    def forget(self, message: Message, queue: LoggedQueue) -> None:
         """`queue`, a logged one that held `message`, was deleted.
 
         Nothing need be appended: the definition change says it all.

@@ -7,11 +7,14 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.arguments.queue import OUTCOMES
-from broker.core.entries.entry import QueueEntry
+from broker.core.entries.entry import Holder, QueueEntry
 from broker.core.message import Message
+from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.death import EXPIRED, MAXLEN, REASONS, Death
+from broker.core.queues.death import Death
+from broker.core.queues.hooks import EXPIRED, MAXLEN, REASONS
 from broker.core.queues.queue import Queue
+from broker.core.queues.state import QueueState
 from broker.journal.watched import FULL_LEVEL, LEVEL_REASONS, NO_PLACE, WatchedQueue
 from protocol.journal import records as r
 from protocol.journal.names import Name
@@ -95,7 +98,7 @@ class QueueRecorder(WatchedQueue):
 
     def _deaths(self) -> list[Death]:
         """Messages that wait to be dead-lettered: they have not left."""
-        backlog = self.queue.backlog
+        backlog = existing_backlog(self.queue)
         return [] if backlog is None else backlog.deaths()
 
     # ---- ways in
@@ -134,7 +137,7 @@ class QueueRecorder(WatchedQueue):
                 flags |= r.AUTO_ACK
             self._step(r.DELIVER, entry, consumer, flags, 0)
 
-    def staged(self, entry: QueueEntry, taker: QueueConsumer) -> None:
+    def staged(self, entry: QueueEntry, taker: Holder) -> None:
         """`entry` is set apart for a reader (QueueJournal)."""
         if self.recorder.limit > 0:
             self._step(r.STAGE, entry, taker, 0, 0)
@@ -150,7 +153,7 @@ class QueueRecorder(WatchedQueue):
 
     # ---- ways out
 
-    def settled(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+    def settled(self, entry: QueueEntry, consumer: Holder) -> None:
         """`consumer` is done with `entry` (QueueJournal)."""
         if self.recorder.limit > 0:
             flags: i64 = 0
@@ -174,8 +177,8 @@ class QueueRecorder(WatchedQueue):
         uid: i64,
         order: i64,
         reason: i64,
-        to: Queue | None,
-        by: QueueConsumer | None,
+        to: QueueState | None,
+        by: Holder | None,
     ) -> None:
         """A message becomes a dead letter (QueueJournal)."""
         recorder = self.recorder
@@ -213,9 +216,7 @@ class QueueRecorder(WatchedQueue):
 
     # ---- records
 
-    def _step(
-        self, op: i64, entry: QueueEntry, consumer: QueueConsumer | None, flags: i64, reason: i64
-    ) -> None:
+    def _step(self, op: i64, entry: QueueEntry, consumer: Holder | None, flags: i64, reason: i64) -> None:
         self._record(op, entry, None if consumer is None else self.recorder.consumer(consumer), flags, reason)
 
     def _record(self, op: i64, entry: QueueEntry, actor: Name | None, flags: i64, reason: i64) -> None:

@@ -10,21 +10,15 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.arguments.queue import JOURNAL, LEVELS, OFF, is_stream
-from broker.core.delivery.session import Connection, Session
+from broker.core.delivery.journal import Journal, Operator
+from broker.core.delivery.session import Connection, PullingTarget, Session
+from broker.core.entries.entry import Holder
 from broker.core.message import Address, Message
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.hooks import (
-    COPIED,
-    EDITED,
-    MOVED,
-    PUBLISHED,
-    REDRIVEN,
-    Journal,
-    Operator,
-    QueueJournal,
-)
+from broker.core.queues.hooks import COPIED, EDITED, MOVED, PUBLISHED, REDRIVEN, QueueJournal
 from broker.core.queues.queue import Queue
+from broker.core.queues.state import QueueState
 from broker.core.view import Views
 from broker.journal.queue_recorder import QueueRecorder, flags_of
 from broker.journal.stream_recorder import StreamRecorder
@@ -319,9 +313,9 @@ class Recorder(Journal):
         """The name for a queue that is the same and has another one from now on."""
         return self.new_name(QUEUE, (queue.vhost, queue.name, name.fields[2]))
 
-    def peer(self, queue: Queue) -> Name:
+    def peer(self, queue: QueueState) -> Name:
         """The name for a queue that something went to."""
-        journal = queue.journal
+        journal = queue.journal if isinstance(queue, Queue) else None
         if isinstance(journal, WatchedQueue):
             return journal.name
         key = (queue.vhost, queue.name)
@@ -363,15 +357,18 @@ class Recorder(Journal):
         session.name = found
         return found
 
-    def consumer(self, consumer: QueueConsumer) -> Name:
-        """The name of a consumer; of one that no client has, with the operator of each step."""
+    def consumer(self, consumer: Holder) -> Name:
+        """The name of a consumer; of a holder that no client has, with the operator of each step."""
+        if not isinstance(consumer, QueueConsumer):
+            return self._acting_for(CURRENT.get() or self._nobody, consumer.tag)
         name = consumer.name
         if isinstance(name, Name):
             return name
-        session = consumer.target.session
-        connection = session.connection
-        if not connection.address:
+        target = consumer.target
+        session = target.session if isinstance(target, PullingTarget) else None
+        if session is None or not session.connection.address:
             return self._acting_for(CURRENT.get() or self._nobody, consumer.tag)
+        connection = session.connection
         fields = (
             consumer.tag,
             connection.name,

@@ -10,6 +10,7 @@ from broker.core.entries.entry import QueueEntry
 from broker.core.message import Message
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.hooks import DEAD_LETTERED
+from broker.core.streams.stream import stream_of
 from broker.journal.queue_recorder import WAY_REASONS, flags_of
 from broker.journal.watched import FULL_LEVEL, LEVEL_REASONS, NO_PLACE, WatchedQueue
 from protocol.journal import records as r
@@ -21,7 +22,7 @@ class StreamRecorder(WatchedQueue):
 
     def count(self) -> i64:
         """The count of rows (WatchedQueue)."""
-        stream = self.queue.stream
+        stream = stream_of(self.queue)
         return self.queue.ready if stream is None else stream.appended
 
     def lost(self) -> i64:
@@ -37,7 +38,7 @@ class StreamRecorder(WatchedQueue):
 
         Retention has taken rows when the stream was opened, before anything could be told.
         """
-        stream = self.queue.stream
+        stream = stream_of(self.queue)
         if stream is not None:
             for stored, found in zip(stream.partitions, stream.found, strict=True):
                 if stored.first > found:

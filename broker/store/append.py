@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from librt.strings import BytesWriter
@@ -11,29 +11,22 @@ from mypy_extensions import i64
 
 from broker.core.errors import StoreFailed
 from broker.core.message import Body, Message
-from broker.core.ports import StoredStream
+from broker.core.ports import LoggedQueue, StoredStream
 from broker.store.batch import Batch
-from broker.store.commit import GroupCommit
 from broker.store.counts import Counts
 from broker.store.definition_text import DefinitionText, Describe
 from broker.store.disk import NO_DESCRIPTORS, Disk
 from broker.store.segment import Files, Segment, SegmentTable
+from broker.store.state import LogState
 from broker.store.streams.stream import Streams
 from broker.store.sync import Syncer
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-
-
-def do_nothing() -> None:
-    """The wants_commit of a log that is committed by hand."""
 
 
 def ignore(change: dict[str, object]) -> None:
     """The `defined` of a log whose definitions nobody watches."""
 
 
-class Filling(GroupCommit):
+class Filling(LogState):
     """Appends to the batch being filled what is no message: settles, definitions, rows of streams.
 
     A segment that has reached its limit is left; the next batch begins another one, with a checkpoint.
@@ -47,18 +40,12 @@ class Filling(GroupCommit):
         describe: Describe,
         files: Files,
     ) -> None:
-        super().__init__(clock)
-        self.disk = disk
-        self.syncer = syncer
+        super().__init__(disk, syncer, clock, files)
         self.definitions = DefinitionText(describe)
-        self.wants_commit: Callable[[], None] = do_nothing
         self.defined: Callable[[dict[str, object]], None] = ignore  # is told of each that is appended
-        self.files = files
         self.segments = SegmentTable()
         self.damaged_segments: i64 = 0  # met since the start, when their space was to come back
-        self.identity: int = 0
         self.next_sequence: i64 = 1
-        self.filling = Batch(0, Segment(0, 0), 0, BytesWriter())
         self.sealed: Batch | None = None
         self.unwritten = False  # the sealed one waits for descriptors for what streams have in it
         self.last_needed: i64 = 0  # the segment most recently added to the filling one's `needs`
@@ -99,7 +86,7 @@ class Filling(GroupCommit):
                 self.last_needed = message.segment
                 batch.segment.needs.add(message.segment)
 
-    def append_delivered(self, message: Message, queue: Queue) -> None:
+    def append_delivered(self, message: Message, queue: LoggedQueue) -> None:
         """Append that a consumer of `queue` has seen the message: all that were seen, before `close`."""
         if message.sequence > 0 and not self.stopped:
             self._touch()
@@ -357,6 +344,7 @@ class HeldMessages(SegmentedCommit):
         files: Files,
     ) -> None:
         super().__init__(disk, syncer, clock, describe, files)
+        self.full = False  # the disk is full: publishes are refused, settles and copies go on in the reserve
         self.content_bytes: i64 = 0  # content of live messages that is in memory
         self.settled: dict[int, list[int]] = {}  # queues that have settled a message others still hold
         self.counts = Counts(self.segments)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i64
 
 from broker.core.message import Body, Message
+from broker.core.ports import LoggedQueue, StoredStream
 from broker.store.definition_text import encode_json
 from broker.store.format import (
     ANNOTATED,
@@ -31,11 +32,6 @@ from broker.store.format import (
 )
 from broker.store.segment import Segment
 
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-    from broker.store.streams.files import Appended
-    from broker.store.streams.stream import Stream
-
 
 @final
 class Burial:
@@ -44,7 +40,7 @@ class Burial:
     `replaced`: it is `queue` that holds the letter, in the place of the message.
     """
 
-    def __init__(self, letter: Message, message: Message, queue: Queue, replaced: bool) -> None:
+    def __init__(self, letter: Message, message: Message, queue: LoggedQueue, replaced: bool) -> None:
         self.letter = letter
         self.message = message
         self.queue = queue
@@ -63,6 +59,20 @@ def encode_queues(numbers: list[int]) -> bytes:
     count = len(numbers)
     head = MANY.to_bytes(2, "big") + count.to_bytes(4, "big") if count >= MANY else count.to_bytes(2, "big")
     return b"".join([head, *[number.to_bytes(8, "big") for number in numbers]])
+
+
+class WrittenChunk:
+    """The place of a chunk that has been written; `broker.store.streams.files` extends this class."""
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of the chunk's file."""
+        raise NotImplementedError
+
+    @property
+    def is_entry_synced(self) -> bool:
+        """Whether the name of the file is on disk."""
+        raise NotImplementedError
 
 
 @final
@@ -84,11 +94,11 @@ class Batch:
         # what is settled if the rest of the batch becomes durable, and only then; and on which queue
         self.last_words: list[tuple[Message, int]] = []
         self.burials: list[Burial] = []
-        self.streams: list[Stream] = []  # that have rows for it,
+        self.streams: list[StoredStream] = []  # that have rows for it,
         self.stream_bytes: i64 = 0  # and about how long these are together
-        self.chunks: list[tuple[Stream, bytes]] = []  # once sealed: what they are
-        self.appended: list[tuple[Stream, Appended]] = []  # and where they have been written
-        self.dead_streams: list[Stream] = []  # that go with it,
+        self.chunks: list[tuple[StoredStream, bytes]] = []  # once sealed: what they are
+        self.appended: list[tuple[StoredStream, WrittenChunk]] = []  # and where they have been written
+        self.dead_streams: list[StoredStream] = []  # that go with it,
         self.dead_files: list[str] = []  # and files of others
         self.spoken: i64 = 0  # once sealed: length of the records before these
         self.end: i64 = 0  # once sealed: where the next one begins,
@@ -102,11 +112,11 @@ class Batch:
 
     def chunk_files(self) -> list[int]:
         """The files that chunks have been written to."""
-        return [appended.segment.fd for _, appended in self.appended]
+        return [appended.fd for _, appended in self.appended]
 
     def has_new_files(self) -> bool:
         """Whether one of them has a name that is not on disk yet."""
-        return any(not appended.segment.entry_synced for _, appended in self.appended)
+        return any(not appended.is_entry_synced for _, appended in self.appended)
 
     def is_empty(self) -> bool:
         """Whether there is nothing to write."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, final
+from collections.abc import Callable, Sequence
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.core.message import NOWHERE, Address, Body, Message
+from broker.core.ports import LoggedQueue
 from broker.store.append import HeldMessages
 from broker.store.batch import Batch, encode_queues
 from broker.store.content import ContentReader, drop_contents
@@ -19,9 +20,6 @@ from broker.store.segment import Files, Segment
 from broker.store.space import Room, Space
 from broker.store.stand_ins import STANDS_IN, StandIns
 from broker.store.sync import Syncer
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
 
 MIB: Final = 1024 * 1024
 PIECE: Final = encode_queues([]) + NOWHERE.encoded  # where a piece goes: nowhere by itself
@@ -58,17 +56,16 @@ class Log(HeldMessages):
         super().__init__(disk, syncer, clock, describe, files)
         self.memory_budget: i64 = memory_budget
         self.reader = ContentReader(disk, files)
-        self.last_queues: list[Queue] = []
+        self.last_queues: Sequence[LoggedQueue] = []
         self.last_address: Address | None = None
         self.destination = b""  # as a message record has those two
-        self.full = False
         self.stand_ins = StandIns(self)
         self.space = Space(self)
-        self.room = Room(self)
+        self.room = Room(self, self.space, self.stand_ins)
 
     # --- what the core calls
 
-    def append_message(self, message: Message, queues: list[Queue]) -> None:
+    def append_message(self, message: Message, queues: Sequence[LoggedQueue]) -> None:
         """Append an enqueue of `message` on `queues`; its content must be in memory."""
         if self.failure:
             return
@@ -105,7 +102,7 @@ class Log(HeldMessages):
         batch.segment.link(message)
         self.content_bytes += message.length
 
-    def append_settle(self, message: Message, queue: Queue) -> None:
+    def append_settle(self, message: Message, queue: LoggedQueue) -> None:
         """Append that `queue` no longer holds `message`."""
         if message.sequence > 0:
             if not self.stopped:
@@ -114,19 +111,21 @@ class Log(HeldMessages):
         elif message.sequence == STANDS_IN:
             self.stand_ins.settle(message, queue)
 
-    def append_death(self, letter: Message, queues: list[Queue], message: Message, queue: Queue) -> None:
+    def append_death(
+        self, letter: Message, queues: Sequence[LoggedQueue], message: Message, queue: LoggedQueue
+    ) -> None:
         """Append that `queues` hold `letter`, and `queue` no longer holds `message`: both or neither."""
         self.stand_ins.append(letter, queues, message, queue)
 
-    def append_burial(self, message: Message, queue: Queue) -> None:
+    def append_burial(self, message: Message, queue: LoggedQueue) -> None:
         """Append that streams have `message` instead of `queue`."""
         self.stand_ins.append_burial(message, queue)
 
-    def append_replacement(self, message: Message, replaced: Message, queue: Queue) -> None:
+    def append_replacement(self, message: Message, replaced: Message, queue: LoggedQueue) -> None:
         """Append that `queue` has `message` in the place of `replaced`."""
         self.stand_ins.append_replacement(message, replaced, queue)
 
-    def append_transacted_settle(self, message: Message, queue: Queue) -> None:
+    def append_transacted_settle(self, message: Message, queue: LoggedQueue) -> None:
         """Append that a transaction settles `message` on `queue`, which does so when the batch is durable."""
         if message.sequence == STANDS_IN:
             self.stand_ins.append_transacted_settle(message, queue)
@@ -134,7 +133,7 @@ class Log(HeldMessages):
             self._touch()
             self.filling.last_words.append((message, queue.number))
 
-    def forget(self, message: Message, queue: Queue) -> None:
+    def forget(self, message: Message, queue: LoggedQueue) -> None:
         """A queue that held the message was deleted; the definition change is the record of that.
 
         But a record that names pieces must be void before they may go.
@@ -148,7 +147,9 @@ class Log(HeldMessages):
             if message.references == 0:
                 self.drop(message)
 
-    def append_count(self, message: Message, queue: Queue, count: i64, annotations: bytes = b"") -> None:
+    def append_count(
+        self, message: Message, queue: LoggedQueue, count: i64, annotations: bytes = b""
+    ) -> None:
         """Append how often `queue` has given it out, and what was added. A full disk takes settles only."""
         if message.sequence <= 0:
             return

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 import structlog
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from broker.core.message import Message
+from broker.core.ports import LoggedQueue
+from broker.store.append import HeldMessages
 from broker.store.batch import Batch, Move, encode_queues
 from broker.store.counts import Count
 from broker.store.disk import DISK_FULL, NO_DESCRIPTORS
 from broker.store.format import COUNT, DELIVERED, END, MALFORMED, MESSAGE, SETTLE, Records
 from broker.store.scan import SegmentScanner
 from broker.store.segment import READY, Segment
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-    from broker.store.log import Log
-
+from broker.store.stand_ins import StandIns
 
 SLICE: Final = 256 * 1024  # copied per batch at most, or one batch of the victim if that is larger
 SETTLE_BYTES: Final = 17
@@ -36,7 +34,7 @@ class Space:
     durable, and from then on recovery ignores it; its file is deleted in the background.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: HeldMessages) -> None:
         self.log = log
         self.changed = False  # a segment may have become removable
         self.victim: Segment | None = None  # the segment being copied forward
@@ -246,10 +244,13 @@ WAITING_BYTES_MAX: Final = 1048576  # of what was added to their messages
 class Room:
     """Decides what a failed write means."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: HeldMessages, space: Space, stand_ins: StandIns) -> None:
         self.log = log
+        self.space = space
+        self.stand_ins = stand_ins
         self.use_reserve = False
-        self.waiting: dict[tuple[Message, Queue], tuple[int, bytes]] = {}  # counts that are to be appended
+        # counts that are to be appended
+        self.waiting: dict[tuple[Message, LoggedQueue], tuple[int, bytes]] = {}
         self.waiting_bytes: i64 = 0  # what was added to their messages
         self._annotations_left: i64 = 0  # bytes of them that the reserve takes, which is for settles
 
@@ -272,7 +273,7 @@ class Room:
         """Refuse publishes from now on; the next segment is made of the reserve."""
         self.use_reserve = True
         self._annotations_left = self.log.files.reserve_length // 4
-        self.log.space.changed = True
+        self.space.changed = True
         self.log.full = True
         self.log.failure = f"the disk is full: {error}"
 
@@ -292,7 +293,7 @@ class Room:
             log.failure = ""
             self._append_counts()
 
-    def takes_count(self, message: Message, queue: Queue, count: i64, annotations: bytes) -> bool:
+    def takes_count(self, message: Message, queue: LoggedQueue, count: i64, annotations: bytes) -> bool:
         """Whether a count is appended all the same, while there is a failure; else it waits for its end.
 
         That is so if the log says more than it should, or the queue could give up too early after a crash.
@@ -367,7 +368,7 @@ class Room:
         if following is not segment:
             self._disown(following, 0)
             log.segments.remove(following)
-        log.space.batches_failed(batch.number)
+        self.space.batches_failed(batch.number)
         log.streams.refuse(batch)
         log.streams.refuse(filling)
         needs = segment.needs | following.needs
@@ -388,7 +389,7 @@ class Room:
         log.filling.dead_files = batch.dead_files + filling.dead_files
         self._salvage(batch, batch.first_sequence)
         self._salvage(filling, batch.first_sequence)
-        log.stand_ins.take_over(burials)
+        self.stand_ins.take_over(burials)
         log.fail_waiters()
         log.commit()
         if not log.stopped:

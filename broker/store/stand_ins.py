@@ -7,17 +7,15 @@ is where it was. When all queues have let go of the letter, the message is settl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from collections.abc import Sequence
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.core.message import Message, copy_of
+from broker.core.ports import LoggedQueue
+from broker.store.append import HeldMessages
 from broker.store.batch import Burial
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-    from broker.store.log import Log
-
 
 STANDS_IN: Final[i64] = -1  # the sequence of a letter that the log knows only by what it stands in for
 
@@ -29,7 +27,7 @@ class Origin:
     `leaving`: transactions settle all of these, and the log has been told what that means for the message.
     """
 
-    def __init__(self, message: Message, queue: Queue) -> None:
+    def __init__(self, message: Message, queue: LoggedQueue) -> None:
         self.message = message
         self.queue = queue
         self.letters: i64 = 0
@@ -40,11 +38,11 @@ class Origin:
 class StandIn:
     """What a letter stands in for: until `place` has let go of it, None: until all its queues have."""
 
-    def __init__(self, origin: Origin, place: Queue | None) -> None:
+    def __init__(self, origin: Origin, place: LoggedQueue | None) -> None:
         self.origin = origin
         self.place = place
 
-    def ends(self, queue: Queue, left: i64) -> bool:
+    def ends(self, queue: LoggedQueue, left: i64) -> bool:
         """Whether it ends when `queue` lets go of the letter and so many hold it still."""
         return left <= 0 if self.place is None else self.place is queue
 
@@ -57,15 +55,17 @@ class StandIns:
     several, then for each of those messages.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: HeldMessages) -> None:
         self.log = log
         self.letters: dict[Message, list[StandIn]] = {}
         # what transactions have appended and not done yet: which queues let go of a letter, and what is to
         # stand in for a message no longer
-        self._leaving: dict[Message, set[Queue]] = {}
+        self._leaving: dict[Message, set[LoggedQueue]] = {}
         self._ending: dict[Origin, set[StandIn]] = {}
 
-    def append(self, letter: Message, queues: list[Queue], message: Message, queue: Queue) -> None:
+    def append(
+        self, letter: Message, queues: Sequence[LoggedQueue], message: Message, queue: LoggedQueue
+    ) -> None:
         """Append that `queues` hold `letter`, and `queue` no longer holds `message`."""
         log = self.log
         stands_in = message.sequence == STANDS_IN
@@ -79,7 +79,7 @@ class StandIns:
         if not stands_in:
             self._append_removal(letter, message, queue, False)
 
-    def append_burial(self, message: Message, queue: Queue) -> None:
+    def append_burial(self, message: Message, queue: LoggedQueue) -> None:
         """Append that `queue` no longer holds `message`, whose letter is a row of the batch being filled.
 
         If that fails, a letter that nobody holds stands in for it.
@@ -88,7 +88,7 @@ class StandIns:
         nobody.references = 1
         self._append_removal(nobody, message, queue, False)
 
-    def append_replacement(self, message: Message, replaced: Message, queue: Queue) -> None:
+    def append_replacement(self, message: Message, replaced: Message, queue: LoggedQueue) -> None:
         """Append that `queue` has `message` in the place of `replaced`, which the log has, or a stand-in."""
         origins = self._origins(replaced, queue)
         if message.sequence >= self._first_sequence():
@@ -108,7 +108,7 @@ class StandIns:
         sealed = log.sealed
         return log.filling.first_sequence if sealed is None or not log.in_flight else sealed.first_sequence
 
-    def _append_removal(self, letter: Message, message: Message, queue: Queue, replaced: bool) -> None:
+    def _append_removal(self, letter: Message, message: Message, queue: LoggedQueue, replaced: bool) -> None:
         """Append that `queue` no longer holds `message`: as the last word of the batch being filled.
 
         `letter` is in that batch, or in the one in flight.
@@ -117,7 +117,7 @@ class StandIns:
         log.append_transacted_settle(message, queue)
         log.filling.burials.append(Burial(letter, message, queue, replaced))
 
-    def settle(self, letter: Message, queue: Queue) -> None:
+    def settle(self, letter: Message, queue: LoggedQueue) -> None:
         """A queue has let go of a letter that stands in."""
         letter.references -= 1
         leaving = self._leaving.get(letter)
@@ -150,7 +150,7 @@ class StandIns:
         else:
             letter.sequence = 0
 
-    def append_transacted_settle(self, letter: Message, queue: Queue) -> None:
+    def append_transacted_settle(self, letter: Message, queue: LoggedQueue) -> None:
         """Append that a transaction settles a letter: its message goes with the last that stands in for it.
 
         Others may have been settled by this transaction or by one before it, which are done before this one.
@@ -197,7 +197,7 @@ class StandIns:
             elif not waits:
                 self.log.append_settle(message, burial.queue)
 
-    def _origins(self, message: Message, queue: Queue) -> list[Origin]:
+    def _origins(self, message: Message, queue: LoggedQueue) -> list[Origin]:
         """What the log holds of a message in a queue: the message itself, or what it stands in for."""
         if message.sequence > 0:
             return [Origin(message, queue)]
@@ -207,7 +207,9 @@ class StandIns:
             if stand_in.place is None or stand_in.place is queue
         ]
 
-    def _add(self, letter: Message, references: i64, place: Queue | None, origins: list[Origin]) -> None:
+    def _add(
+        self, letter: Message, references: i64, place: LoggedQueue | None, origins: list[Origin]
+    ) -> None:
         if not origins:
             return
         letter.sequence = STANDS_IN

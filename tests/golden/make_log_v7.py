@@ -6,7 +6,8 @@ Not run by the tests, and not to be run again: the committed files are the refer
 from pathlib import Path
 
 from broker.core.message import Message
-from broker.core.queues.death import EXHAUSTED, EXPIRED, MAXLEN, REJECTED, Death, Past, marked_count
+from broker.core.queues.death import Death, Past, marked_count
+from broker.core.queues.hooks import EXHAUSTED, EXPIRED, MAXLEN, REJECTED
 from broker.core.queues.limits import Rules
 from broker.core.queues.queue import Queue
 from broker.store.disk import Disk, RealDisk

@@ -3,7 +3,8 @@
 import shutil
 from pathlib import Path
 
-from broker.core.queues.death import REASONS, marked_reason, plain_count, was_held
+from broker.core.queues.death import marked_reason, plain_count, was_held
+from broker.core.queues.hooks import REASONS
 from broker.store.disk import RealDisk
 from broker.store.repair.check import check
 from tests.storing import Sink, content_of, open_log

@@ -25,7 +25,8 @@ from broker.core.queues.consumer import (
     NOTIFIED,
     QueueConsumer,
 )
-from broker.core.queues.queue import Queue
+from broker.core.queues.election import is_served
+from broker.core.queues.queue import Queue, queue_of
 from tests.dispatch import number_of
 from tests.property.queue_cursors import check_cursors, filtered
 from tests.property.queue_group_checks import check_groups
@@ -75,7 +76,7 @@ def outranking(model: Model, consumer: QueueConsumer, item: Item) -> bool:
         and model.may_have(other, item)
         and has_room(probe_of(other), item.size)
         and has_room(probe_of(other), (model.first_for(other) or item).size)
-        for other in attached(consumer.queue)
+        for other in attached(queue_of(consumer))
     )
 
 
@@ -117,7 +118,7 @@ def check_delivery(
 
 def check_nothing_available(world: World, probe: Probe, consumer: QueueConsumer) -> None:
     """The end of the messages was told to somebody who can still take one."""
-    model = world.model_of(consumer.queue)
+    model = world.model_of(queue_of(consumer))
     first = model.first_for(consumer)
     if consumer.acquires:
         assert first is None or outranking_at_all(consumer), "told that there is nothing"
@@ -127,7 +128,7 @@ def check_nothing_available(world: World, probe: Probe, consumer: QueueConsumer)
 
 
 def outranking_at_all(consumer: QueueConsumer) -> bool:
-    others = attached(consumer.queue)
+    others = attached(queue_of(consumer))
     return any(precedence(o) > precedence(consumer) and o.acquires and not o.blockers for o in others)
 
 
@@ -191,7 +192,8 @@ def check_consumers(model: Model) -> None:
         for consumer in members:
             assert consumer.state == state, "I5"
             listed.append(consumer)
-    homes = [manager.levels, *(row.levels for row in (queue.index.served if queue.index else ()))]
+    assert set(manager.row_levels) <= set(queue.index.served if queue.index else ()), "I5: a row left behind"
+    homes = [manager.levels, *manager.row_levels.values()]
     for home in homes:
         order = [level.rank for level in home]
         assert order == sorted(order, reverse=True), "I5"
@@ -215,7 +217,7 @@ def check_consumers(model: Model) -> None:
         assert bool(consumer.blockers & BLOCKED_BY_TARGET) == (not probe.desired)
         assert bool(consumer.blockers & BLOCKED_BY_SIZE) == (consumer in queue.waiting)
         assert bool(consumer.blockers & BLOCKED_BY_STANDBY) == (not model.may_be_served(consumer)), "D4"
-        assert consumer.active == model.may_be_served(consumer), "D4"
+        assert is_served(consumer) == model.may_be_served(consumer), "D4"
         assert (consumer in queue.waiting or consumer in queue.gated) == (consumer.waiting_on is not None)
         if consumer.acquires:
             assert consumer.context in ([queue.context] if consumer.filter is None else filtered(queue))

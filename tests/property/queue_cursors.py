@@ -3,6 +3,7 @@
 from broker.core.entries.cursor import SWEEP, QueueContext
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.entries.index import Index
+from broker.core.queues.groups import group_of
 from broker.core.queues.queue import Queue
 from tests.property.queue_rules import DivisorView
 
@@ -23,7 +24,8 @@ def check_cursors(queue: Queue) -> None:
         for entry in live:
             passed = not context.last.precedes(entry)
             if entry.state == AVAILABLE and passed and context.sees(entry):
-                parked = entry.group is not None and entry in entry.group.parked.get(context, ())
+                group = group_of(entry)
+                parked = group is not None and entry in group.parked.get(context, ())
                 assert entry in behind or parked, "I4: hidden behind the cursor"
 
 

@@ -7,7 +7,7 @@ free, G4 nothing is kept that is not needed, G5 what is done in turns to come go
 from broker.core.entries.cursor import QueueContext
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.queues.consumer import REMOVED, QueueConsumer
-from broker.core.queues.groups import Group, Groups
+from broker.core.queues.groups import Group, Groups, holding_of
 from broker.core.queues.queue import Queue
 from tests.dispatch import number_of
 from tests.property.queue_rules import key_of
@@ -33,7 +33,11 @@ def check_groups(queue: Queue) -> None:
         assert (group in groups.idle) == (group.entries == 0), "G4"
         assert group.entries or group.owner, "G4"
         assert waits(groups, group) or not (group.shut and group.inflight == 0), "G4: nothing is waited for"
-        owners = {entry.owner for entry in entries if entry.owner and not entry.owner.no_ack}
+        owners: set[QueueConsumer] = set()
+        for entry in entries:
+            if entry.owner and not entry.owner.no_ack:
+                assert isinstance(entry.owner, QueueConsumer)
+                owners.add(entry.owner)
         assert owners <= {group.owner} or are_requests(owners, group.owner), (
             "D5: one has all, but for operators"
         )
@@ -56,7 +60,7 @@ def check_groups(queue: Queue) -> None:
 def are_requests(owners: set[QueueConsumer], owner: QueueConsumer | None) -> bool:
     """Whether all are basic.gets of one session."""
     everybody = owners | ({owner} if owner else set())
-    sessions = {consumer.target.session for consumer in everybody}
+    sessions = {consumer.target.peers for consumer in everybody}
     return len(sessions) == 1 and all(each.getting or each.state == REMOVED for each in everybody)
 
 
@@ -68,11 +72,12 @@ def check_owner(groups: Groups, group: Group) -> None:
     owner = group.owner
     if owner is None:
         return
-    assert owner.holding is not None, "G2"
-    assert group.shut or group in owner.holding.groups, "G2"
-    assert owner.holding.context is owner.context, "G2"
+    holding = holding_of(owner)
+    assert holding is not None, "G2"
+    assert group.shut or group in holding.groups, "G2"
+    assert holding.context is owner.context, "G2"
     if groups.strict and owner.getting:
-        assert owner.holding is groups._gets[owner.target.session], "G2"
+        assert holding is groups._gets[owner.target.peers], "G2"
     if group.inflight == 0 and not waits(groups, group):
         assert groups.sticky, "G4"
         assert owner.state != REMOVED, "G4"
@@ -92,8 +97,9 @@ def check_parked(groups: Groups, group: Group) -> None:
             behind = ready_behind(context, group)
             assert behind, "G3: a free group is parked where nobody finds it"
         elif owner.context is context and not waits(groups, group):
-            assert owner.holding is not None
-            heads = [head.entry for head in owner.holding.heads if head.group is group]
+            holding = holding_of(owner)
+            assert holding is not None
+            heads = [head.entry for head in holding.heads if head.group is group]
             behind = ready_behind(context, group)
             assert any(not first.precedes(head) for head in heads + behind), "G3: the owner is not told"
 

@@ -4,12 +4,12 @@ from bisect import insort
 from dataclasses import dataclass, field
 
 from broker.core.counters import Counters
-from broker.core.delivery.session import ConsumerTarget
+from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import REMOVED, QueueConsumer
 from broker.core.queues.election import DEQUEUE, stopped
-from broker.core.queues.queue import Queue
+from broker.core.queues.queue import Queue, queue_of
 from broker.core.schedule import Schedule
 from tests.dispatch import number_of
 from tests.property.queue_orders import ByPriority
@@ -65,7 +65,7 @@ def attached(queue: Queue) -> list[QueueConsumer]:
 
 def precedence(consumer: QueueConsumer) -> tuple[int, ...]:
     """Who goes first: the greatest."""
-    manager = consumer.queue.manager
+    manager = queue_of(consumer).manager
     return (consumer.priority, -list(manager.all).index(consumer) if manager.strict else 0)
 
 
@@ -87,7 +87,7 @@ class Model:
         self.rule = RULES[rule](self)
         self.serving = Serving(queue, serving)
         self.items: list[Item] = []
-        self.requests: set[ConsumerTarget] = set()  # basic.gets
+        self.requests: set[PullingTarget] = set()  # basic.gets
 
     def is_stopped(self) -> bool:
         """Whether the queue gives nothing out."""

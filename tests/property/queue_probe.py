@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.core.delivery.credit import Credit
-from broker.core.delivery.session import Connection, ConsumerTarget, Scheduler, Session
+from broker.core.delivery.session import Connection, PullingTarget, Scheduler, Session
 from broker.core.entries.entry import QueueEntry
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.lease import Lease, LeaseHolder
+from broker.core.queues.queue import queue_of
 from broker.core.queues.returns import release_entries
 from tests.property import queue_checks as checks
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 Held = tuple[QueueConsumer, QueueEntry]  # one delivery: another one of the same entry is another object
 
 
-class Probe(ConsumerTarget):
+class Probe(PullingTarget):
     """A client's end that reports to the world."""
 
     def __init__(self, world: World, session: Session, credit: Credit, session_credit: Credit | None) -> None:
@@ -100,7 +101,7 @@ class Terms(LeaseHolder):
             assert end == probe.world.clock.now, "L1: to the millisecond"
             probe.held = [held for held in probe.held if held[1] is not entry]
             probe.world.items_back([entry])
-            release_entries(consumer.queue, [entry], consumer)
+            release_entries(queue_of(consumer), [entry], consumer)
             probe.restore_credit(entry.message.size)
 
     def outstanding(self) -> list[int]:

@@ -59,8 +59,8 @@ class Order:
     def allows(self, consumer: QueueConsumer, item: Item, items: list[Item]) -> bool:
         """Whether `item` is next: nothing is out but what leaves with a transaction of the same session."""
         out = [other for other in items if other.owner is not None]
-        session = consumer.target.session
-        if any(not o.promised or o.owner is None or o.owner.target.session is not session for o in out):
+        session = consumer.target.peers
+        if any(not o.promised or o.owner is None or o.owner.target.peers is not session for o in out):
             return False
         if any(other < item for other in items if other not in out):
             return False
@@ -214,7 +214,7 @@ class GroupRule(Rule):
         if holder.owner is consumer:
             return True
         requests = all(each.target in self.model.requests for each in (consumer, holder.owner))
-        same = consumer.target.session is holder.owner.target.session
+        same = consumer.target.peers is holder.owner.target.peers
         return requests and same and any(item.promised for item in self._of(key))
 
     def _of(self, key: str) -> list[Item]:
@@ -296,13 +296,13 @@ def impose(name: str, queue: Queue, schedule: Schedule) -> None:
     """Give `queue` the discipline, or the index, of this name."""
     rule = RULES[name]
     if rule is StrictRule:
-        queue.discipline = StrictOrder(queue)
+        queue.set_discipline(StrictOrder(queue))
     elif issubclass(rule, GroupRule):
         keys = GroupKeys(view_of_number, queue.store, "")
         groups = Groups(queue, keys, schedule, rule.sticky, rule.strict, rule.rebalances, rule.idle_max)
         if rule.slow:
             groups.most = 1
-        queue.discipline = groups
+        queue.set_discipline(groups)
     elif name.startswith("index"):
         arguments: dict[str, object] = {INDEX: name.removeprefix("index ")}
-        queue.index = new_index(queue, arguments, lambda message, _: DivisorView(message))
+        queue.index = new_index(queue.store, arguments, lambda message, _: DivisorView(message))

@@ -15,7 +15,7 @@ from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.limits import Rules
 from broker.core.queues.purge import dispose
-from broker.core.queues.queue import Queue
+from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.retry import Retry
 from broker.core.queues.returns import release_entries
 from tests.clock import HandClock
@@ -140,16 +140,16 @@ class World:
         if probe is not None:
             probe.close()
             for consumer in list(probe.consumers):
-                detach(consumer.queue, consumer, [])
+                detach(queue_of(consumer), consumer, [])
 
     def lose_connection(self, wire: int) -> None:
         lost = self.wires[wire % len(self.wires)]
         lost.connection.close_targets()
         for probe in [probe for probe in self.probes if probe.session.connection is lost.connection]:
             for consumer in list(probe.consumers):
-                detach(consumer.queue, consumer, self._give_back(probe, consumer))
+                detach(queue_of(consumer), consumer, self._give_back(probe, consumer))
             for consumer in {consumer for consumer, _ in probe.held}:  # cancelled before, or basic.get
-                release_entries(consumer.queue, self._give_back(probe, consumer), consumer)
+                release_entries(queue_of(consumer), self._give_back(probe, consumer), consumer)
             self.probes.remove(probe)
             probe.limit(0)
         self.wires[self.wires.index(lost)] = new_wire(self.scheduler)
@@ -174,7 +174,7 @@ class World:
         for probe, consumer, entry in pick(self.probes, which, first, count):
             if consumer.acquires:
                 self._item_gone(entry)
-                (Queue.discard if discard else Queue.settle)(consumer.queue, entry)
+                (Queue.discard if discard else Queue.settle)(queue_of(consumer), entry)
             probe.restore_credit(entry.message.size)
 
     def release(self, which: int, first: int, count: int) -> None:
@@ -183,7 +183,7 @@ class World:
             entries = [entry for _, owner, entry in picked if owner is consumer]
             if consumer.acquires:
                 self.items_back(entries)
-                release_entries(consumer.queue, entries, consumer)
+                release_entries(queue_of(consumer), entries, consumer)
         for probe, _, entry in picked:
             probe.restore_credit(entry.message.size)
 
@@ -194,9 +194,10 @@ class World:
             probe = holders[which % len(holders)]
             start = first % len(probe.held)
             for consumer, entry in probe.held[start : start + count]:
-                if consumer.acquires and consumer.queue.discipline is not None:
-                    consumer.queue.discipline.promised(entry, consumer)
-                    self.model_of(consumer.queue).rule.promised(self.items[number_of(entry)])
+                discipline = queue_of(consumer).discipline
+                if consumer.acquires and discipline is not None:
+                    discipline.promised(entry, consumer)
+                    self.model_of(queue_of(consumer)).rule.promised(self.items[number_of(entry)])
 
     def roll_back(self, wire: int) -> None:
         """The transaction of a session does not happen."""
@@ -206,9 +207,10 @@ class World:
                 entries = [entry for owner, entry in probe.held if owner is consumer]
                 entries = [entry for entry in entries if self.items[number_of(entry)].promised]
                 for entry in entries:
-                    self.model_of(consumer.queue).rule.withdrawn(self.items[number_of(entry)])
-                if entries and consumer.queue.discipline is not None:
-                    consumer.queue.discipline.withdrawn(entries)
+                    self.model_of(queue_of(consumer)).rule.withdrawn(self.items[number_of(entry)])
+                discipline = queue_of(consumer).discipline
+                if entries and discipline is not None:
+                    discipline.withdrawn(entries)
 
     def purge(self, queue: int) -> None:
         model = self.models[queue % len(self.models)]
@@ -247,7 +249,7 @@ class World:
     def delivered(self, probe: Probe, consumer: QueueConsumer, entry: QueueEntry) -> None:
         """`consumer` has just been given `entry`."""
         self.deliveries += 1
-        model = self.model_of(consumer.queue)
+        model = self.model_of(queue_of(consumer))
         item = self.items[number_of(entry)]
         checks.check_delivery(self, model, probe, consumer, item, entry)
         probe.seen.add((consumer, item.number))
@@ -306,10 +308,10 @@ class World:
     def _item_gone(self, entry: QueueEntry) -> None:
         item = self.items[number_of(entry)]
         assert item.owner is not None
-        self.model_of(item.owner.queue).drop(item)
+        self.model_of(queue_of(item.owner)).drop(item)
 
     def items_back(self, entries: list[QueueEntry]) -> None:
         for entry in entries:
             item = self.items[number_of(entry)]
             assert item.owner is not None
-            self.model_of(item.owner.queue).back(item, self.clock.now, self.retry)
+            self.model_of(queue_of(item.owner)).back(item, self.clock.now, self.retry)

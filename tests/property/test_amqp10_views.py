@@ -10,8 +10,8 @@ from broker.adapters.formats.either import SelectorFilter, write_letter
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import NOWHERE, Message
 from broker.core.ports import MessageStore
-from broker.core.publishing.delay import DELAY, delay_of
 from broker.core.queues.death import Notice
+from broker.core.routing.kinds import DELAY, delay_of
 from broker.core.selector.selector import Selector
 from broker.core.values import encode_table
 from broker.core.view import JMS_DELIVERY_MODE, JMS_FIELDS, PROPERTIES, identity, plain, sort_key

@@ -14,6 +14,8 @@ from broker.core.message import KNOWN, Message
 from broker.core.ports import DurableWaiter
 from broker.core.publishing.passage import DUPLICATE
 from broker.core.queues.attach import detach
+from broker.core.queues.duplicates import memory_of
+from broker.core.queues.queue import queue_of
 from tests.remembering import Said
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
@@ -87,8 +89,8 @@ class World:
         for entry in entries:
             if self.rng.random() < 0.7:
                 self.consumed.add(said_by(self.life, entry.message))
-                consumer.queue.settle(entry)
-        detach(consumer.queue, consumer, [entry for entry in entries if entry.owner is consumer])
+                queue_of(consumer).settle(entry)
+        detach(queue_of(consumer), consumer, [entry for entry in entries if entry.owner is consumer])
 
     def fill_disk(self) -> None:
         full = self.disk.capacity < 1 << 30
@@ -130,7 +132,7 @@ class World:
         assert self.confirmed <= self.consumed | set(there), (
             "what was confirmed is there, or has been consumed"
         )
-        memory = queue.memory
+        memory = memory_of(queue)
         assert memory is not None
         for said in self.confirmed | set(there):
             key, _, number = [*said.split("/"), "", ""][:3]

@@ -13,6 +13,7 @@ import pytest
 
 from broker.core.errors import PreconditionFailed
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
+from broker.core.queues.queue import queue_of
 from broker.core.transactions.transaction import SETTLE, HeldPublish, Transaction
 from broker.core.view import MessageView
 from tests.simulation.broker_life import Life
@@ -53,7 +54,7 @@ def consume(life: Life) -> None:
     """In several turns, and what the disk does about it."""
     consumer, entries = life.take("q")
     for entry in entries:
-        consumer.queue.settle(entry)
+        queue_of(consumer).settle(entry)
         life.log.commit()
     life.commit()
     life.tidy()

@@ -15,6 +15,7 @@ from broker.core.message import Message
 from broker.core.ports import DurableWaiter
 from broker.core.queues.attach import detach
 from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import queue_of
 from broker.core.queues.returns import release_entries
 from broker.store.append import INLINE_WRITE_MAX
 from tests.keyed import KEY, view
@@ -105,14 +106,14 @@ class World:
         consumer, entries = self.life.take(name)
         for entry in entries:
             self.taken.append((consumer, entry, (name, int(entry.message.priority)), self.number_of(entry)))
-        detach(consumer.queue, consumer, [])
+        detach(queue_of(consumer), consumer, [])
 
     def settle(self) -> None:
         """Something that was taken is acknowledged, or comes back."""
         if not self.taken:
             return
         consumer, entry, slot, number = self.taken.pop(self.rng.randrange(len(self.taken)))
-        queue = consumer.queue
+        queue = queue_of(consumer)
         if self.rng.random() < 0.5:
             release_entries(queue, [entry], consumer, NACK)
         else:

@@ -11,7 +11,7 @@ import pytest
 
 from broker.core.publishing.dead_letters import DeadLetters
 from broker.core.publishing.passage import REFUSED
-from broker.core.queues.backlog import RETRY_MS, SOON_MS, Backlog, Lane
+from broker.core.queues.backlog import RETRY_MS, SOON_MS, Backlog, Lane, existing_backlog
 from broker.core.queues.death import FULL
 from broker.core.queues.limits import Rules
 from broker.core.queues.queue import Queue
@@ -179,7 +179,7 @@ class World:
             places += [*numbers(queue), *dead]
             assert (queue.dead, queue.dead_bytes) == (len(dead), len(dead)), "counts of what waits"
             assert queue.messages == len(numbers(queue)) + len(dead)
-            assert (queue in [b.queue for b in self.yard.vhost.dead_letters.backlogs]) is bool(dead)
+            assert (queue in self.queues_with_backlogs()) is bool(dead)
             rules = queue.rules
             assert rules is not None
             assert (rules.reserved, rules.reserved_bytes) == (0, 0), "room that nobody uses"
@@ -195,6 +195,14 @@ class World:
         assert len(places) == len(set(places)), "none is in two places"
         assert set(places) == self.alive, f"lost {self.alive - set(places)}, there {set(places) - self.alive}"
         assert [name for name in self.yard.dropped() if not name.startswith("maxlen")] == []
+
+    def queues_with_backlogs(self) -> list[Queue]:
+        """The queues whose messages are tried again when routes change."""
+        queues: list[Queue] = []
+        for backlog in self.yard.vhost.dead_letters.backlogs:
+            assert isinstance(backlog, Backlog)
+            queues.append(backlog.queue)
+        return queues
 
     def finish(self) -> None:
         """All ways are open: all that is there comes, in order."""
@@ -228,11 +236,8 @@ class World:
 
 def waiting(queue: Queue) -> list[int]:
     """The numbers of the messages that wait to be dead-lettered."""
-    return (
-        []
-        if queue.backlog is None
-        else [int(death.message.content or b"") for death in queue.backlog.deaths()]
-    )
+    backlog = existing_backlog(queue)
+    return [] if backlog is None else [int(death.message.content or b"") for death in backlog.deaths()]
 
 
 def run(seed: int) -> int:

@@ -11,8 +11,8 @@ import pytest
 
 from broker.core.message import Message
 from broker.core.queues.attach import detach
-from broker.core.queues.backlog import RETRY_MS, SOON_MS
-from broker.core.queues.death import REASONS
+from broker.core.queues.backlog import RETRY_MS, SOON_MS, existing_backlog
+from broker.core.queues.hooks import REASONS
 from broker.core.queues.queue import Queue
 from broker.core.transactions.transaction import DISCARD, SETTLE
 from tests.simulation.broker_life import Life
@@ -61,7 +61,8 @@ def settle(life: Life) -> None:
 
 def waiting(life: Life, queue: Queue) -> list[bytes]:
     """The contents of the messages of a queue that wait to be dead-lettered."""
-    deaths = [] if queue.backlog is None else queue.backlog.deaths()
+    backlog = existing_backlog(queue)
+    deaths = [] if backlog is None else backlog.deaths()
     assert len(deaths) == queue.dead
     return [death.message.content or life.log.load(death.message) for death in deaths]
 
@@ -135,14 +136,17 @@ def test_what_waits_goes_on_waiting_after_a_restart_and_knows_how_it_died(reason
     life = prepared(disk)
     DEATHS[reason](life)
     settle(life)
-    before = [(death.reason, death.message.sequence) for death in life.vhost.queues["work"].backlog.deaths()]  # type: ignore[union-attr]
+    backlog = existing_backlog(life.vhost.queues["work"])
+    assert backlog is not None
+    before = [(death.reason, death.message.sequence) for death in backlog.deaths()]
     for end in (disk.kill, disk.crash):
         end()
         life = Life(disk)
         work = life.vhost.queues["work"]
         assert (work.depth, work.dead, work.dead_bytes) == (0, COUNT, COUNT * SIZE)
-        assert work.backlog is not None
-        deaths = work.backlog.deaths()
+        backlog = existing_backlog(work)
+        assert backlog is not None
+        deaths = backlog.deaths()
         assert [(death.reason, death.message.sequence) for death in deaths] == before
         assert {REASONS[death.reason] for death in deaths} == {reason}
         past = deaths[0].past

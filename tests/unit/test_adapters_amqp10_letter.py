@@ -244,10 +244,11 @@ def test_a_message_that_is_refused_again_and_again_is_counted_and_stays_the_same
     ward = Ward()
     ward.publish(content10(durable=True, **BARE), -1)
     for count in (1, 2, 3):
-        taker, consumer = consume(ward.vhost.queues["a"])
+        queue = ward.vhost.queues["a"]
+        taker, consumer = consume(queue)
         assert pull(consumer) == 1
-        detach(consumer.queue, consumer, [])
-        consumer.queue.discard(taker.taken[0])
+        detach(queue, consumer, [])
+        queue.discard(taker.taken[0])
         ward.clock.advance(50)
         [content] = ward.contents("a")
         history = history_in(content)

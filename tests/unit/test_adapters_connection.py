@@ -6,7 +6,7 @@ from pamqp.commands import Basic, Channel, Connection, Queue
 
 from broker.adapters.amqp091.connection import CLOSES_MAX
 from broker.adapters.peers.connections import HELD_FOR_PEER, HELD_FOR_REPLY, UNREAD_BYTES_MAX
-from broker.core.queues.attach import EARLY_MAX
+from broker.core.delivery.session import EARLY_MAX
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from tests.frames import frame_bytes, header_bytes, method_bytes, publish_bytes
 from tests.wired import House

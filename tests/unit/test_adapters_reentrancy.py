@@ -13,7 +13,7 @@ from pamqp.common import FieldTable
 
 from broker.adapters.amqp091.deliver import Target091
 from broker.adapters.amqp091.get import WaitingGet
-from broker.core.delivery.session import ConsumerTarget
+from broker.core.delivery.session import PullingTarget
 from broker.core.queues.attach import detach
 from tests.frames import publish_bytes
 from tests.reentrancy import WAYS_IN, codes
@@ -21,7 +21,7 @@ from tests.wired import CAPABILITIES, House, Wired
 
 CALLS = codes(
     (
-        ConsumerTarget.no_messages_available,
+        PullingTarget.no_messages_available,
         Target091.deliver,
         Target091.acquisition_removed,
         Target091.consumer_cancelled,

@@ -3,6 +3,7 @@
 import pytest
 from pamqp.commands import Basic, Channel, Queue
 
+from broker.core.queues.election import is_served
 from broker.core.queues.queue import Queue as CoreQueue
 from tests.wired import House, Wired
 
@@ -108,7 +109,7 @@ def test_a_priority_and_an_exclusive_consumer_are_meant_for_each_of_them(house: 
     consume(client, "b", exclusive_consumer=True, priority=7)
     for name in "ab":
         (consumer,) = queue(house, name).manager.all
-        assert (consumer.candidate, consumer.priority, consumer.active) == (True, 7, True)
+        assert (consumer.candidate, consumer.priority, is_served(consumer)) == (True, 7, True)
 
 
 @pytest.mark.parametrize(

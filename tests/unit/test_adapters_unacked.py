@@ -9,7 +9,7 @@ import pytest
 from broker.adapters.peers.unsettled import SPARSE, TRIM, Unacked
 from broker.core.counters import Counters
 from broker.core.delivery.credit import Credit
-from broker.core.delivery.session import ConsumerTarget, Session
+from broker.core.delivery.session import PullingTarget, Session
 from broker.core.entries.entry import QueueEntry
 from broker.core.entries.list import FifoEntryList
 from broker.core.message import Address, Message
@@ -23,7 +23,7 @@ from tests.wired import House
 def consumer() -> QueueConsumer:
     session = Session(House().connect().connection)
     queue = Queue("q", MessageStore(), FifoEntryList(), Counters())
-    return QueueConsumer(ConsumerTarget(session, Credit()), queue)
+    return QueueConsumer(PullingTarget(session, Credit()), queue)
 
 
 def entry(number: int) -> QueueEntry:

@@ -11,7 +11,7 @@ from broker.adapters.peers.connections import Connections, Shortage
 from broker.admin.app import AdminApp, Application, Message, Receive, Send
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
-from broker.core.queues.hooks import Journal
+from broker.core.delivery.journal import Journal
 from broker.net.resources import Resources
 from tests.clock import HandClock
 

@@ -14,8 +14,9 @@ from broker.adapters.peers.connections import Connections, Shortage
 from broker.admin.metrics import SLICE, TOTALS, Exposition
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
-from broker.core.queues.death import CAUSES, EXHAUSTED, EXPIRED, FULL
-from broker.core.queues.hooks import Journal
+from broker.core.delivery.journal import Journal
+from broker.core.queues.death import CAUSES, FULL
+from broker.core.queues.hooks import EXHAUSTED, EXPIRED
 from broker.net.resources import Resources
 from tests.clock import HandClock
 

@@ -8,8 +8,9 @@ from broker.core.arguments.queue import NACK, RELEASED
 from broker.core.entries.entry import QueueEntry
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.queue import drop
+from broker.core.queues.queue import drop, queue_of
 from broker.core.queues.returns import Addition, annotate, give_back
+from broker.core.queues.state import owns
 from broker.core.vhosts.definitions import restore
 from tests.dispatch import Bench, Client
 from tests.returning import turn
@@ -26,10 +27,11 @@ class Words(Addition):
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
         """Add them (Addition)."""
-        assert all(entry.is_with(consumer) for entry in entries)
+        queue = queue_of(consumer)
+        assert all(owns(consumer, entry, queue) for entry in entries)
         self.slices.append(len(entries))
         for entry in entries:
-            annotate(consumer.queue, entry, self.words)
+            annotate(queue, entry, self.words)
 
 
 def annotated(bench: Bench) -> list[bytes]:
@@ -97,7 +99,7 @@ def test_very_many_are_annotated_in_slices(cost: int, known: bytes, most: int) -
         annotate(queue, entry, known)
     words = Words(b"why", cost)
     entries, client.held = client.held, []
-    give_back([(client.consumer, entries)], NACK, client.session, queue.topology, words)
+    give_back([(client.consumer, entries)], NACK, client.session, queue.host, words)
     while queue.unacked > 0:
         turn(yard)
     assert max(words.slices) <= most

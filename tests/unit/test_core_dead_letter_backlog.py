@@ -9,8 +9,8 @@ from broker.core.errors import PreconditionFailed
 from broker.core.publishing.dead_letters import TOLD_MS
 from broker.core.publishing.delay import delayed_in
 from broker.core.publishing.passage import REFUSED
-from broker.core.queues.backlog import PAUSE_MS, RETRY_MS, SOON_MS, TRIES, UNREADABLE_MS
-from broker.core.queues.death import REASONS, REJECTED
+from broker.core.queues.backlog import PAUSE_MS, RETRY_MS, SOON_MS, TRIES, UNREADABLE_MS, existing_backlog
+from broker.core.queues.hooks import REASONS, REJECTED
 from broker.core.queues.queue import Queue
 from tests.dispatch import Client
 from tests.purging import purge
@@ -274,7 +274,7 @@ def test_a_deleted_queue_with_several_routes_is_tried_no_more(monkeypatch: pytes
         yard.vhost.bind_queue("dead", "amq.direct", key, {})
         yard.publish(key, 10, exchange="amq.fanout")
     yard.clock.advance(10)
-    backlog = queue.backlog
+    backlog = existing_backlog(queue)
     assert (queue.dead, backlog is not None) == (20, True)
     yard.vhost.delete_queue("q", False, False)
     assert backlog is not None

@@ -6,7 +6,7 @@ import pytest
 
 from broker.core.publishing.dead_letters import REPORT_MS
 from broker.core.publishing.passage import REFUSED
-from broker.core.queues.death import EXHAUSTED
+from broker.core.queues.hooks import EXHAUSTED
 from broker.core.queues.queue import dead_letter
 from tests.topology import RecordingStore
 from tests.yard import Yard, entry_of, numbers

@@ -5,7 +5,7 @@ import pytest
 from broker.adapters.formats.amqp091 import View091
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
-from broker.core.publishing.delay import DELAY_MAX, delay_of
+from broker.core.routing.kinds import DELAY_MAX, delay_of
 from broker.core.view import MessageView
 from protocol.amqp091.properties import Properties
 from tests.delays import Site, bound, entries, headers_of

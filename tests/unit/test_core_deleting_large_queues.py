@@ -100,7 +100,7 @@ def test_a_transaction_settles_nothing_of_a_deleted_queue() -> None:
     assert client.consumer.inflight == MANY - CLEARING_SLICE
     assert settlement.valid() == []
     assert not settlement.append(yard.vhost, Foretelling(yard.vhost.receipts))
-    settlement.put(store)
+    settlement.put(store, yard.vhost.dead_letters)
     assert store.settled == []
 
 

@@ -69,12 +69,12 @@ def test_delivering_again_to_the_same_consumer_counts() -> None:
     bench.publish()
     bench.run()
     entry = client.held[0]
-    assert deliver_again(bench.queue, entry)
+    assert deliver_again(bench.queue, entry, client.consumer)
     assert entry.redelivered
     assert entry.delivery_count == 2
-    assert not deliver_again(bench.queue, entry)
+    assert not deliver_again(bench.queue, entry, client.consumer)
     assert entry.state == DEQUEUED
-    assert not deliver_again(bench.queue, entry)
+    assert not deliver_again(bench.queue, entry, client.consumer)
 
 
 def logged_message(number: int) -> Message:

@@ -6,7 +6,7 @@ from broker.core.delivery.session import Connection, Session
 from broker.core.errors import AccessRefused, ResourceLocked
 from broker.core.queues.attach import detach, get_one
 from broker.core.queues.consumer import NOT_INTERESTED, SINGLE_ACTIVE, UP, WAITING
-from broker.core.queues.election import STALE_MIN, Election
+from broker.core.queues.election import STALE_MIN, Election, activity_of, is_served
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.purge import dispose
 from tests.clock import HandClock
@@ -25,7 +25,7 @@ def bench() -> Bench:
 
 
 def activities(*clients: Client) -> list[str]:
-    return [client.consumer.activity for client in clients]
+    return [activity_of(client.consumer) for client in clients]
 
 
 def test_the_first_one_is_served_and_the_others_are_never_asked(bench: Bench) -> None:
@@ -38,7 +38,7 @@ def test_the_first_one_is_served_and_the_others_are_never_asked(bench: Bench) ->
     assert second.consumer.state == NOT_INTERESTED
     assert (bench.notifications, bench.scheduler.turns) == (5, 5), "standing by costs nothing"
     assert activities(first, second, third) == [SINGLE_ACTIVE, WAITING, WAITING]
-    assert [client.consumer.active for client in (first, second)] == [True, False]
+    assert [is_served(client.consumer) for client in (first, second)] == [True, False]
 
 
 def test_the_next_one_of_those_that_were_attached_follows(bench: Bench) -> None:
@@ -104,7 +104,7 @@ def test_browsers_look_on(bench: Bench) -> None:
     bench.run()
     assert (browser.numbers, first.numbers, second.numbers) == ([1, 2], [1, 2], [])
     assert activities(browser) == [UP]
-    assert browser.consumer.active
+    assert is_served(browser.consumer)
     browser.cancel()
     assert activities(first) == [SINGLE_ACTIVE]
 
@@ -158,7 +158,7 @@ def test_any_number_of_consumers_are_up_elsewhere() -> None:
     bench = Bench()
     clients = [bench.client(), bench.client(), bench.client(acquires=False)]
     assert activities(*clients) == [UP, UP, UP]
-    assert all(client.consumer.active for client in clients)
+    assert all(is_served(client.consumer) for client in clients)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_no_more_consumers_are_kept_than_are_attached(bench: Bench) -> None:
     active = bench.client(priority=1)
     for _ in range(1000):
         bench.client().cancel()
-    assert bench.queue.election is not None
+    assert isinstance(bench.queue.election, Election)
     assert len(bench.queue.election._candidates) <= 2 * STALE_MIN
     last = bench.client()
     active.cancel()
@@ -189,7 +189,7 @@ def test_many_that_go_one_after_the_other(bench: Bench) -> None:
     clients = [bench.client(priority=number % 7) for number in range(500)]
     order = sorted(range(500), key=lambda number: (-(number % 7), number))
     for number in order:
-        assert clients[number].consumer.active
+        assert is_served(clients[number].consumer)
         clients[number].cancel()
-    assert bench.queue.election is not None
+    assert isinstance(bench.queue.election, Election)
     assert bench.queue.election.active is None

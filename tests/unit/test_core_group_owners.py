@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.core.queues.groups import holding_of
 from tests.grouping import GroupBench
 
 
@@ -45,8 +46,9 @@ def test_groups_that_are_idle_for_longest_are_forgotten() -> None:
     for number in (2, 1, 3, 4):
         first.ack(number)
     assert list(yard.groups.by_key) == ["a", "c"]
-    assert first.consumer.holding is not None
-    assert len(first.consumer.holding.groups) == 2
+    holding = holding_of(first.consumer)
+    assert holding is not None
+    assert len(holding.groups) == 2
     yard.send("a", "d")
     yard.run()
     first.ack()

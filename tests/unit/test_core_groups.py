@@ -3,11 +3,11 @@
 import pytest
 
 from broker.core.delivery.credit import Credit
-from broker.core.delivery.session import Connection, ConsumerTarget, Session
+from broker.core.delivery.session import Connection, PullingTarget, Session
 from broker.core.entries.entry import QueueEntry
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.queues.attach import get_one
-from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.consumer import ConsumerTarget, QueueConsumer
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.queue import drop
 from tests.dispatch import Client, message, number_of
@@ -379,7 +379,7 @@ def test_what_comes_back_waits_for_the_end_of_a_transaction_that_has_something_l
 def test_requests_of_one_session_take_several_of_a_strict_group_in_one_transaction() -> None:
     yard = GroupBench(strict=True)
     yard.send("a", "b", "a", "a", "b")
-    mine = ConsumerTarget(Session(Connection(yard.scheduler)), Credit())
+    mine = PullingTarget(Session(Connection(yard.scheduler)), Credit())
     taken: list[int] = []
 
     def take(target: ConsumerTarget) -> tuple[QueueEntry, QueueConsumer] | None:
@@ -396,7 +396,7 @@ def test_requests_of_one_session_take_several_of_a_strict_group_in_one_transacti
         assert found is not None
         out.append(found[0])
         yard.groups.promised(*found)
-    assert take(ConsumerTarget(Session(Connection(yard.scheduler)), Credit())) is None
+    assert take(PullingTarget(Session(Connection(yard.scheduler)), Credit())) is None
     found = take(mine)
     assert found is not None
     assert taken == [1, 2, 3]

@@ -1,7 +1,7 @@
 """Last-value queues. Cases of Broker-J's LastValueQueueListTest and LastValueQueueTest, Artemis' LVQTest."""
 
 from broker.core.entries.entry import AVAILABLE, DEQUEUED
-from broker.core.entries.last_value import LastValueEntryList
+from broker.core.entries.last_value import LastValueEntryList, LatestValues
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.limits import Rules
 from broker.core.queues.queue import Queue
@@ -47,7 +47,7 @@ def test_the_log_and_memory_let_go_of_what_is_replaced() -> None:
         queue.enqueue(new)
     assert [int(old.content or b"") for old, _ in bench.store.settled] == [1, 2]
     latest = queue.entries.latest
-    assert latest is not None
+    assert isinstance(latest, LatestValues)
     assert len(latest.current) == 1
     client = bench.client()
     bench.run()
@@ -206,7 +206,7 @@ def test_what_is_replaced_does_not_expire_and_what_expires_is_forgotten() -> Non
     assert queue.rules.timers.count == 1
     clock.advance(6)
     assert bench.numbers() == []
-    assert queue.entries.latest is not None
+    assert isinstance(queue.entries.latest, LatestValues)
     assert queue.entries.latest.current == {}
     assert sum(vhost.counters.letters_dropped) == 1, "replaced is not dead"
 
@@ -217,7 +217,7 @@ def test_purge_forgets_the_values() -> None:
     publish(bench, 1, 2, 3)
     bench.run()
     assert purge(bench.queue) == 2
-    assert bench.queue.entries.latest is not None
+    assert isinstance(bench.queue.entries.latest, LatestValues)
     assert len(bench.queue.entries.latest.current) == 1
     publish(bench, 2)
     client.ack()

@@ -7,6 +7,7 @@ import pytest
 
 from broker.core.queues.attach import detach, get_one
 from broker.core.queues.election import DEQUEUE, set_stopped
+from broker.core.queues.groups import holding_of
 from broker.core.queues.purge import dispose
 from broker.core.queues.returns import release_entries
 from tests.dispatch import Client, number_of
@@ -125,7 +126,7 @@ def test_what_moves_when_another_comes() -> None:
 def test_nothing_is_done_to_each_of_them_in_the_turn_of_who_comes() -> None:
     bench, client = owning(MANY, rebalances=True)
     other = bench.client()  # for it they are free in turns to come, and it passes none by until then
-    holding = client.consumer.holding
+    holding = holding_of(client.consumer)
     assert holding is not None
     assert not any(group.shut for group in bench.groups.by_key.values())
     assert len(holding.groups) == MANY
@@ -145,7 +146,7 @@ def test_what_is_parked_of_those_that_move_is_forgotten_bit_by_bit() -> None:
     bench, client = owning(MANY)
     other = bench.client()
     bench.run()
-    holding = client.consumer.holding
+    holding = holding_of(client.consumer)
     assert holding is not None
     before = len(holding.heads)
     assert before >= MANY

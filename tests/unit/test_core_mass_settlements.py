@@ -26,7 +26,7 @@ def settle(*clients: Client) -> None:
     runs = [(client.consumer, client.held) for client in clients]
     for client in clients:
         client.held = []
-    topology = clients[0].queue.topology
+    topology = clients[0].queue.host
     assert topology is not None
     settle_runs(runs, clients[0].session, topology)
 
@@ -152,7 +152,7 @@ def test_a_clean_stop_takes_what_was_settled() -> None:
     for number in range(MANY):
         life.publish("q", b"%d" % number)
     consumer, entries = life.take("q")
-    settle_runs([(consumer, entries)], consumer.target.session, life.vhost)
+    settle_runs([(consumer, entries)], consumer.target.peers, life.vhost)
     assert consumer.queue.acked == MOST
     close(life.broker, life.log)
     again = Life(disk)

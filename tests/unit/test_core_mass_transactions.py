@@ -10,9 +10,10 @@ from pamqp.commands import Basic, Tx
 from pamqp.commands import Queue as Method
 
 from broker.core.message import TELLS_CONSUMED, Message
+from broker.core.publishing.publisher import Publishing
 from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.queue import Queue
+from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.returns import DEAR, FEW, SLICE
 from broker.core.routing.graph import Route
 from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE, Transaction
@@ -45,9 +46,9 @@ class Job(Transaction):
 
 def job_of(consumer: QueueConsumer, outcomes: dict[int, int]) -> Job:
     """Deliveries of `consumer`, from such a one on, with such outcomes."""
-    topology = consumer.queue.topology
-    assert topology is not None
-    job = Job(topology)  # type: ignore[arg-type]
+    topology = queue_of(consumer).host
+    assert isinstance(topology, Publishing)
+    job = Job(topology)
     outcome = SETTLE
     for number, entry in enumerate(consumer.queue.entries):
         outcome = outcomes.get(number, outcome)
@@ -159,7 +160,7 @@ def held_by_log() -> tuple[SimDisk, Life, Job]:
     life.commit()
     consumer, entries = life.take("other")
     for entry in entries:
-        consumer.queue.settle(entry)
+        queue_of(consumer).settle(entry)
     consumer, _ = life.take("q")
     job = job_of(consumer, {})
     job.commit()

@@ -5,7 +5,7 @@ import pytest
 from broker.core.errors import PreconditionFailed, StoreFailed
 from broker.core.message import NEVER, REMEMBERED, Message
 from broker.core.publishing.passage import DUPLICATE, NOT_NOW, REFUSED
-from broker.core.queues.duplicates import SLICE, new_mark
+from broker.core.queues.duplicates import SLICE, memory_of, new_mark
 from broker.core.vhosts.definitions import restore
 from broker.core.view import MessageView
 from tests.policies import put
@@ -23,16 +23,18 @@ def test_an_id_is_taken_once_within_the_window() -> None:
     yard.clock.advance(1)
     assert yard.say("a") == 1
     assert held(queue) == ["a", "b", "a"]
-    assert queue.memory is not None
-    assert (queue.memory.duplicates, yard.counters.duplicate) == (2, 2)
+    memory = memory_of(queue)
+    assert memory is not None
+    assert (memory.duplicates, yard.counters.duplicate) == (2, 2)
 
 
 def test_a_message_without_id_is_never_a_duplicate() -> None:
     yard = Rememberer()
     queue = yard.queue(dedup_window=1000, dedup_producers=5)
     assert [yard.say("") for _ in range(3)] == [1, 1, 1]
-    assert queue.memory is not None
-    assert len(queue.memory) == 0
+    memory = memory_of(queue)
+    assert memory is not None
+    assert len(memory) == 0
 
 
 def test_beyond_the_limit_the_oldest_id_is_forgotten() -> None:
@@ -65,8 +67,9 @@ def test_producers_are_forgotten_while_ids_are_over_too() -> None:
     yard.say("one/p/1")
     yard.clock.advance(500)
     yard.say("/q/1")
-    assert queue.memory is not None
-    assert list(queue.memory.producers) == ["q"]
+    memory = memory_of(queue)
+    assert memory is not None
+    assert list(memory.producers) == ["q"]
 
 
 def test_a_transaction_that_is_refused_has_no_producer_forgotten() -> None:
@@ -74,7 +77,7 @@ def test_a_transaction_that_is_refused_has_no_producer_forgotten() -> None:
     queue = yard.queue(dedup_producers=2)
     yard.say("/p/1")
     yard.say("/q/1")
-    memory = queue.memory
+    memory = memory_of(queue)
     assert memory is not None
     memory.reserve_sequence("r", 1)
     assert memory.knows_sequence("r", 1)
@@ -87,7 +90,7 @@ def test_a_transaction_that_is_refused_has_no_producer_forgotten() -> None:
 def test_what_recovery_brings_back_beyond_the_limits_is_forgotten() -> None:
     yard = Rememberer()
     queue = yard.queue(dedup_window=1000, dedup_limit=1, dedup_producers=1)
-    memory = queue.memory
+    memory = memory_of(queue)
     assert memory is not None
     for name in ("p", "q", "r"):
         memory.restore(new_mark(name, NEVER, True, yard.clock.date()))

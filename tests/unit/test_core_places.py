@@ -5,10 +5,11 @@ from random import Random
 import pytest
 
 from broker.core.entries.entry import AVAILABLE, QueueEntry
-from broker.core.entries.places import BLOCK, IDLE_MIN, NO_NUMBER, Sums, places_of
+from broker.core.entries.places import BLOCK, IDLE_MIN, NO_NUMBER, Sums
 from broker.core.operators.operation import mark, unmark
 from broker.core.queues.access import IdSearch, PlaceSearch, is_message_id, message_id
 from broker.core.queues.queue import Queue, drop
+from broker.core.queues.state import places_of
 from tests.dispatch import Bench
 from tests.effort import cases, lines_executed
 from tests.property.queue_orders import ORDERS

@@ -7,6 +7,7 @@ from broker.core.entries.entry import DEQUEUED, HELD
 from broker.core.errors import PreconditionFailed
 from broker.core.policies.policy import Policy
 from broker.core.queues.consumer import SINGLE_ACTIVE, WAITING
+from broker.core.queues.election import activity_of
 from broker.core.queues.queue import Queue
 from broker.core.queues.returns import deliver_again
 from tests.purging import purge
@@ -93,7 +94,7 @@ def test_rabbitmqs_delayed_retries_are_linear_and_for_some(kind: str, waiting: s
 
 def test_sending_again_to_the_same_consumer_is_a_retry_too() -> None:
     yard, queue, client = delivered(retry_min=10)
-    assert not deliver_again(queue, client.held[0])
+    assert not deliver_again(queue, client.held[0], client.consumer)
     assert state(queue) == (0, 0, 1)
     yard.clock.advance(10)
     assert state(queue) == (1, 0, 0)
@@ -190,9 +191,9 @@ def test_the_active_consumer_changes_when_its_deliveries_are_held() -> None:
     yard.publish()
     yard.run()
     first.cancel()
-    assert second.consumer.activity == WAITING
+    assert activity_of(second.consumer) == WAITING
     first.nack()
-    assert second.consumer.activity == SINGLE_ACTIVE
+    assert activity_of(second.consumer) == SINGLE_ACTIVE
     yard.clock.advance(10)
     yard.run()
     assert second.numbers == [1]

@@ -48,7 +48,7 @@ def test_only_what_was_chosen_counts(name: str, outcome: int) -> None:
 def test_sending_again_counts_if_recovering_does() -> None:
     for counted, limit in (("nack", 9), ("recover", 1)):
         _, queue, client = delivered(delivery_limit=1, delivery_count_on=counted)
-        again = [deliver_again(queue, client.held[0]) for _ in range(9)]
+        again = [deliver_again(queue, client.held[0], client.consumer) for _ in range(9)]
         assert again.count(True) == limit
 
 

@@ -3,7 +3,7 @@
 from broker.core.message import copy_of
 from broker.core.publishing.dead_letters import waits_for
 from broker.core.publishing.passage import REFUSED
-from broker.core.queues.backlog import STALE_MIN, Backlog
+from broker.core.queues.backlog import STALE_MIN, Backlog, existing_backlog
 from broker.core.queues.queue import Queue
 from tests.operating import SlowStore, Told
 from tests.purging import purge
@@ -23,8 +23,9 @@ def source(yard: Yard, count: int, durable: bool = False, **arguments: object) -
     yard.publish(count=count, persistent=durable)
     yard.clock.advance(10)
     assert queue.dead == count
-    assert queue.backlog is not None
-    return queue, queue.backlog
+    backlog = existing_backlog(queue)
+    assert backlog is not None
+    return queue, backlog
 
 
 def waiting(backlog: Backlog) -> list[int]:
@@ -179,9 +180,10 @@ def test_the_next_one_is_tried_when_the_first_one_has_been_taken_away() -> None:
     yard.publish(size=2)
     yard.clock.advance(10)
     assert (queue.dead, dead.ready) == (2, 1)
-    assert queue.backlog is not None
+    backlog = existing_backlog(queue)
+    assert backlog is not None
     operation = Told(yard.vhost, queue)
-    operation.remove_dead(queue.backlog.after(0, 1)[0])
+    operation.remove_dead(backlog.after(0, 1)[0])
     operation.commit()
     yard.clock.advance(0)
     assert (queue.dead, numbers(dead), dead.awaited) == (0, [1, 3], {})

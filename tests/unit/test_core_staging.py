@@ -140,11 +140,11 @@ def test_what_was_released_is_consumed_in_its_order() -> None:
     advance(broker, stage, 0, 6)
     advance(broker, stage, 2, 1)
     taker, consumer = consume(queue)
-    consumer.queue.set_notify_work_desired(consumer, False)
+    queue.set_notify_work_desired(consumer, False)
     broker.staging.release(stage)
     while stage.give_back():
         pass
-    consumer.queue.set_notify_work_desired(consumer, True)
+    queue.set_notify_work_desired(consumer, True)
     assert pull(consumer) == 8
     assert [entry.message.sequence for entry in taker.taken] == list(range(3, 11))
     assert [entry.redelivered for entry in taker.taken] == [True] * 5 + [False] * 3

@@ -10,7 +10,7 @@ from broker.core.queues.queue import Queue
 from broker.core.streams.extent import StreamExtent, stream_extent
 from broker.core.streams.list import StreamEntry
 from broker.core.streams.progress import NAMES_MAX
-from broker.core.streams.stream import QueueStream, open_stream
+from broker.core.streams.stream import QueueStream, open_stream, stream_of
 from tests.stream_yard import PAGE, ROW_BYTES, Reader, StreamYard
 from tests.yard import Yard
 
@@ -19,7 +19,8 @@ DAY_MS = 86_400_000
 
 def streams_of(queue: Queue) -> list[QueueStream]:
     """The stream of a queue, if it has one."""
-    return [] if queue.stream is None else [queue.stream]
+    stream = stream_of(queue)
+    return [] if stream is None else [stream]
 
 
 def test_nothing_is_seen_before_it_is_on_disk() -> None:

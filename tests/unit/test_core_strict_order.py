@@ -14,7 +14,7 @@ from tests.purging import purge
 
 def strict(entries: QueueEntryList | None = None) -> Bench:
     bench = Bench(entries or FifoEntryList())
-    bench.queue.discipline = StrictOrder(bench.queue)
+    bench.queue.set_discipline(StrictOrder(bench.queue))
     return bench
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.core.queues.consumer import DRAINING, SINGLE_ACTIVE, WAITING
-from broker.core.queues.election import Election
+from broker.core.queues.election import Election, activity_of
 from tests.dispatch import Bench, Client
 
 
@@ -16,7 +16,7 @@ def bench() -> Bench:
 
 
 def activities(*clients: Client) -> list[str]:
-    return [client.consumer.activity for client in clients]
+    return [activity_of(client.consumer) for client in clients]
 
 
 def test_a_cancelled_one_settles_what_it_has_before_the_next_one_starts(bench: Bench) -> None:

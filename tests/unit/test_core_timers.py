@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from broker.core.entries.entry import QueueEntry
-from broker.core.entries.timers import Timer, Timers
+from broker.core.entries.entry import QueueEntry, Timer
+from broker.core.entries.timers import Timers
 from tests.dispatch import message
 
 

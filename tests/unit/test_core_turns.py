@@ -9,7 +9,7 @@ from broker.core.entries.entry import QueueEntry
 from broker.core.entries.list import FifoEntryList
 from broker.core.queues.attach import attach, get_one
 from broker.core.queues.consumer import NOTIFIED, QueueConsumer
-from broker.core.queues.queue import Queue
+from broker.core.queues.queue import Queue, queue_of
 from tests.dispatch import Bench, Client, HandScheduler, MemoryStore, message, number_of
 
 
@@ -198,8 +198,8 @@ def test_a_target_of_several_queues_has_one_window() -> None:
     bench.run()
     assert collector.numbers == [0, 0, 1]
     for entry in list(collector.held):
-        assert entry.owner is not None
-        entry.owner.queue.settle(entry)
+        assert isinstance(entry.owner, QueueConsumer)
+        queue_of(entry.owner).settle(entry)
         collector.restore_credit(1)
     bench.run()
     assert collector.numbers == [0, 0, 1, 1, 2, 2]

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from mypy_extensions import i64
 
+from broker.core.delivery.journal import Operator
 from broker.core.delivery.session import Connection
-from broker.core.queues.hooks import Operator
 from broker.daemon import Daemon
 from broker.journal.recording import CURRENT
 from config.settings import Settings

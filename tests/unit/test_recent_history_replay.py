@@ -5,6 +5,8 @@ import pytest
 from broker.adapters.formats.either import view_of
 from broker.core.message import BY_CLOCK, DELAYED, TELLS_ARRIVAL, Message
 from broker.core.publishing.delay import delayed_in, delays_of
+from broker.core.queues.duplicates import memory_of
+from broker.core.routing.history import History
 from broker.core.vhosts.vhost import VirtualHost
 from tests.clock import HandClock
 from tests.topology import RecordingStore, add_exchange, content_of, new_vhost, publish
@@ -59,7 +61,7 @@ def test_no_more_than_so_many_bytes_are_copied_in_one_step(room: int, expected: 
     store = OnDisk()
     vhost = house(store)
     history = vhost.exchanges["x"].history
-    assert history is not None
+    assert isinstance(history, History)
     history.replay_bytes = room
     if on_disk:
         store.drop_contents()
@@ -135,6 +137,6 @@ def test_a_number_that_cannot_be_does_not_keep_a_queue_that_asks_from_being_boun
     for headers in ({"x-producer": "p"}, {"x-producer": "p", "x-sequence": 1}, {"x-sequence": -1}):
         publish(vhost, "x", "k", persistent=True, message_id=str(headers), headers=dict(headers))
     assert len(bound(vhost, dedup_producers=9)) == 3
-    memory = vhost.queues["q"].memory
+    memory = memory_of(vhost.queues["q"])
     assert memory is not None
     assert memory.knows_sequence("p", 1)

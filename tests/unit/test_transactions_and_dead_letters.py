@@ -4,7 +4,7 @@ import pytest
 from pamqp.commands import Basic, Channel, Tx
 
 from broker.core.message import NOWHERE, Message
-from broker.core.queues.death import MAXLEN, REJECTED
+from broker.core.queues.hooks import MAXLEN, REJECTED
 from broker.core.queues.queue import Queue
 from tests.wired import House, Wired
 from tests.yard import dropped

@@ -2,7 +2,7 @@
 
 from pamqp.commands import Basic, Tx
 
-from broker.core.queues.death import REJECTED
+from broker.core.queues.hooks import REJECTED
 from tests.policies import put
 from tests.wired import House, Wired
 

@@ -14,9 +14,11 @@ from broker.adapters.amqp091.get import get
 from broker.adapters.amqp091.settle import give_back, recover_deliveries
 from broker.adapters.amqp091.topology import Handler
 from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.returns import Later
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.errors import SYNTAX_ERROR, ProtocolError
@@ -50,7 +52,8 @@ def _limit(channel: Channel, count: i64, size: i64) -> None:
             if not target.no_ack:
                 target.share(window)
         for consumer, entry in _unsettled(channel):
-            if consumer.target.session_credit is window:
+            holding = consumer.target
+            if isinstance(holding, PullingTarget) and holding.session_credit is window:
                 window.use(entry.message.size)
     window.resize(count, size)
 
@@ -68,7 +71,7 @@ def _unsettled(channel: Channel) -> Iterator[tuple[QueueConsumer, QueueEntry]]:
             for entry in held.entries:
                 yield held.consumer, entry
     for later in channel.virtual_host.settlements:
-        if later.session is channel.session:
+        if isinstance(later, Later) and later.session is channel.session:
             for consumer, entries in later.rest():
                 for entry in entries:
                     yield consumer, entry

@@ -32,11 +32,11 @@ from broker.adapters.amqp091.topology import Handler
 from broker.adapters.amqp091.tx import Transaction091
 from broker.adapters.peers.unsettled import Unacked
 from broker.core.delivery.credit import Credit
+from broker.core.delivery.journal import INVALID
 from broker.core.delivery.session import Session
 from broker.core.errors import BrokerError, ExchangeReplaced
 from broker.core.message import Address, Body, Message
 from broker.core.publishing.passage import BY_MESSAGE, REFUSED
-from broker.core.queues.hooks import INVALID
 from broker.core.queues.returns import settle_one
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
@@ -211,10 +211,7 @@ class Channel(IncomingChannel):
             return
         size = entry.message.size
         settle_one(entry, consumer)
-        target = consumer.target
-        target.credit.restore(size)
-        if target.session_credit is not None:
-            target.session_credit.restore(size)
+        consumer.target.restore_credit(size)
 
     # -- everything else
 

@@ -38,10 +38,9 @@ from broker.core.errors import NotAllowed, PreconditionFailed, Unsupported
 from broker.core.queues.attach import attach, detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.lease import Lease, lease_milliseconds
-from broker.core.queues.queue import Queue
+from broker.core.queues.queue import Queue, queue_of, refuse_stream
 from broker.core.selector.selector import Selector
 from broker.core.streams.extent import stream_extent
-from broker.core.streams.list import refuse_stream
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO
@@ -80,18 +79,22 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
     target.arguments = arguments
     if gets_some(arguments):
         refuse_stream(queue, "read with x-get-message-id, x-get-position or x-get-count")
-        check_together(arguments, frame.exclusive, queue)
+        check_together(
+            arguments, frame.exclusive, queue.arguments, f"queue '{queue.name}' in vhost '{queue.vhost}'"
+        )
         consumer = _consumer(channel, target, queue, frame, arguments, selector)
         PickedConsume(channel, target, consumer, frame.nowait).begin()
         return
     try:
         for each in queues:
-            check_together(arguments, frame.exclusive, each)
+            check_together(
+                arguments, frame.exclusive, each.arguments, f"queue '{each.name}' in vhost '{each.vhost}'"
+            )
             attach(each, _consumer(channel, target, each, frame, arguments, selector))
     except Exception:
         target.close()
         for consumer in list(target.consumers):
-            detach(consumer.queue, consumer, [])
+            detach(queue_of(consumer), consumer, [])
         raise
     channel.targets[tag] = target
     if not frame.nowait:
@@ -173,13 +176,13 @@ def cancel(channel: Channel, frame: commands.Basic.Cancel) -> None:
     target = channel.targets.get(tag)
     if target is not None:
         for consumer in list(target.consumers):
-            if not serve_first(channel, consumer.queue):
+            if not serve_first(channel, queue_of(consumer)):
                 return
         channel.forget_target(target)
         target.close()
         for consumer in list(target.consumers):
-            detach(consumer.queue, consumer, [])
-            channel.virtual_host.consumer_gone(consumer.queue)
+            detach(queue_of(consumer), consumer, [])
+            channel.virtual_host.consumer_gone(queue_of(consumer))
     elif channel.replies is not None and tag == channel.replies.tag:
         channel.replies.close()
         channel.replies = None
@@ -205,9 +208,9 @@ def cancel_forbidden(channel: Channel) -> None:
     for target in list(channel.targets.values()):
         for consumer in list(target.consumers):
             if not channel.connection.rights.allow(READ, consumer.queue.name):
-                detach(consumer.queue, consumer, [])
+                detach(queue_of(consumer), consumer, [])
                 target.consumer_cancelled(consumer)
-                channel.virtual_host.consumer_gone(consumer.queue)
+                channel.virtual_host.consumer_gone(queue_of(consumer))
 
 
 def lease_of(channel: Channel, queue: Queue, asked: object) -> Lease | None:

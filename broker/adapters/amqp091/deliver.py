@@ -16,12 +16,12 @@ from broker.adapters.formats.amqp091 import with_counts
 from broker.adapters.formats.either import content_for091, given091
 from broker.core.arguments.consumer import NOTIFY_ACTIVE
 from broker.core.delivery.credit import Credit
-from broker.core.delivery.session import ConsumerTarget
+from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import Address, Body, Message
 from broker.core.queues.attach import detach
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.queue import Queue
+from broker.core.queues.queue import Queue, queue_of
 from broker.core.schedule import Alarm
 from protocol.amqp091 import methods
 from protocol.amqp091.constants import BASIC_DELIVER, FRAME_END, FRAME_METHOD, FRAME_MIN_SIZE
@@ -80,7 +80,7 @@ class Misfit(Alarm):
 OUTPUT_BYTES_MAX: Final = 524288  # then the connection flushes before it delivers more
 
 
-class Target091(ConsumerTarget):
+class Target091(PullingTarget):
     """Writes deliveries. What surrounds the delivery tag in the frame is made once per address."""
 
     def __init__(
@@ -107,7 +107,7 @@ class Target091(ConsumerTarget):
         if content is None:
             content = self._load(consumer, entry)
         kept = content
-        queue = consumer.queue
+        queue = queue_of(consumer)
         if queue.entries.annotations is not None:
             frame_max = channel.connection.frame_max
             kept, content = given091(channel.server, message, content, queue, entry, frame_max)
@@ -162,7 +162,7 @@ class Target091(ConsumerTarget):
         connection = self.channel.connection
         self.channel.unacked.add(entry, consumer)
         consumer.no_ack = False  # or the queue would take the message for settled
-        Misfit(self.channel, too_long(consumer.queue, content, connection.frame_max))
+        Misfit(self.channel, too_long(queue_of(consumer), content, connection.frame_max))
         self.close()  # what is behind it must not overtake it
 
     def share(self, window: Credit) -> None:
@@ -189,7 +189,7 @@ class Target091(ConsumerTarget):
 
     def shown_all(self, consumer: QueueConsumer) -> None:
         """A snapshot ends: the client is told as if the queue had been deleted."""
-        queue = consumer.queue
+        queue = queue_of(consumer)
         detach(queue, consumer, [])
         self.consumer_cancelled(consumer)
         self.channel.virtual_host.consumer_gone(queue)

@@ -14,15 +14,14 @@ from broker.adapters.formats.amqp091 import with_counts
 from broker.adapters.formats.either import given091
 from broker.core.arguments.queue import GET_WAIT, RELEASED, is_non_destructive
 from broker.core.delivery.credit import Credit
-from broker.core.delivery.session import ConsumerTarget
+from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.queues.attach import attach, detach, get_one
 from broker.core.queues.consumer import REMOVED, QueueConsumer
-from broker.core.queues.queue import Queue
+from broker.core.queues.queue import Queue, queue_of, refuse_stream
 from broker.core.queues.returns import release_entries
 from broker.core.schedule import Alarm
-from broker.core.streams.list import refuse_stream
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 
@@ -101,7 +100,7 @@ def _write(
 
     The message is kept with one content, and given the other.
     """
-    queue = consumer.queue
+    queue = queue_of(consumer)
     message = entry.message
     unacked = channel.unacked
     left = queue.ready if consumer.acquires else queue.ready - 1
@@ -122,7 +121,7 @@ def _write(
 
 
 @final
-class WaitingGet(ConsumerTarget):
+class WaitingGet(PullingTarget):
     """A basic.get on an empty queue: to the queue a consumer with a credit of one.
 
     So it has its turn among consumers and other gets that wait. The channel's next frames are kept until it
@@ -144,7 +143,7 @@ class WaitingGet(ConsumerTarget):
         channel = self.channel
         channel.waiting_get = self
         channel.hold()
-        attach(self.consumer.queue, self.consumer)
+        attach(queue_of(self.consumer), self.consumer)
         schedule = channel.virtual_host.schedule
         schedule.set(self._end, schedule.now() + milliseconds)
 
@@ -158,12 +157,12 @@ class WaitingGet(ConsumerTarget):
             except Exception:
                 channel.unacked.add(entry, consumer)  # it goes back to the queue with the channel
                 raise
-        content, given = _given(channel, consumer.queue, entry, content)
-        fitting = _fitting(channel, consumer.queue, entry, given)
+        content, given = _given(channel, queue_of(consumer), entry, content)
+        fitting = _fitting(channel, queue_of(consumer), entry, given)
         if fitting is None:
             channel.unacked.add(entry, consumer)
             consumer.no_ack = False  # or the queue would take the message for settled
-            Misfit(channel, too_long(consumer.queue, given, channel.connection.frame_max))
+            Misfit(channel, too_long(queue_of(consumer), given, channel.connection.frame_max))
             return
         _write(channel, consumer, entry, content, fitting, consumer.no_ack)
         self._answered = True
@@ -204,7 +203,7 @@ class WaitingGet(ConsumerTarget):
         self.close()
         self.channel.waiting_get = None
         if self.consumer.state != REMOVED:
-            detach(self.consumer.queue, self.consumer, [])
+            detach(queue_of(self.consumer), self.consumer, [])
 
     def wants_work(self) -> bool:
         """As of every get, channel.flow is none of its business."""

@@ -21,6 +21,7 @@ from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.queues.access import FirstSearch, IdSearch, PlaceSearch, Search, is_message_id, may_take
 from broker.core.queues.attach import attach, begin_get, detach, get_chosen
 from broker.core.queues.consumer import INTERESTED, QueueConsumer
+from broker.core.queues.queue import queue_of
 from broker.core.schedule import Alarm
 from broker.core.selector.selector import Selector
 from protocol.amqp091 import constants as c
@@ -93,7 +94,7 @@ class Ending(Alarm):
         target = self._target
         for consumer in list(target.consumers):
             if target.closed or consumer.state == INTERESTED:
-                queue = consumer.queue
+                queue = queue_of(consumer)
                 detach(queue, consumer, [])
                 target.consumer_cancelled(consumer)
                 target.channel.virtual_host.consumer_gone(queue)
@@ -111,7 +112,7 @@ class PickedConsume(Alarm):
 
     def __init__(self, channel: Channel, target: Target091, consumer: QueueConsumer, nowait: bool) -> None:
         super().__init__()
-        self.queue = consumer.queue
+        self.queue = queue_of(consumer)
         self._channel = channel
         self._target = target
         self._consumer = consumer
@@ -218,7 +219,7 @@ def _shown(arguments: dict[str, object]) -> str:
 
 def _search_for(channel: Channel, target: Target091, consumer: QueueConsumer) -> Search:
     """The search for what the arguments of a consumer, which have been checked, ask for."""
-    queue, arguments = consumer.queue, target.arguments
+    queue, arguments = queue_of(consumer), target.arguments
     wanted = arguments.get(GET_MESSAGE_ID)
     if isinstance(wanted, str):
         if is_message_id(wanted):

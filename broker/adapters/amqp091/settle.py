@@ -18,6 +18,7 @@ from broker.core.queues import returns as core
 from broker.core.queues.attach import detach
 from broker.core.queues.consumer import REMOVED, QueueConsumer
 from broker.core.queues.lease import Lease
+from broker.core.queues.queue import queue_of
 from broker.core.queues.returns import deliver_again, discard_all, release_entries, restore, settle_runs
 from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE
 from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
@@ -117,7 +118,7 @@ def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method
     else:
         runs = unacked.take_up_to(tag) if multiple else list(take_back(unacked, [tag]).items())
         for consumer, entries in runs:
-            discard_all(consumer.queue, entries, consumer)
+            discard_all(queue_of(consumer), entries, consumer)
             restore(entries, consumer)
 
 
@@ -193,7 +194,7 @@ def _send_again(unacked: Unacked, tag: i64, target: Target091) -> None:
     consumer = unacked.holder
     if entry is None or consumer is None:
         return
-    if not consumer.acquires or deliver_again(consumer.queue, entry):
+    if not consumer.acquires or deliver_again(queue_of(consumer), entry, consumer):
         target.deliver(consumer, entry)
     else:
         target.restore_credit(entry.message.size)
@@ -207,8 +208,8 @@ def give_everything_back(channel: Channel) -> None:
     for target in targets.values():
         for consumer in list(target.consumers):
             entries = held.pop(consumer, [])
-            detach(consumer.queue, consumer, entries if consumer.acquires else [])
-            channel.virtual_host.consumer_gone(consumer.queue)
+            detach(queue_of(consumer), consumer, entries if consumer.acquires else [])
+            channel.virtual_host.consumer_gone(queue_of(consumer))
     for consumer, entries in held.items():  # cancelled before, or basic.get
         if consumer.acquires:
-            release_entries(consumer.queue, entries, consumer, CRASH)
+            release_entries(queue_of(consumer), entries, consumer, CRASH)

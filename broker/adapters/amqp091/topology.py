@@ -12,9 +12,9 @@ from broker.adapters.amqp091 import direct_reply
 from broker.adapters.peers import requests
 from broker.adapters.peers.connections import HELD_FOR_REPLY
 from broker.adapters.peers.durable import await_durable
+from broker.core.delivery.session import serve_notified
 from broker.core.errors import NotFound
 from broker.core.names import one_line, refuse_default
-from broker.core.queues.attach import serve_notified
 from broker.core.queues.purge import Purge, PurgeWaiter
 from broker.core.schedule import DELIVERY
 from protocol.amqp091 import constants as c

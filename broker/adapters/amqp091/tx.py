@@ -12,6 +12,8 @@ from broker.adapters.amqp091.topology import Handler
 from broker.adapters.peers.connections import HELD_FOR_REPLY
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message, held_bytes
+from broker.core.publishing.publisher import Publishing
+from broker.core.queues.queue import queue_of
 from broker.core.schedule import ENTRIES
 from broker.core.transactions.transaction import RELEASE, HeldPublish, HeldSettlement, Transaction
 from protocol.amqp091 import constants as c
@@ -20,7 +22,6 @@ from protocol.errors import PRECONDITION_FAILED, ProtocolError
 
 if TYPE_CHECKING:
     from broker.adapters.amqp091.channel import Channel
-    from broker.core.vhosts.vhost import VirtualHost
 
 
 PUBLISH_OVERHEAD: Final = 512  # bytes of memory that a held publish takes beside its content, roughly
@@ -35,7 +36,7 @@ class HeldPublish091(HeldPublish):
         self.channel = channel
         self.publication = publication
 
-    def resolve(self, virtual_host: VirtualHost) -> str:
+    def resolve(self, virtual_host: Publishing) -> str:
         """Find out where it goes (HeldPublish): a direct reply needs no queue."""
         if self.publication.replies is not None:
             return ""
@@ -44,7 +45,7 @@ class HeldPublish091(HeldPublish):
         except ProtocolError as error:  # its headers do not decode
             return error.text
 
-    def put(self, virtual_host: VirtualHost) -> i64:
+    def put(self, virtual_host: Publishing) -> i64:
         """Put it there (HeldPublish)."""
         replies = self.publication.replies
         if replies is not None:
@@ -98,7 +99,7 @@ class Transaction091(Transaction):
                 held = self.held(consumer, outcome, returned)
             held.tags.append(tag)
             held.entries.append(entry)
-            discipline = consumer.queue.discipline
+            discipline = queue_of(consumer).discipline
             if discipline is not None and outcome != RELEASE and consumer.acquires:
                 discipline.promised(entry, consumer)
 
@@ -142,7 +143,7 @@ class Transaction091(Transaction):
         for held in self.settlements:
             self.channel.virtual_host.schedule.allowance.use(len(held.tags) // ENTRIES)
             self.channel.unacked.put_back(held.tags, held.entries, held.consumer)
-            discipline = held.consumer.queue.discipline
+            discipline = queue_of(held.consumer).discipline
             if discipline is not None:
                 discipline.withdrawn(held.entries)
         self.settlements = []

@@ -57,7 +57,7 @@ from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.ports import DurableWaiter
 from broker.core.queues.attach import attach, detach
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.queue import Queue
+from broker.core.queues.queue import Queue, queue_of
 from broker.core.streams.extent import stream_extent
 from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import EXCHANGE, NAME, AddressError, node_of
@@ -150,7 +150,7 @@ def take_up_sent(link: OutgoingLink, consumers: list[QueueConsumer], attach: Att
     if suspended is None:
         return
     known = attach.unsettled
-    queues = {consumer.queue: consumer for consumer in consumers}
+    queues = {queue_of(consumer): consumer for consumer in consumers}
     elsewhere = any(held[0].queue not in queues for held in suspended.sent.values())
     if known is None or link.expiry is None or elsewhere:
         suspended.end()
@@ -292,13 +292,13 @@ class WaitingReceiver(Waiting):
         try:
             if self.waited:
                 for consumer in self._consumers:
-                    self._check(consumer.queue)
+                    self._check(queue_of(consumer))
             for consumer in self._consumers:
-                attach(consumer.queue, consumer)
+                attach(queue_of(consumer), consumer)
         except BrokerError:
             link.target.close()
             for consumer in list(link.target.consumers):
-                detach(consumer.queue, consumer, [])
+                detach(queue_of(consumer), consumer, [])
             raise
         take_up_sent(link, self._consumers, self._attach, self._answer)
         establish(session, link, self._answer)

@@ -148,7 +148,7 @@ def lifespan_of(vhost: VirtualHost, queue: Queue, policy: Policy) -> Lifespan | 
         return None
     links = not isinstance(policy, DeleteOnNoMessages)
     messages = not isinstance(policy, DeleteOnNoLinks)
-    return Lifespan(vhost, queue, links, messages)
+    return Lifespan(vhost, vhost.dependents, queue, links, messages)
 
 
 def lasting_name(connection: Connection10) -> str:

@@ -98,7 +98,12 @@ class LinkArguments:
     def check_with(self, queue: Queue) -> None:
         """Check whether all that goes together, and with a queue of the link. Raises PeerError."""
         try:
-            check_together(self.arguments, self.exclusive, queue)
+            check_together(
+                self.arguments,
+                self.exclusive,
+                queue.arguments,
+                f"queue '{queue.name}' in vhost '{queue.vhost}'",
+            )
         except PreconditionFailed as error:
             raise PeerError(INVALID_FIELD, error.text) from error
 

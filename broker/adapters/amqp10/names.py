@@ -24,6 +24,7 @@ from broker.adapters.amqp10.lifetimes import (
 )
 from broker.core.entries.entry import QueueEntry
 from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import queue_of
 from broker.core.queues.returns import release_entries
 from broker.core.schedule import Alarm, Schedule
 from protocol.amqp10.composites import Source, Target
@@ -140,7 +141,7 @@ def give_back(held: list[Held], outcome: i64) -> None:
     for consumer, entry in held:
         entries.setdefault(consumer, []).append(entry)
     for consumer, its in entries.items():
-        release_entries(consumer.queue, its, consumer, outcome)
+        release_entries(queue_of(consumer), its, consumer, outcome)
 
 
 def expire_all(suspended: dict[Suspended, None]) -> None:

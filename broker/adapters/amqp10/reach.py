@@ -11,6 +11,7 @@ from broker.core.errors import PreconditionFailed
 from broker.core.message import Message, held_bytes
 from broker.core.queues.attach import change_filter
 from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import queue_of
 from broker.core.queues.undeliverable import Undeliverable
 
 FRONT_BYTES: Final[i64] = 600  # a header and where the message was published to, which come to what is kept
@@ -83,9 +84,9 @@ def exclude(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> No
     A queue asks `contexts.FILTERS_MAX` filters about a message at most. If the link's would be one more, the
     link may get the entries again, as any other consumer may.
     """
-    queue = consumer.queue
+    queue = queue_of(consumer)
     for present in list(consumer.target.consumers):
-        if present.queue is not queue:
+        if queue is not present.queue:
             continue
         known = present.filter
         if not isinstance(known, Deliverable):
@@ -98,7 +99,7 @@ def exclude(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> No
     if queue.discipline is not None:
         queue.discipline.sent_away(consumer, entries)
     manager = queue.manager
-    if manager.undeliverable is None and queue.topology is not None:
-        manager.undeliverable = Undeliverable(queue, queue.topology.schedule)
+    if manager.undeliverable is None and queue.host is not None:
+        manager.undeliverable = Undeliverable(queue, queue.host.schedule)
     if manager.undeliverable is not None:
         manager.undeliverable.add(entries)

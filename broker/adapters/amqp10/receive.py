@@ -17,11 +17,11 @@ from broker.adapters.amqp10.routes import is_gone, place
 from broker.adapters.formats.amqp10 import View10
 from broker.adapters.peers.requests import mark_receipts
 from broker.auth.terms import WRITE
+from broker.core.delivery.journal import INVALID
 from broker.core.errors import AccessRefused, BrokerError, ExchangeReplaced, NotFound, PreconditionFailed
 from broker.core.message import ON_ITS_WAY, Address, Message
 from broker.core.publishing.delay import hold_until_due
 from broker.core.publishing.passage import BY_MESSAGE, DUPLICATE, REFUSED
-from broker.core.queues.hooks import INVALID
 from broker.core.routing.graph import Route
 from broker.core.schedule import METHOD, PROPERTIES
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX

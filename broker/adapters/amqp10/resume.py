@@ -20,7 +20,8 @@ from broker.adapters.amqp10.names import KEPT_MAX, Expiry, Held, Suspended, give
 from broker.adapters.amqp10.settle import apply, numbers_of
 from broker.core.arguments.queue import TIMEOUT
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.queue import Queue
+from broker.core.queues.queue import Queue, queue_of
+from broker.core.queues.state import owns
 from broker.core.schedule import Alarm
 from protocol.amqp10.conditions import ILLEGAL_STATE, PeerError
 from protocol.amqp10.constructors import NONE
@@ -151,10 +152,10 @@ class Resuming(Alarm):
         absent: list[Held] = []
         settled: dict[bytes, tuple[DeliveryState, list[Held]]] = {}
         for tag, held in suspended.sent.items():
-            mine = consumers[held[0].queue]
+            mine = consumers[queue_of(held[0])]
             held[0].target = mine.target
             held[0].lease = mine.lease
-            if not held[1].is_with(held[0]):
+            if not owns(held[0], held[1], held[0].queue):
                 continue  # its queue has taken it back
             if tag in states:
                 state = states[tag]
@@ -225,7 +226,7 @@ class Resuming(Alarm):
                 self._tell(*self._told.popleft())
                 continue
             tag, held = self._again.popleft()
-            if held[1].is_with(held[0]):  # its queue has not been deleted meanwhile
+            if owns(held[0], held[1], held[0].queue):  # its queue has not been deleted meanwhile
                 link.credit.use()
                 self._send(tag, held)
         self._going = False

@@ -13,7 +13,7 @@ from broker.adapters.amqp10.settle import held_by
 from broker.adapters.amqp10.target import Target10
 from broker.auth.terms import READ
 from broker.core.queues.attach import detach
-from broker.core.queues.queue import Queue
+from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.returns import release_entries
 from protocol.amqp10.conditions import UNAUTHORIZED_ACCESS, PeerError
 from protocol.amqp10.constructors import NONE
@@ -133,7 +133,7 @@ class OutgoingLink(Sender):
 
     def consumed(self) -> list[Queue]:
         """The queues that it is attached to."""
-        return [consumer.queue for consumer in self.target.consumers]
+        return [queue_of(consumer) for consumer in self.target.consumers]
 
     def silence(self) -> None:
         """Want nothing any more (Link10)."""
@@ -151,11 +151,11 @@ class OutgoingLink(Sender):
         held = held_by(session, self.target)
         for consumer in list(self.target.consumers):
             entries = held.pop(consumer, []) if consumer.acquires else []
-            detach(consumer.queue, consumer, entries, self.target.abandoned)
-            session.vhost.consumer_gone(consumer.queue)
+            detach(queue_of(consumer), consumer, entries, self.target.abandoned)
+            session.vhost.consumer_gone(queue_of(consumer))
         for consumer, entries in held.items():
             if consumer.acquires:
-                release_entries(consumer.queue, entries, consumer, self.target.abandoned)
+                release_entries(queue_of(consumer), entries, consumer, self.target.abandoned)
 
     def rights_changed(self) -> None:
         """The user may no longer read there, perhaps (Link10)."""

@@ -16,7 +16,8 @@ from broker.adapters.amqp10.names import Suspended, expire_all
 from broker.adapters.amqp10.settle import SessionLeases, by_target, settle
 from broker.adapters.amqp10.target import Target10
 from broker.adapters.peers.unsettled import Unacked
-from broker.core.delivery.session import ConsumerTarget, Session
+from broker.core.delivery.session import Session
+from broker.core.queues.consumer import ConsumerTarget
 from broker.core.queues.queue import Queue
 from broker.core.schedule import ENTRIES
 from protocol.amqp10.composites import Error

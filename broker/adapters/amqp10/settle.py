@@ -16,13 +16,12 @@ from broker.adapters.amqp10.reach import exclude
 from broker.adapters.amqp10.target import Target10
 from broker.adapters.peers.leases import Leases
 from broker.core.arguments.queue import CRASH, NACK, RELEASED, TIMEOUT
-from broker.core.delivery.session import ConsumerTarget
 from broker.core.entries.entry import QueueEntry
 from broker.core.queues import returns
-from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.death import REJECTED
+from broker.core.queues.consumer import ConsumerTarget, QueueConsumer
+from broker.core.queues.hooks import REJECTED
 from broker.core.queues.lease import Lease, lease_milliseconds
-from broker.core.queues.queue import Queue
+from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.returns import (
     DEAR,
     Addition,
@@ -34,6 +33,7 @@ from broker.core.queues.returns import (
     settle_one,
     settle_runs,
 )
+from broker.core.queues.state import owns
 from broker.core.queues.undeliverable import Reach
 from broker.core.schedule import ENTRIES, MODIFICATION, Alarm
 from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE
@@ -141,11 +141,11 @@ class Modification(Addition):
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
         """Add them (Addition)."""
-        queue = consumer.queue
+        queue = queue_of(consumer)
         made: dict[bytes, bytes] = {}  # most have the same ones already, or none
         refused = False
         for entry in entries:
-            if not entry.is_with(consumer):
+            if not owns(consumer, entry, consumer.queue):
                 continue
             before = queue.entries.annotations_of(entry)
             after = made.get(before)
@@ -212,7 +212,7 @@ class TooMuch(Alarm):
 
 def may_die(consumer: QueueConsumer) -> bool:
     """Whether the queue of a link's consumer dead-letters what no other consumer could take."""
-    rules = consumer.queue.rules
+    rules = queue_of(consumer).rules
     if rules is None or not rules.moves(REJECTED):
         return False
     return consumer.acquires and isinstance(consumer.target, Target10)
@@ -265,11 +265,11 @@ class SentAway(Later):
 
     def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
         """Dead-letter the entries that no other consumer could take, and give back the rest (Later)."""
-        others = Reach(consumer.queue, consumer.target)
+        others = Reach(queue_of(consumer), consumer.target)
         back: list[QueueEntry] = []
         dead: list[QueueEntry] = []
         for entry in entries:
-            if entry.is_with(consumer):
+            if owns(consumer, entry, consumer.queue):
                 (back if others.could_take(entry) else dead).append(entry)
         if back:
             _keep_away(consumer, back)
@@ -279,7 +279,7 @@ class SentAway(Later):
         if dead:
             if self._addition is not None:
                 self._addition.add(dead, consumer)
-            discard_all(consumer.queue, dead, consumer)
+            discard_all(queue_of(consumer), dead, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
         """Return the cost of a dead letter (Later)."""
@@ -350,7 +350,7 @@ def apply(
         settle_runs(runs, session, virtual_host)
     elif code == d.REJECTED:
         for consumer, entries in runs:
-            discard_all(consumer.queue, entries, consumer)
+            discard_all(queue_of(consumer), entries, consumer)
     elif code == d.RELEASED:
         returns.give_back(runs, RELEASED, session, virtual_host)
     elif code == d.MODIFIED and state is not None:
@@ -391,7 +391,7 @@ def _retire(session: Session10, said: Disposition, state: DeliveryState, first: 
         returned = _returned(code, failed, consumer)
         held: i64 = _HELD.get(code, RELEASE)
         if code == d.MODIFIED and outcome is not None and outcome.undeliverable_here and consumer.acquires:
-            if may_die(consumer) and not Reach(consumer.queue, consumer.target).could_take(entry):
+            if may_die(consumer) and not Reach(queue_of(consumer), consumer.target).could_take(entry):
                 held = DISCARD
             else:
                 transaction.exclude(entry, consumer)

@@ -16,13 +16,13 @@ from broker.adapters.formats.either import content_for10, content_given, pieces_
 from broker.core.arguments.consumer import NOTIFY_ACTIVE
 from broker.core.arguments.queue import CRASH
 from broker.core.delivery.credit import Credit
-from broker.core.delivery.session import ConsumerTarget
+from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import ACQUIRED, QueueEntry
 from broker.core.message import NEVER, Address, Message
 from broker.core.ports import MessageStore
 from broker.core.queues.attach import detach
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.queue import Queue
+from broker.core.queues.queue import Queue, queue_of
 from broker.core.schedule import Schedule
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.annotations import annotated
@@ -149,7 +149,7 @@ def _may_be_annotations(content: bytes, p: i64) -> bool:
 
 
 @final
-class Target10(ConsumerTarget):
+class Target10(PullingTarget):
     """Writes deliveries. The receiver says how many it takes, and settling them allows no more.
 
     `draining`: it wants to hear when there is nothing to send. `abandoned`: how what it has not settled comes
@@ -200,7 +200,7 @@ class Target10(ConsumerTarget):
         session = link.session
         message = entry.message
         front = self._front
-        front.read(message, entry, session.peer.server.store, consumer.queue)
+        front.read(message, entry, session.peer.server.store, queue_of(consumer))
         settled = link.settled
         unsettled = session.unsettled
         number = unsettled.skip() if settled else unsettled.add(entry, consumer)
@@ -241,7 +241,7 @@ class Target10(ConsumerTarget):
         number = session.unsettled.add(entry, consumer)  # if it cannot be read, it goes back with the session
         link.resumed[number] = tag
         front = self._front
-        front.read(entry.message, entry, session.peer.server.store, consumer.queue)
+        front.read(entry.message, entry, session.peer.server.store, queue_of(consumer))
         if consumer.lease is not None:
             consumer.lease.begin(number)
         self._split(number, tag, front, NOTHING_RECEIVED, resume=True)
@@ -304,7 +304,7 @@ class Target10(ConsumerTarget):
 
     def shown_all(self, consumer: QueueConsumer) -> None:
         """A snapshot ends, and with the last one its link (ConsumerTarget)."""
-        queue = consumer.queue
+        queue = queue_of(consumer)
         detach(queue, consumer, [])
         session = self.link.session
         if not self.consumers:

@@ -11,12 +11,13 @@ from mypy_extensions import i64
 from broker.adapters.amqp10.reach import exclude
 from broker.adapters.amqp10.settle import abandoned
 from broker.adapters.amqp10.target import Target10
-from broker.core.delivery.session import ConsumerTarget
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message, held_bytes
+from broker.core.publishing.publisher import Publishing
 from broker.core.queues import returns
-from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.consumer import ConsumerTarget, QueueConsumer
+from broker.core.queues.queue import queue_of
 from broker.core.queues.returns import Addition
 from broker.core.routing.graph import Route
 from broker.core.schedule import Alarm
@@ -47,11 +48,11 @@ class HeldPublish10(HeldPublish):
         super().__init__(route, message, keys, False)
         self.replies = replies
 
-    def resolve(self, virtual_host: VirtualHost) -> str:
+    def resolve(self, virtual_host: Publishing) -> str:
         """Find out where it goes (HeldPublish): a direct reply needs no queue."""
         return super().resolve(virtual_host) if self.replies is None else ""
 
-    def put(self, virtual_host: VirtualHost) -> i64:
+    def put(self, virtual_host: Publishing) -> i64:
         """Put it there (HeldPublish)."""
         replies = self.replies
         if replies is None:
@@ -115,7 +116,7 @@ class Transaction10(Transaction):
         if by and by[-1] is not target:
             self.settlements.append(HeldSettlement(consumer, outcome, returned, addition))
         self.hold(number, entry, consumer, outcome, returned, addition)
-        discipline = consumer.queue.discipline
+        discipline = queue_of(consumer).discipline
         if discipline is not None and outcome != RELEASE and consumer.acquires:
             discipline.promised(entry, consumer)
         if len(by) < len(self.settlements):
@@ -163,7 +164,7 @@ class Transaction10(Transaction):
         back: list[tuple[QueueConsumer, list[QueueEntry]]] = []
         for held, target in zip(self.settlements, self._retired_by, strict=True):
             consumer = held.consumer
-            discipline = consumer.queue.discipline
+            discipline = queue_of(consumer).discipline
             if discipline is not None:
                 discipline.withdrawn(held.entries)
             link = target.link if isinstance(target, Target10) else None

@@ -16,8 +16,9 @@ from mypy_extensions import i64
 
 from broker.core.message import Message
 from broker.core.names import is_short
-from broker.core.publishing.delay import DELAY, DELIVERY_TIME
+from broker.core.publishing.delay import DELIVERY_TIME
 from broker.core.queues.death import DeadLetter, Notice, Past
+from broker.core.routing.kinds import DELAY
 from broker.core.view import (
     JMS_DELIVERY_MODE,
     JMS_FIELDS,

@@ -14,8 +14,10 @@ from broker.admin.api.sessions import session_details
 from broker.admin.api.visitor import Asker, Visitor
 from broker.admin.json_values import shown
 from broker.core.arguments.consumer import ALSO_CONSUME
-from broker.core.delivery.session import ConsumerTarget
-from broker.core.queues.consumer import QueueConsumer
+from broker.core.delivery.session import PullingTarget
+from broker.core.entries.entry import Holder
+from broker.core.queues.consumer import ConsumerTarget, QueueConsumer
+from broker.core.queues.election import activity_of, is_served
 from broker.core.queues.queue import Queue
 from broker.core.vhosts.vhost import VirtualHost
 
@@ -27,7 +29,11 @@ router = APIRouter(tags=["consumers"])
 def shown_consumer(consumer: QueueConsumer) -> Shown:
     """One consumer."""
     queue, target = consumer.queue, consumer.target
-    window = target.link.credit.left if isinstance(target, Target10) else target.credit.count_max
+    window: int = 0
+    if isinstance(target, Target10):
+        window = target.link.credit.left
+    elif isinstance(target, PullingTarget):
+        window = target.credit.count_max
     arguments: Shown = {}
     if isinstance(target, Target091 | Target10):
         arguments = {name: shown(value) for name, value in target.arguments.items()}
@@ -38,18 +44,19 @@ def shown_consumer(consumer: QueueConsumer) -> Shown:
         "consumer_tag": consumer.tag,
         "channel_details": _details(target),
         "ack_required": not consumer.no_ack,
-        "prefetch_count": int(window),
+        "prefetch_count": window,
         "exclusive": consumer.exclusive,
-        "active": consumer.active,
-        "activity_status": consumer.activity,
+        "active": is_served(consumer),
+        "activity_status": activity_of(consumer),
         "messages_unacknowledged": int(consumer.inflight),
         "arguments": arguments,
     }
 
 
-def shown_holder(consumer: QueueConsumer) -> Shown:
+def shown_holder(holder: Holder) -> Shown:
     """The holder of a message: a consumer, a basic.get, or without a channel a reader or an operation."""
-    return {"consumer_tag": consumer.tag, "channel_details": _details(consumer.target)}
+    details = _details(holder.target) if isinstance(holder, QueueConsumer) else {}
+    return {"consumer_tag": holder.tag, "channel_details": details}
 
 
 def _user(consumer: QueueConsumer) -> str:

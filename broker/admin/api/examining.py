@@ -42,12 +42,13 @@ from broker.admin.api.showing import BYTES_MAX, shown_message
 from broker.admin.api.visitor import Asker
 from broker.admin.json_values import shown
 from broker.core.entries.entry import EntryFilter, QueueEntry
-from broker.core.entries.places import places_of
 from broker.core.operators.operation import is_over
 from broker.core.publishing.dead_letters import waits_for
 from broker.core.queues.access import id_of, message_id
-from broker.core.queues.death import REASONS, Death
+from broker.core.queues.death import Death
+from broker.core.queues.hooks import REASONS
 from broker.core.queues.queue import Queue
+from broker.core.queues.state import places_of
 
 USUAL_COUNT: Final = 100
 USUAL_BYTES: Final = 50_000  # of a body that are shown

@@ -39,21 +39,20 @@ from broker.core.queues.access import (
     FirstSearch,
     IdSearch,
     PlaceSearch,
-    RowSearch,
     Search,
     is_message_id,
     may_take,
     numbers_of,
 )
 from broker.core.queues.attach import begin_get, get_chosen, get_one
+from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.consumers import pass_baton
+from broker.core.queues.consumers import next_entry, pass_baton
 from broker.core.queues.death import Death
-from broker.core.queues.hooks import next_entry
-from broker.core.queues.queue import Queue, join, leave
+from broker.core.queues.queue import Queue, join, leave, refuse_stream
 from broker.core.queues.returns import release_entries
 from broker.core.selector.selector import Selector
-from broker.core.streams.list import refuse_stream
+from broker.core.streams.list import RowSearch
 
 COUNT_MAX: Final = 10_000
 PIECE: Final = 64  # messages that are sent at once
@@ -127,10 +126,11 @@ def sieve_of_message_id(wanted: str, store: MessageStore) -> SelectorFilter:
 
 async def dead_with(queue: Queue, wanted: str, store: MessageStore) -> Death | None:
     """The message with this id that waits to be dead-lettered, or the first with this property message_id."""
-    if queue.backlog is None:
+    backlog = existing_backlog(queue)
+    if backlog is None:
         return None
     if is_message_id(wanted):
-        return queue.backlog.find(*numbers_of(wanted))
+        return backlog.find(*numbers_of(wanted))
     async with aclosing(deaths_after(queue, 0, sieve_of_message_id(wanted, store))) as deaths:
         async for death in deaths:
             return death

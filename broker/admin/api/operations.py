@@ -31,11 +31,11 @@ from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.message import NEVER, Message, copy_of, descends, held_bytes
 from broker.core.operators.operation import Operation, is_over
 from broker.core.queues.access import id_of, is_message_id, message_id, numbers_of
-from broker.core.queues.death import EXPIRED, Death
-from broker.core.queues.hooks import COPIED, EDITED, MOVED, PUBLISHED, REDRIVEN
-from broker.core.queues.queue import Queue
+from broker.core.queues.backlog import existing_backlog
+from broker.core.queues.death import Death
+from broker.core.queues.hooks import COPIED, EDITED, EXPIRED, MOVED, PUBLISHED, REDRIVEN
+from broker.core.queues.queue import Queue, refuse_stream
 from broker.core.routing.graph import Route
-from broker.core.streams.list import refuse_stream
 from broker.core.vhosts.vhost import VirtualHost
 
 MESSAGES_MAX: Final = 2000  # of one operation: its commit is one step, which must not take long
@@ -262,7 +262,8 @@ async def _with_ids(operation: _Operation, ids: set[str]) -> AsyncGenerator[Queu
     for wanted in ids:
         if not is_message_id(wanted):
             continue
-        death = None if queue.backlog is None else queue.backlog.find(*numbers_of(wanted))
+        backlog = existing_backlog(queue)
+        death = None if backlog is None else backlog.find(*numbers_of(wanted))
         if death is not None:
             died.append(death)
             continue

@@ -23,11 +23,11 @@ from broker.admin.api.paths import ExchangeName, Name
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, table, text
 from broker.admin.json_values import field_table
+from broker.core.delivery.journal import refusal_of
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.message import Address, Message
 from broker.core.names import check_length
 from broker.core.publishing.passage import DUPLICATE, REFUSED
-from broker.core.queues.hooks import refusal_of
 from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, header_frame_bytes, scan
 from protocol.amqp091.methods import short_string
 from protocol.amqp091.properties import Properties

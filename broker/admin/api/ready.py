@@ -4,13 +4,15 @@ from collections.abc import AsyncGenerator
 from typing import Final
 
 from broker.admin.api.slices import Slices
-from broker.core.entries.cursor import QueueContext, begin_browsing, end_browsing
+from broker.core.entries.cursor import QueueContext
 from broker.core.entries.entry import AVAILABLE, DEQUEUED, HELD, EntryFilter, QueueEntry
-from broker.core.entries.places import places_of
 from broker.core.operators.operation import is_over
 from broker.core.queues.access import Search
-from broker.core.queues.death import EXHAUSTED, REJECTED, Death
+from broker.core.queues.backlog import existing_backlog
+from broker.core.queues.death import Death
+from broker.core.queues.hooks import EXHAUSTED, REJECTED
 from broker.core.queues.queue import Queue, browsing
+from broker.core.queues.state import begin_browsing, end_browsing, places_of
 
 LOOK: Final = 2000  # entries that are looked at at once
 READY: Final = "ready"
@@ -107,7 +109,7 @@ async def deaths_after(queue: Queue, number: int, sieve: EntryFilter | None) -> 
     To be closed. It ends where the queue is deleted.
     """
     slices = Slices()
-    backlog = queue.backlog
+    backlog = existing_backlog(queue)
     if backlog is None:
         return
     newest = int(backlog.numbers)

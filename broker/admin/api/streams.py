@@ -26,7 +26,7 @@ from broker.admin.shapes import shown_partitions
 from broker.admin.zero_copy import EXTENSION
 from broker.auth.terms import READ
 from broker.core.ports import StoredStream, StreamExtent
-from broker.core.streams.stream import QueueStream
+from broker.core.streams.stream import QueueStream, stream_of
 
 CHUNKS: Final = "application/vnd.amqpd.chunks"
 
@@ -62,7 +62,7 @@ async def list_streams(
         streams = [_stream(visitor, vhost, each) for each in dict.fromkeys(name)]
     else:
         rights = visitor.rights(found)
-        of_all = [queue.stream for queue in found.queues.values() if queue.stream is not None]
+        of_all = [stream for queue in found.queues.values() if (stream := stream_of(queue)) is not None]
         streams = [stream for stream in of_all if rights.allow(READ, stream.queue.name)]
     return StreamingResponse(_list(streams, name is not None), media_type="application/json")
 
@@ -228,9 +228,10 @@ def _shown(stream: QueueStream) -> dict[str, Any]:
 def _stream(visitor: Visitor, vhost: str, name: str) -> QueueStream:
     """The stream of a queue that the visitor may read. Raises ApiError and what the core raises."""
     _, queue = readable(visitor, vhost, name)
-    if queue.stream is None:
+    stream = stream_of(queue)
+    if stream is None:
         raise not_found(f"queue '{name}' in vhost '{vhost}' is no stream")
-    return queue.stream
+    return stream
 
 
 def _partition(visitor: Visitor, vhost: str, name: str, partition: int) -> StoredStream:

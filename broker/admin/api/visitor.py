@@ -14,7 +14,7 @@ from broker.adapters.access import Origin, Rights, is_loopback
 from broker.admin.api.errors import ApiError, PeerLeftError, not_authorised, not_found
 from broker.admin.api.management import Management, managed
 from broker.admin.http import PEER, Peer
-from broker.core.queues.hooks import Operator
+from broker.core.delivery.journal import Operator
 from broker.core.vhosts.vhost import VirtualHost
 from broker.journal.recording import CURRENT
 

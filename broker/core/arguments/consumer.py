@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -18,10 +18,6 @@ from broker.core.arguments.rule import ANY_SIZE, MILLISECONDS_MAX, ArgumentRule,
 from broker.core.errors import PreconditionFailed
 from broker.core.selector.selector import Selector
 from broker.core.view import milliseconds
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-
 
 FIRST: Final = "first"
 LAST: Final = "last"
@@ -171,14 +167,16 @@ def _check_browsing(arguments: Arguments, queue: str) -> None:
         raise invalid(BROWSE_FROM, queue, beginning, f"leaves nothing to see with {BROWSE} '{SNAPSHOT}'")
 
 
-def check_together(arguments: Arguments, exclusive: bool, queue: Queue) -> None:
-    """Check what a consumer of `queue` asks for, each of which is allowed; `exclusive`: it wants to be alone.
+def check_together(arguments: Arguments, exclusive: bool, queue_arguments: Arguments, where: str) -> None:
+    """Check that the arguments of a consumer, each of which is allowed, go together.
+
+    `exclusive`: the consumer wants to be alone. `where` describes the queue, `queue 'q' in vhost '/'`, which
+    has `queue_arguments`.
 
     Raises:
         PreconditionFailed: an argument, and what it does not go with.
     """
-    where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
-    keeps = is_non_destructive(queue.arguments)
+    keeps = is_non_destructive(queue_arguments)
     if keeps and exclusive:
         raise PreconditionFailed(f"{where} has {NON_DESTRUCTIVE}: no consumer can be exclusive")
     browse = browses(arguments)
@@ -196,7 +194,7 @@ def check_together(arguments: Arguments, exclusive: bool, queue: Queue) -> None:
         other = ""
         if exclusive:
             other = "exclusive, which lets nobody else in"
-        elif has_single_active_consumer(queue.arguments):
+        elif has_single_active_consumer(queue_arguments):
             other = f"the queue's {SINGLE_ACTIVE_CONSUMER}, which elects everybody"
         if other:
             raise invalid(EXCLUSIVE_CONSUMER, where, True, f"does not go with {other}")

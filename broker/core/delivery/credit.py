@@ -6,16 +6,13 @@ about to say it does not want.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from mypy_extensions import i64
 
-from broker.core.queues.consumer import BLOCKED_BY_TARGET
+from broker.core.queues.consumer import BLOCKED_BY_TARGET, ConsumerTarget
 from broker.core.queues.consumers import pass_baton, stop_waiting, suspend
-
-if TYPE_CHECKING:
-    from broker.core.delivery.session import ConsumerTarget
-    from broker.core.queues.queue import Queue
+from broker.core.queues.queue import Queue, queue_of
 
 
 def update_together(targets: list[ConsumerTarget]) -> None:
@@ -25,8 +22,9 @@ def update_together(targets: list[ConsumerTarget]) -> None:
         if target.desired and not target.wants_work():
             target.desired = False
             for consumer in target.consumers:
-                if suspend(consumer.queue, consumer, BLOCKED_BY_TARGET):
-                    left[consumer.queue] = None
+                queue = queue_of(consumer)
+                if suspend(queue, consumer, BLOCKED_BY_TARGET):
+                    left[queue] = None
     for queue in left:
         pass_baton(queue)
     for target in targets:
@@ -120,8 +118,9 @@ class Credit:
         self.update_targets()
         for target in list(self.targets):
             for consumer in list(target.consumers):
-                if consumer.queue.waiting:
-                    stop_waiting(consumer.queue, consumer)
+                queue = queue_of(consumer)
+                if queue.waiting:
+                    stop_waiting(queue, consumer)
 
     def update_targets(self) -> None:
         """Recompute whether the window's targets want work."""

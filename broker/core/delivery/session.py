@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.delivery.credit import Credit, close_together, update_together
 from broker.core.entries.cursor import SCAN_BUDGET, QueueContext
-from broker.core.entries.entry import QueueEntry
-from broker.core.queues.consumer import NON_ACQUIRING, NOTIFIED, QueueConsumer
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
+from broker.core.queues.consumer import NON_ACQUIRING, NOTIFIED, ConsumerTarget, QueueConsumer, TargetSession
+from broker.core.queues.consumers import all_levels
+from broker.core.queues.queue import Queue, queue_of
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -64,11 +62,11 @@ class Connection:
         self.early: bool = False
         self.effort: i64 = 0
         self.sessions: dict[Session, None] = {}
-        self.first_pending: ConsumerTarget | None = None
-        self.last_pending: ConsumerTarget | None = None
-        self._round_end: ConsumerTarget | None = None  # the last target of this round
+        self.first_pending: PullingTarget | None = None
+        self.last_pending: PullingTarget | None = None
+        self._round_end: PullingTarget | None = None  # the last target of this round
 
-    def notify_work(self, target: ConsumerTarget) -> None:
+    def notify_work(self, target: PullingTarget) -> None:
         """Give `target`, which is not pending, a turn behind the targets that wait already."""
         self._append(target)
         self.schedule()
@@ -153,7 +151,7 @@ class Connection:
     def _targets(self) -> list[ConsumerTarget]:
         return [target for session in self.sessions for target in session.targets]
 
-    def _append(self, target: ConsumerTarget) -> None:
+    def _append(self, target: PullingTarget) -> None:
         target.pending = True
         if self.last_pending is None:
             self.first_pending = target
@@ -163,7 +161,7 @@ class Connection:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Session:
+class Session(TargetSession):
     """The consumer targets of one session.
 
     `number`: its channel. `name`: what the journal calls it, once it has been asked.
@@ -171,11 +169,11 @@ class Session:
     """
 
     def __init__(self, connection: Connection, number: i64 = 0) -> None:
+        super().__init__()
         self.connection = connection
         self.number = number
         self.name: object | None = None
         self.flow: bool = True
-        self.targets: dict[ConsumerTarget, None] = {}
         connection.sessions[self] = None
 
     def set_flow(self, active: bool) -> None:
@@ -201,66 +199,31 @@ EFFORT_MAX: Final[i64] = SCAN_BUDGET  # what looking for messages may cost befor
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class ConsumerTarget:
-    """One consumer tag or link.
-
-    It pulls from the queues of its `consumers`, usually one, when it has its turn.
+class PullingTarget(ConsumerTarget):
+    """A consumer tag or a link, which pulls from the queues of its `consumers` when it has its turn.
 
     `credit` is its own window; `session_credit`, if any, one that it shares with the session's other targets.
     Both are charged for every delivery, and whoever handles the client's answer calls `restore_credit`. Where
     no answer comes (0-9-1 no-ack, browsing) the window is unlimited and there is no shared one.
-    `desired`: work is wanted: there is credit, the flow is on, the transport takes data, and it is not
-    closed.
     `again`: after `process_pending`, whether it has more to do.
 
-    A subclass implements `deliver`, and the other call-outs where it needs them. They must not call back into
-    the queue, except that `deliver` may restore credit as its last act, and that `shown_all` removes the
-    consumer.
+    A subclass implements `deliver`, and the other call-outs where it needs them.
     """
 
     def __init__(self, session: Session, credit: Credit, session_credit: Credit | None = None) -> None:
+        super().__init__(session)
         self.session = session
         self.credit = credit
         self.session_credit = session_credit
-        self.consumers: list[QueueConsumer] = []
-        self.closed: bool = False
-        self.desired: bool = False
         self.again: bool = False
         self.pending: bool = False
-        self.next_pending: ConsumerTarget | None = None
+        self.next_pending: PullingTarget | None = None
         self.turn: i64 = 0
         session.targets[self] = None
         credit.targets[self] = None
         if session_credit is not None:
             session_credit.targets[self] = None
         self.desired = self.wants_work()
-
-    # ---- what a subclass implements
-
-    def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
-        """Send `entry.message` to the client.
-
-        The entry is ACQUIRED by `consumer` (AVAILABLE if it browses).
-        """
-        raise NotImplementedError
-
-    def no_messages_available(self, consumer: QueueConsumer) -> None:
-        """`consumer` asked for an entry and there is none for it now, though it has credit."""
-
-    def acquisition_removed(self, entry: QueueEntry) -> None:
-        """A deleted queue has taken back what was with this target: settling or releasing it does nothing.
-
-        The client does not know, and its credit is restored when it has settled that.
-        """
-
-    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
-        """The queue is gone, and `consumer` with it."""
-
-    def shown_all(self, consumer: QueueConsumer) -> None:
-        """`consumer`, a browser, has been sent all that it was to see: remove it from its queue."""
-
-    def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
-        """`consumer`, which acquires, is served from now on, or no longer; `why` is ATTACHED, ELECTED, ..."""
 
     # ---- credit and interest
 
@@ -299,10 +262,10 @@ class ConsumerTarget:
             self.desired = desired
             if len(self.consumers) == 1:
                 consumer = self.consumers[0]
-                consumer.queue.set_notify_work_desired(consumer, desired)
+                queue_of(consumer).set_notify_work_desired(consumer, desired)
                 return
             for consumer in list(self.consumers):
-                consumer.queue.set_notify_work_desired(consumer, desired)
+                queue_of(consumer).set_notify_work_desired(consumer, desired)
 
     def close(self) -> None:
         """Want nothing any more; afterwards remove the consumers from their queues."""
@@ -328,6 +291,10 @@ class ConsumerTarget:
         if not self.pending:
             self.session.connection.notify_work(self)
 
+    def flush_soon(self) -> None:
+        """Ask the connection for a turn (ConsumerTarget)."""
+        self.session.connection.schedule()
+
     def process_pending(self, quota: i64) -> i64:
         """The turn: deliver one message, or up to `quota` while nobody else waits. Returns how many.
 
@@ -338,7 +305,7 @@ class ConsumerTarget:
         if len(self.consumers) == 1:
             consumer = self.consumers[0]
             context = consumer.context
-            if consumer.state == NON_ACQUIRING and consumer.queue.manager.acquiring != 0:
+            if consumer.state == NON_ACQUIRING and queue_of(consumer).manager.acquiring != 0:
                 count = self._browse(consumer, quota)
             else:
                 count = self._pull(consumer, quota)
@@ -351,13 +318,14 @@ class ConsumerTarget:
             self.turn += 1
             context = consumer.context
             context.effort = 0
-            delivered = consumer.queue.deliver_single_message(consumer)
+            queue = queue_of(consumer)
+            delivered = queue.deliver_single_message(consumer)
             if self._charge(context):
                 self.again = True  # others may not have been asked
                 return 1 if delivered else 0
             if delivered:
                 self.again = True
-                manager = consumer.queue.manager
+                manager = queue.manager
                 if manager.notified > 1:
                     self.session.connection.gives_way = True
                 if consumer.state == NON_ACQUIRING and manager.acquiring != 0:
@@ -369,7 +337,7 @@ class ConsumerTarget:
 
     def _pull(self, consumer: QueueConsumer, quota: i64) -> i64:
         connection = self.session.connection
-        queue = consumer.queue
+        queue = queue_of(consumer)
         consumers = queue.manager
         context = consumer.context
         context.effort = 0
@@ -390,7 +358,7 @@ class ConsumerTarget:
         """The turn of a browser of a queue that has consumers."""
         browsers = consumer.queue.browsers
         assert browsers is not None, "who has a browser has this"
-        share = browsers.share(consumer.queue, consumer.context)
+        share = browsers.share(consumer.context, consumer.queue.delivered)
         if share >= quota:
             return self._pull(consumer, quota)
         delivered = self._pull(consumer, share)
@@ -412,6 +380,33 @@ class ConsumerTarget:
         return consumer.state == NOTIFIED or (consumer.state == NON_ACQUIRING and consumer.context.more)
 
 
+EARLY_MAX: Final[i64] = 1024  # messages that consumers get before one request
+
+
+def serve_notified(queue: Queue) -> i64:
+    """Deliver to the consumers that have been told of work, before a request takes or counts messages.
+
+    A queue that handed out each message when it arrived would have delivered these already. At most EARLY_MAX
+    are delivered, so that a request does not wait long. Returns how many there were.
+    """
+    served: i64 = 0
+    while queue.manager.notified > 0 and queue.ready > 0 and served < EARLY_MAX:
+        before = queue.ready
+        connections: dict[Connection, None] = {}
+        for level in all_levels(queue):
+            for consumer in level.notified:
+                target = consumer.target
+                assert isinstance(target, PullingTarget), "who is notified pulls"
+                connections[target.session.connection] = None
+        for connection in connections:
+            connection.pump_early(EARLY_MAX - served)
+        delivered: i64 = before - queue.ready
+        if delivered <= 0:
+            break
+        served += delivered
+    return served
+
+
 @final
 class NoTurns(Scheduler):
     """Nothing is ever delivered here, so no turn is needed."""
@@ -422,4 +417,4 @@ class NoTurns(Scheduler):
 
 def taker_of(queue: Queue, tag: str = "") -> QueueConsumer:
     """Somebody who may own entries that are taken one by one; `tag`: what the journal calls it."""
-    return QueueConsumer(ConsumerTarget(Session(Connection(NoTurns())), Credit()), queue, tag=tag)
+    return QueueConsumer(PullingTarget(Session(Connection(NoTurns())), Credit()), queue, tag=tag)

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from broker.core.entries.entry import AVAILABLE, DEQUEUED, RANK_SHIFT, EntryFilter, QueueEntry
 from broker.core.entries.list import QueueEntryList
-
-if TYPE_CHECKING:
-    from broker.core.entries.index import Row
-    from broker.core.queues.queue import Queue
-    from broker.core.streams.progress import StreamProgress
-
 
 SHARE: Final[i64] = 32  # a browser is shown one message for so many that consumers get,
 LEAST: Final[i64] = 8  # and so many in a turn in which they get none
@@ -65,10 +59,10 @@ class Browsers:
             for cursor in self.cursors:
                 cursor.compact(depth)
 
-    def add(self, queue: Queue, cursor: QueueContext) -> None:
-        """A cursor of somebody who begins to look at `queue`."""
+    def add(self, cursor: QueueContext, delivered: i64) -> None:
+        """Add the cursor of a new browser to a queue that has delivered so many messages."""
         cursor.browsers = self
-        self.cursors[cursor] = queue.delivered
+        self.cursors[cursor] = delivered
         self._stand(cursor)
 
     def remove(self, cursor: QueueContext) -> None:
@@ -90,32 +84,16 @@ class Browsers:
             entry.stood_on = False
             entry.let_go()
 
-    def share(self, queue: Queue, cursor: QueueContext) -> i64:
+    def share(self, cursor: QueueContext, total: i64) -> i64:
         """How many messages the owner of `cursor` may be shown in its turn, while the queue has consumers.
+
+        `total`: the messages that the queue has delivered.
 
         They do not notice much of it then, whether they are as fast as they can be or wait for their client.
         """
-        delivered = queue.delivered - self.cursors[cursor]
-        self.cursors[cursor] = queue.delivered
+        delivered = total - self.cursors[cursor]
+        self.cursors[cursor] = total
         return max(delivered // SHARE, 1) if delivered > 0 else LEAST
-
-
-def begin_browsing(queue: Queue, cursor: QueueContext) -> None:
-    """Somebody looks at `queue` with this cursor."""
-    if queue.browsers is None:
-        queue.browsers = Browsers()
-    queue.browsers.add(queue, cursor)
-
-
-def end_browsing(queue: Queue, cursor: QueueContext) -> None:
-    """And looks no longer. Nothing happens if the queue has been deleted, which let go of all cursors."""
-    browsers = queue.browsers
-    if browsers is not None:
-        browsers.remove(cursor)
-        if cursor.row is not None and queue.index is not None:
-            queue.index.release(cursor.row)
-        if not browsers.cursors:
-            queue.browsers = None
 
 
 SCAN_BUDGET: Final = 5000  # what one look may cost, in entries passed: a few hundred microseconds
@@ -198,6 +176,52 @@ def _is_last_of_rank(entry: QueueEntry) -> bool:
 
 
 @final
+@mypyc_attr(acyclic=True)
+class Place:
+    """Where an entry stands in one row. `other`: its place in a row of another header."""
+
+    def __init__(self, entry: QueueEntry, row: Row, other: Place | None) -> None:
+        self.entry = entry
+        self.row = row
+        self.other = other
+        self.before: Place | None = None
+        self.after: Place | None = None
+
+
+@final
+class Row:
+    """The entries of an index with one value of one header, in the order of the queue.
+
+    `contexts`: of consumers that demand this value; `users`: these consumers and browsers.
+    """
+
+    def __init__(self, header: i64, value: object) -> None:
+        self.header = header
+        self.value = value
+        self.first: Place | None = None
+        self.last: Place | None = None
+        self.users: i64 = 0
+        self.entries: QueueEntryList | None = None
+        self.contexts: list[QueueContext] = []
+
+
+class CursorProgress:
+    """The progress of a named consumer of a stream; `broker.core.streams.progress` extends this class."""
+
+    def delivered(self, entry: QueueEntry) -> None:
+        """Note that the cursor has passed `entry`, which is being delivered."""
+        raise NotImplementedError
+
+    def settled(self, entries: list[QueueEntry]) -> None:
+        """The consumer is done with these."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """The consumer has gone, and what it has not settled is not done."""
+        raise NotImplementedError
+
+
+@final
 class QueueContext:
     """A cursor, shared by all consumers that see the same entries.
 
@@ -232,7 +256,7 @@ class QueueContext:
         self.effort: i64 = 0
         self.browsers: Browsers | None = None
         self.row: Row | None = None
-        self.progress: StreamProgress | None = None
+        self.progress: CursorProgress | None = None
 
     @property
     def is_left(self) -> bool:

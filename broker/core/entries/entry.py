@@ -8,17 +8,11 @@ Before it is AVAILABLE again it may be HELD for a while: there, but nobody's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, final
 
 from mypy_extensions import i32, i64, mypyc_attr, u8
 
-from broker.core.entries.timers import Timer
 from broker.core.message import Message
-
-if TYPE_CHECKING:
-    from broker.core.queues.consumer import QueueConsumer
-    from broker.core.queues.groups import Group
-
 
 AVAILABLE: Final = 0
 ACQUIRED: Final = 1
@@ -27,6 +21,55 @@ HELD: Final = 3
 
 # `order` is 8 bits of rank above 55 of sequence: no number of arrivals reaches the rank
 RANK_SHIFT: Final = 55
+
+
+STOPPED: Final[i64] = -2  # the place of a timer that is stopped
+IN_LANE: Final[i64] = -1  # of a timer that runs; else the position in the heap
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Timer:
+    """When one entry expires: `due`, in milliseconds of the schedule's clock.
+
+    `entry` is None while it is stopped: an entry keeps its timer, but only a running one refers to its entry.
+    Not tracked by the garbage collector.
+    """
+
+    def __init__(self, due: i64) -> None:
+        self.due = due
+        self.entry: QueueEntry | None = None
+        self.place: i64 = STOPPED
+        self.before: Timer | None = None
+        self.after: Timer | None = None
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Holder:
+    """The owner of acquired entries: a consumer, or an operation or a stage, which are no consumers.
+
+    `acquires`: False for a browser, which owns nothing. `no_ack`: each entry is settled when it is delivered.
+    `tag`: the client's name for a consumer, or an operator's for a stage; the core does not read it.
+    `inflight`: the entries that it has acquired and that are neither settled nor released, also after its
+    removal.
+    """
+
+    def __init__(self, tag: str = "", acquires: bool = True, no_ack: bool = False) -> None:
+        self.tag = tag
+        self.acquires = acquires
+        self.no_ack = no_ack
+        self.inflight: i64 = 0
+
+    def acquisition_removed(self, entry: QueueEntry) -> None:
+        """The queue has taken `entry` back: settling or releasing it does nothing."""
+
+
+class EntryGroup:
+    """The message group of entries, as an entry knows it; `broker.core.queues.groups` extends this class."""
+
+    def disown(self) -> None:
+        """Forget the group's owner: the queue has been deleted."""
+        raise NotImplementedError
 
 
 @mypyc_attr(acyclic=True)
@@ -38,7 +81,7 @@ class QueueEntry:
 
     `order`: its place, smaller is sooner, fixed at enqueue: rank << 55 | sequence. Where something else comes
     first, a kind of queue has a kind of entry: whose place is before whose, `precedes` knows.
-    `owner`: the consumer that acquired it, None unless ACQUIRED.
+    `owner`: the holder that acquired it, None unless ACQUIRED.
     `redelivered`: it may have been with a client before.
     `delivery_count`: how often it was acquired for delivery; browsing does not count.
     `uncounted`: how many of these came back in a way that does not count.
@@ -56,20 +99,16 @@ class QueueEntry:
         self.stood_on: bool = False
         self.uncounted: i32 = 0  # it takes no room where it stands
         self.delivery_count: i64 = 0
-        self.owner: QueueConsumer | None = None
+        self.owner: Holder | None = None
         self.prev: QueueEntry | None = None
         self.next: QueueEntry | None = None
         self.timer: Timer | None = None
-        self.group: Group | None = None
+        self.group: EntryGroup | None = None
 
     @property
     def counted(self) -> i64:
         """How many of its deliveries count."""
         return self.delivery_count - i64(self.uncounted)
-
-    def is_with(self, consumer: QueueConsumer) -> bool:
-        """Whether `consumer` has acquired it, and its queue, which is that one's, has not taken it back."""
-        return self.state == ACQUIRED and self.owner is consumer and not consumer.queue.deleted
 
     def let_go(self) -> None:
         """The cursor of a browser that has stood on it stands there no longer."""

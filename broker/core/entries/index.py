@@ -3,51 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, final
+from typing import final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from broker.core.arguments.queue import INDEX
 from broker.core.arguments.rule import Arguments
-from broker.core.entries.cursor import QueueContext
+from broker.core.entries.cursor import Place, Row
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.entries.list import QueueEntryList
+from broker.core.ports import MessageStore
 from broker.core.view import Views, bare_view
-
-if TYPE_CHECKING:
-    from broker.core.queues.consumers import ConsumerLevel
-    from broker.core.queues.queue import Queue
-
-
-@final
-@mypyc_attr(acyclic=True)
-class Place:
-    """Where an entry stands in one row. `other`: its place in a row of another header."""
-
-    def __init__(self, entry: QueueEntry, row: Row, other: Place | None) -> None:
-        self.entry = entry
-        self.row = row
-        self.other = other
-        self.before: Place | None = None
-        self.after: Place | None = None
-
-
-@final
-class Row:
-    """The entries of an index with one value of one header, in the order of the queue.
-
-    `contexts`: of consumers that demand this value, `levels` those consumers; `users`: these and browsers.
-    """
-
-    def __init__(self, header: i64, value: object) -> None:
-        self.header = header
-        self.value = value
-        self.first: Place | None = None
-        self.last: Place | None = None
-        self.users: i64 = 0
-        self.entries: RowEntries | None = None
-        self.contexts: list[QueueContext] = []
-        self.levels: list[ConsumerLevel] = []
 
 
 @final
@@ -79,10 +45,10 @@ class Index:
     `served`: the rows for which there are consumers.
     """
 
-    def __init__(self, names: list[str], queue: Queue, views: Views) -> None:
+    def __init__(self, names: list[str], store: MessageStore, views: Views) -> None:
         self.names = names
         self.served: dict[Row, None] = {}
-        self._queue = queue
+        self._store = store
         self._views = views
         self.rows: list[dict[object, Row]] = [{} for _ in names]
         self._places: dict[QueueEntry, Place] = {}
@@ -92,7 +58,7 @@ class Index:
     def add(self, entry: QueueEntry) -> None:
         """`entry` is new, and the last one."""
         try:
-            view = self._views(entry.message, self._queue.store)
+            view = self._views(entry.message, self._store)
         except Exception:  # to enqueue is not to judge: the disk does not give it back
             return
         place: Place | None = None
@@ -207,9 +173,9 @@ def is_value(value: object) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
-def new_index(queue: Queue, arguments: Arguments, views: Views = bare_view) -> Index | None:
+def new_index(store: MessageStore, arguments: Arguments, views: Views = bare_view) -> Index | None:
     """The index that a new queue is to have by its arguments, if any."""
     names = arguments.get(INDEX)
     if not isinstance(names, str):
         return None
-    return Index([name.strip() for name in names.split(",")], queue, views)
+    return Index([name.strip() for name in names.split(",")], store, views)

@@ -12,7 +12,7 @@ from mypy_extensions import i64, mypyc_attr
 from broker.core.arguments.queue import LAST_VALUE_KEY
 from broker.core.arguments.rule import Arguments
 from broker.core.entries.entry import ACQUIRED, QueueEntry
-from broker.core.entries.list import QueueEntryList
+from broker.core.entries.list import Latest, QueueEntryList
 from broker.core.message import Message
 from broker.core.view import Headers, identity
 
@@ -32,20 +32,15 @@ class LastValueEntry(QueueEntry):
 
 
 @final
-class Latest:
+class LatestValues(Latest):
     """What a last-value queue knows of its entries; `QueueEntryList.latest` is None for all others.
 
     `current`: by value, the entry of the message that came last.
-    `displaced`: the entry whose place the latest arrival has taken; whoever takes it out sets it to None.
-    `outdated`: what recovery brought back and a later message replaces; it goes when the broker runs.
-    `replaced` counts since start.
     """
 
     def __init__(self, header: str, headers: Headers) -> None:
+        super().__init__()
         self.current: dict[object, QueueEntry] = {}
-        self.displaced: QueueEntry | None = None
-        self.outdated: list[QueueEntry] = []
-        self.replaced: i64 = 0
         self._header = header
         self._headers = headers
 
@@ -61,25 +56,25 @@ class Latest:
             del self.current[key]
 
     def is_outdated(self, entry: QueueEntry) -> bool:
-        """Whether a later message than that of `entry` has come."""
+        """Whether a later message than that of `entry` has come (Latest)."""
         key = _key_of(entry)
         return key is not None and self.current.get(key) is not entry
 
     def successor(self, entry: QueueEntry) -> QueueEntry | None:
-        """The entry of the latest message with the value of an outdated `entry`; None if that has gone."""
+        """The entry of the latest message with the value of an outdated `entry` (Latest)."""
         return self.current.get(_key_of(entry))
 
     def holds(self, message: Message) -> bool:
-        """Whether a message that `message` would replace is in the queue, with a consumer or not."""
+        """Whether a message that `message` would replace is in the queue (Latest)."""
         return self.key(message) in self.current
 
     def displaceable(self, message: Message) -> QueueEntry | None:
-        """The entry whose place `message` would take."""
+        """The entry whose place `message` would take (Latest)."""
         entry = self.current.get(self.key(message))
         return None if entry is None or entry.state == ACQUIRED else entry
 
     def set_aside(self, message: Message) -> None:
-        """`message` is brought back by recovery: it stands at the end, and what it replaces is outdated."""
+        """`message` is brought back by recovery: what it replaces is outdated (Latest)."""
         old = self.current.pop(self.key(message), None)
         if old is not None:
             self.outdated.append(old)
@@ -100,7 +95,7 @@ class LastValueEntryList(QueueEntryList):
 
     def __init__(self, header: str, headers: Headers) -> None:
         super().__init__(False)
-        self._values = Latest(header, headers)
+        self._values = LatestValues(header, headers)
         self.latest = self._values
 
     @staticmethod

@@ -6,21 +6,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64, mypyc_attr, trait
 
 from broker.core.arguments.rule import Arguments
 from broker.core.entries.entry import ACQUIRED, RANK_SHIFT, QueueEntry
 from broker.core.message import NOWHERE, Message
 from broker.core.view import Headers
 
-if TYPE_CHECKING:
-    from broker.core.entries.last_value import Latest
-    from broker.core.vhosts.deletion import Lifespan
-
-
 ARRIVAL_MASK: Final[i64] = (1 << RANK_SHIFT) - 1
+
+
+@trait
+class EmptyListener:
+    """The listener of an entry list that must know when the list becomes empty."""
+
+    def look(self) -> None:
+        """The last entry has been unlinked."""
+        raise NotImplementedError
+
+
+class Latest:
+    """What a list knows of entries that replace one another; `broker.core.entries.last_value` extends it.
+
+    `displaced`: the entry whose place the latest arrival has taken; whoever takes it out sets it to None.
+    `outdated`: what recovery brought back and a later message replaces; it goes when the broker runs.
+    `replaced` counts since start.
+    """
+
+    def __init__(self) -> None:
+        self.displaced: QueueEntry | None = None
+        self.outdated: list[QueueEntry] = []
+        self.replaced: i64 = 0
+
+    def is_outdated(self, entry: QueueEntry) -> bool:
+        """Whether a later message than that of `entry` has come."""
+        raise NotImplementedError
+
+    def successor(self, entry: QueueEntry) -> QueueEntry | None:
+        """The entry of the latest message with the value of an outdated `entry`; None if that has gone."""
+        raise NotImplementedError
+
+    def holds(self, message: Message) -> bool:
+        """Whether a message that `message` would replace is in the queue, with a consumer or not."""
+        raise NotImplementedError
+
+    def displaceable(self, message: Message) -> QueueEntry | None:
+        """The entry whose place `message` would take."""
+        raise NotImplementedError
+
+    def set_aside(self, message: Message) -> None:
+        """`message` is brought back by recovery: it stands at the end, and what it replaces is outdated."""
+        raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -47,7 +85,7 @@ class QueueEntryList:
         self.ranks = ranks
         self.sequence: i64 = 0
         self.latest: Latest | None = None
-        self.lifespan: Lifespan | None = None
+        self.lifespan: EmptyListener | None = None
         self.annotations: dict[QueueEntry, bytes] | None = None
         self.reads: i64 = 0
 

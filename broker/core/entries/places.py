@@ -8,16 +8,12 @@ are given up.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.entries.list import QueueEntryList
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-
 
 BLOCK: Final[i64] = 512  # entries of a block that is begun at the end
 IDLE_MIN: Final[i64] = 100_000  # changes without a question that places survive, even in a short queue
@@ -329,17 +325,3 @@ class Places:
         for block in self._blocks:
             self._all.append(block.count)
             self._ready.append(block.ready)
-
-
-def places_of(queue: Queue) -> Places:
-    """The places of a queue that is no stream, kept from now on if they were not."""
-    if queue.places is None:
-        queue.places = Places(queue.entries)
-    return queue.places
-
-
-def note_change(queue: Queue, places: Places, entry: QueueEntry, ready: i64) -> None:
-    """`entry` is ready now, 1, or is not any more, -1; places that nobody asks for are given up."""
-    places.changed(entry, ready)
-    if places.idle > IDLE_MIN and places.is_idle:
-        queue.places = None

@@ -7,33 +7,11 @@ be swept up later, and no step takes longer than another.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
-if TYPE_CHECKING:
-    from broker.core.entries.entry import QueueEntry
-
-
-_NOWHERE: Final[i64] = -2
-_IN_LANE: Final[i64] = -1  # else: the position in the heap
-
-
-@final
-@mypyc_attr(acyclic=True)
-class Timer:
-    """When one entry expires: `due`, in milliseconds of the schedule's clock.
-
-    `entry` is None while it is stopped: an entry keeps its timer, but only a running one refers to its entry.
-    Not tracked by the garbage collector.
-    """
-
-    def __init__(self, due: i64) -> None:
-        self.due = due
-        self.entry: QueueEntry | None = None
-        self.place: i64 = _NOWHERE
-        self.before: Timer | None = None
-        self.after: Timer | None = None
+from broker.core.entries.entry import IN_LANE, STOPPED, QueueEntry, Timer
 
 
 @final
@@ -86,13 +64,13 @@ class Timers:
         """Whether `timer` is in the lane still, and that of the first of `entries` is not to be before it."""
         entry = timer.entry
         first = entries[0].timer if entries else None
-        if entry is None or timer.place != _IN_LANE or first is None:
+        if entry is None or timer.place != IN_LANE or first is None:
             return False
         return entry.precedes(entries[0]) and timer.due <= first.due
 
     def _link(self, timer: Timer, before: Timer | None, after: Timer | None) -> None:
         """Put `timer` into the lane, between these two."""
-        timer.place = _IN_LANE
+        timer.place = IN_LANE
         timer.before = before
         timer.after = after
         if before is None:
@@ -107,12 +85,12 @@ class Timers:
     def stop(self, timer: Timer) -> None:
         """Have a timer stop; nothing happens if it does not run."""
         place = timer.place
-        if place == _NOWHERE:
+        if place == STOPPED:
             return
         timer.entry = None
-        timer.place = _NOWHERE
+        timer.place = STOPPED
         self.count -= 1
-        if place != _IN_LANE:
+        if place != IN_LANE:
             self._take_from_heap(place)
             return
         before = timer.before

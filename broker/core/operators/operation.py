@@ -10,25 +10,22 @@ in the queue again as if nothing had been.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, QueueEntry
-from broker.core.entries.places import note_change
 from broker.core.errors import NotFound
 from broker.core.message import TELLS_CONSUMED, Message
+from broker.core.publishing.publisher import Publishing
+from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.consumers import wake_waiters
+from broker.core.queues.death import Death
 from broker.core.queues.hooks import COPIED, PUBLISHED
-from broker.core.queues.queue import offer_again, replace_outdated, stop_timer
+from broker.core.queues.queue import Queue, offer_again, replace_outdated, stop_timer
+from broker.core.queues.state import note_change, owns
 from broker.core.routing.graph import Route
 from broker.core.transactions.transaction import REMOVE, HeldPublish, Transaction
-
-if TYPE_CHECKING:
-    from broker.core.queues.death import Death
-    from broker.core.queues.queue import Queue
-    from broker.core.vhosts.vhost import VirtualHost
+from broker.core.vhosts.vhost import VirtualHost
 
 
 def is_over(queue: Queue, entry: QueueEntry) -> bool:
@@ -68,17 +65,17 @@ def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> Non
     back: list[QueueEntry] = []
     outdated: list[QueueEntry] = []
     for entry in entries:
-        if not entry.is_with(taker):
+        if not owns(taker, entry, queue):
             continue  # the queue has taken it back meanwhile
         size = entry.message.size
         if latest is not None and latest.is_outdated(entry):
-            taker.target.restore_credit(size)
+            taker.target.restore_all(1, size)
             outdated.append(entry)
             continue
         entry.state = AVAILABLE
         entry.owner = None
         taker.inflight -= 1
-        taker.target.restore_credit(size)
+        taker.target.restore_all(1, size)
         queue.unacked -= 1
         queue.unacked_bytes -= size
         queue.ready += 1
@@ -94,7 +91,7 @@ def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> Non
         if discipline is not None:
             discipline.wake()
     for entry in outdated:
-        if entry.is_with(taker):  # it was not taken back for one of those
+        if owns(taker, entry, queue):  # it was not taken back for one of those
             replace_outdated(queue, entry)
 
 
@@ -110,7 +107,7 @@ class OperatorPublish(HeldPublish):
         self.own = True
         message.marks = 0 if copied else message.marks & TELLS_CONSUMED
 
-    def resolve(self, virtual_host: VirtualHost) -> str:
+    def resolve(self, virtual_host: Publishing) -> str:
         """Find out where it goes (HeldPublish)."""
         refusal = super().resolve(virtual_host)
         if refusal or self.passage.queues or self.passage.keepers:
@@ -147,7 +144,7 @@ class Operation(Transaction):
 
     def remove_dead(self, death: Death) -> None:
         """Seize a message that waits to be dead-lettered: it is to leave with the commit."""
-        backlog = self.queue.backlog
+        backlog = existing_backlog(self.queue)
         assert backlog is not None, "what does not wait is not seized"
         backlog.seize(death)
         self.deaths.append(death)
@@ -177,8 +174,9 @@ class Operation(Transaction):
         self.publishes = []
         deaths, self.deaths = self.deaths, []
         unmark(self.queue, entries, self.taker)
-        if deaths and self.queue.backlog is not None and not self.queue.deleted:
-            self.queue.backlog.release(deaths)
+        backlog = existing_backlog(self.queue)
+        if deaths and backlog is not None and not self.queue.deleted:
+            backlog.release(deaths)
 
     def _append(self) -> bool:
         appended = super()._append()
@@ -192,8 +190,9 @@ class Operation(Transaction):
 
     def _done(self) -> None:
         deaths, self.deaths = self.deaths, []
-        if deaths and self.queue.backlog is not None and not self.queue.deleted:
-            self.queue.backlog.remove(deaths)
+        backlog = existing_backlog(self.queue)
+        if deaths and backlog is not None and not self.queue.deleted:
+            backlog.remove(deaths)
         super()._done()
 
     def on_durable(self, batch: i64) -> None:

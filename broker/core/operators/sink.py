@@ -12,10 +12,11 @@ What is decided and cannot be done at the moment (a queue is full, say) waits un
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.delivery.journal import Operator
 from broker.core.delivery.session import taker_of
 from broker.core.entries.entry import DEQUEUED, QueueEntry
 from broker.core.entries.list import FifoEntryList
@@ -24,17 +25,15 @@ from broker.core.message import Message
 from broker.core.names import check_length
 from broker.core.operators.operation import Operation
 from broker.core.ports import DurableWaiter
-from broker.core.queues.hooks import Operator
+from broker.core.publishing.publisher import Publishing
 from broker.core.queues.purge import dispose
 from broker.core.queues.queue import Queue, drop
 from broker.core.routing.graph import Route
 from broker.core.schedule import Alarm
 from broker.core.transactions.transaction import HeldPublish
 from broker.core.vhosts.changes import DELETED, Change, flag_of, number_of, text_of
-
-if TYPE_CHECKING:
-    from broker.core.broker import Broker
-    from broker.core.vhosts.vhost import VirtualHost
+from broker.core.vhosts.registry import Registry
+from broker.core.vhosts.vhost import VirtualHost
 
 
 @final
@@ -164,7 +163,7 @@ class RowPublish(HeldPublish):
         self.mandatory = mandatory
         self.nowhere = False
 
-    def resolve(self, virtual_host: VirtualHost) -> str:
+    def resolve(self, virtual_host: Publishing) -> str:
         """Find out where it goes (HeldPublish)."""
         refusal = super().resolve(virtual_host)
         passage = self.passage
@@ -533,12 +532,12 @@ SINKS_MAX: Final = 1000  # of one virtual host
 class Sinks:
     """All sinks of a broker. `open_rows` reads the chunks that attempts have; it is set before recovery."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, registry: Registry) -> None:
         self.open_rows: OpenRows = no_rows
-        self._broker = broker
+        self._registry = registry
         self._sinks: dict[tuple[str, str], Sink] = {}
-        broker.appliers[SINK] = self.apply
-        broker.definers.append(self.describe)
+        registry.appliers[SINK] = self.apply
+        registry.definers.append(self.describe)
 
     def of(self, virtual_host: VirtualHost) -> list[Sink]:
         """The sinks of a virtual host."""
@@ -567,7 +566,7 @@ class Sinks:
             StoreFailed: the log has stopped.
         """
         check_length("sink name", query)
-        self._broker.store.require()
+        self._registry.store.require()
         sink = self.found(virtual_host, query)
         if sink is None:
             if len(self.of(virtual_host)) >= SINKS_MAX:
@@ -580,10 +579,10 @@ class Sinks:
 
     def delete(self, sink: Sink) -> None:
         """Forget a sink, with everything that has not been published. Raises StoreFailed."""
-        self._broker.store.require()
+        self._registry.store.require()
         name = sink.virtual_host.name
         del self._sinks[name, sink.query]
-        self._broker.store.append_definition({"kind": SINK + DELETED, "vhost": name, "query": sink.query})
+        self._registry.store.append_definition({"kind": SINK + DELETED, "vhost": name, "query": sink.query})
         sink.forget()
 
     def leave(self, vhost: str) -> None:
@@ -601,7 +600,7 @@ class Sinks:
         name = text_of(change, "vhost")
         query = text_of(change, "query")
         kind = text_of(change, "kind")
-        virtual_host = self._broker.vhosts.get(name)
+        virtual_host = self._registry.vhosts.get(name)
         sink = self._sinks.get((name, query))
         if kind == SINK + DELETED:
             if sink is not None:

@@ -8,7 +8,7 @@ and not retained, leaves when the record is durable, and after a restart if it h
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -19,15 +19,11 @@ from broker.core.errors import LimitReached, NotFound
 from broker.core.names import check_length
 from broker.core.operators.operation import mark, unmark
 from broker.core.queues.election import check_dequeue
-from broker.core.queues.queue import next_in_time
+from broker.core.queues.queue import Queue, next_in_time, refuse_stream
 from broker.core.queues.returns import finish_returns, settle_all
-from broker.core.streams.list import refuse_stream
+from broker.core.queues.state import owns
 from broker.core.vhosts.changes import Change, number_of, text_of
-
-if TYPE_CHECKING:
-    from broker.core.broker import Broker
-    from broker.core.queues.queue import Queue
-
+from broker.core.vhosts.registry import Registry
 
 STAGE: Final = "stage"
 STEP: Final = 200  # entries that leave or come back in one slice
@@ -104,7 +100,7 @@ class Stage:
     def entry(self, offset: i64) -> QueueEntry | None:
         """The entry with an offset from `kept` up to `next`; None: it is gone."""
         entry = self._entries[self._head + offset - self.kept]
-        return entry if entry is not None and entry.is_with(self.taker) else None
+        return entry if entry is not None and owns(self.taker, entry, self.queue) else None
 
     def take_one(self) -> i64:
         """Mark the message that basic.get would get; returns its size, -1: there is none.
@@ -211,7 +207,7 @@ class Stage:
         journal = self.queue.journal
         if journal is not None:
             for entry in entries:
-                if entry.is_with(self.taker):
+                if owns(self.taker, entry, self.queue):
                     journal.returned(entry, self.taker, RELEASED)
         unmark(self.queue, entries, self.taker)
 
@@ -369,8 +365,8 @@ class _Told:
 class Staging:
     """All stages of a broker. Those of queues that have been deleted are gone with them."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
         self._stages: dict[Queue, dict[str, Stage]] = {}
         self._told: dict[tuple[int, str], _Told] = {}  # until recovery is over
 
@@ -402,7 +398,7 @@ class Staging:
         check_length("reader name", reader)
         check_take(queue)
         if queue.number > 0:
-            self._broker.store.require()
+            self._registry.store.require()
         for gone in [queue for queue in self._stages if queue.deleted]:
             del self._stages[gone]
         stages = self._stages.setdefault(queue, {})
@@ -428,7 +424,7 @@ class Staging:
     def append(self, stage: Stage, change: Change) -> None:
         """Have the log know a change of a stage, if it knows its queue."""
         if stage.logged and not stage.queue.deleted:
-            self._broker.store.append_definition(change)
+            self._registry.store.append_definition(change)
 
     def undo(self, stage: Stage) -> None:
         """The last step of a stage has failed: it is as it was before.
@@ -441,14 +437,14 @@ class Staging:
     def release(self, stage: Stage) -> None:
         """Forget a reader; what it has staged is given back with `Stage.give_back`. Raises StoreFailed."""
         if stage.logged:
-            self._broker.store.require()
+            self._registry.store.require()
         del self._stages[stage.queue][stage.reader]
         self.append(stage, {"kind": STAGE_RELEASED, "queue": int(stage.queue.number), "reader": stage.reader})
 
     def describe(self) -> Iterator[list[Change]]:
         """Each stage, for the log; which begins its first segment before recovery is over."""
         for (number, reader), told in list(self._told.items()):
-            if self._broker.queue_numbered(number) is not None:
+            if self._registry.queue_numbered(number) is not None:
                 yield [told.describe(number, reader)]
         for queue, stages in list(self._stages.items()):
             for stage in list(stages.values()):
@@ -468,7 +464,7 @@ class Staging:
         told, self._told = self._told, {}
         found: dict[int, dict[int, QueueEntry]] = {}
         for (number, reader), each in told.items():
-            queue = self._broker.queue_numbered(number)
+            queue = self._registry.queue_numbered(number)
             if queue is None:
                 continue
             if number not in found:
@@ -479,6 +475,6 @@ class Staging:
             entries = [here.get(sequence) if sequence else None for sequence in each.numbers]
             available = [entry if entry and entry.state == AVAILABLE else None for entry in entries]
             stage.recover(
-                available, each.kept, each.first, each.retain, each.marks, self._broker.schedule.now()
+                available, each.kept, each.first, each.retain, each.marks, self._registry.schedule.now()
             )
             self._stages.setdefault(queue, {})[reader] = stage

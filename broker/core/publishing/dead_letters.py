@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.core.errors import StoreFailed
 from broker.core.message import Address, Message, descends
 from broker.core.publishing.passage import Passage
-from broker.core.queues.backlog import Backlog, backlog_of
+from broker.core.queues.backlog import backlog_of, existing_backlog, first_of_lane
 from broker.core.queues.death import (
     ARRIVES,
     CAUSES,
     CYCLE,
     FULL,
-    MAXLEN,
     NO_EXCHANGE,
     NO_PLACE,
     NO_ROUTE,
-    QUEUE_EXPIRED,
-    REASONS,
-    REJECTED,
     Death,
     Notice,
 )
-from broker.core.queues.hooks import DEAD_LETTERED, DELAYED
-from broker.core.queues.limits import Rules
+from broker.core.queues.hooks import (
+    DEAD_LETTERED,
+    DELAYED,
+    MAXLEN,
+    QUEUE_EXPIRED,
+    REASONS,
+    REJECTED,
+    BacklogHook,
+    QueueLimits,
+)
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Exchange, Route
+from broker.core.routing.topology import Topology
 from broker.core.schedule import LETTER
 from broker.core.view import MessageView
-
-if TYPE_CHECKING:
-    from broker.core.routing.topology import Topology
-
 
 NO_VIEW: Final = MessageView()
 _DIED: Final = (
@@ -72,7 +73,7 @@ class DeadLetters:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self.backlogs: dict[Backlog, None] = {}
+        self.backlogs: dict[BacklogHook, None] = {}
         self._waiting: deque[Death] = deque()
         self._running = False
         self._untold: i64 = 0  # of those that failed
@@ -194,7 +195,7 @@ class DeadLetters:
                 planned = waiting.popleft()
                 chain.append(planned)
                 self._plan(planned, behind)
-                passage = planned.passage
+                passage = passage_of(planned)
                 if passage is not None:
                     self._check_rows(passage)
                     passage.reserve()
@@ -279,7 +280,7 @@ class DeadLetters:
     def put(self, death: Death) -> None:
         """Put a dead letter where it goes: it is planned, and appended."""
         counters = self._topology.counters
-        passage = death.passage
+        passage = passage_of(death)
         _note(death)
         if death.failure != ARRIVES:
             self._dropped(death)
@@ -291,7 +292,7 @@ class DeadLetters:
                 counters.dead_lettered_surely[death.reason] += 1
         passage.put(self._topology, DEAD_LETTERED)
 
-    def wait(self, death: Death, full: list[Rules], told: bool = False) -> None:
+    def wait(self, death: Death, full: list[QueueLimits], told: bool = False) -> None:
         """Have a death wait in its backlog for room in the queues with the rules `full`, or for a route."""
         backlog = backlog_of(death.queue, self._topology)
         backlog.add(death, full, told)
@@ -319,7 +320,7 @@ class DeadLetters:
     def _complete(self, chain: list[Death]) -> None:
         """Append and put the letters of deaths that have been foreseen."""
         for death in chain:
-            passage = death.passage
+            passage = passage_of(death)
             if passage is not None:
                 passage.unreserve()
                 self._append(passage, death.held, death.holder)
@@ -384,7 +385,7 @@ class DeadLetters:
 
 def must_line_up(death: Death) -> bool:
     """Whether others of its queue wait that take the same route."""
-    backlog = death.queue.backlog
+    backlog = existing_backlog(death.queue)
     return backlog is not None and backlog.queues_up(death)
 
 
@@ -396,7 +397,19 @@ def failure_of(chain: list[Death]) -> i64:
     return ARRIVES
 
 
-def full_in(chain: list[Death]) -> list[Rules]:
+def passage_of(death: Death) -> Passage | None:
+    """Return the way of a dead letter, once it is planned; None also if its exchange does not exist."""
+    passage = death.passage
+    assert passage is None or isinstance(passage, Passage), "passages are made here"
+    return passage
+
+
+def passages_of(deaths: list[Death]) -> list[Passage]:
+    """Return the ways of those dead letters whose exchanges exist."""
+    return [passage for death in deaths if (passage := passage_of(death)) is not None]
+
+
+def full_in(chain: list[Death]) -> list[QueueLimits]:
     """The rules of the queues that have no room for one of these letters."""
     return [rules for death in chain for rules in death.full]
 
@@ -404,8 +417,9 @@ def full_in(chain: list[Death]) -> list[Rules]:
 def forget(chain: list[Death]) -> None:
     """Nothing becomes of deaths that were foreseen: give the room back."""
     for death in chain:
-        if death.passage is not None:
-            death.passage.unreserve()
+        passage = passage_of(death)
+        if passage is not None:
+            passage.unreserve()
             death.passage = None
 
 
@@ -432,7 +446,7 @@ def _route(death: Death, exchange: Exchange) -> Route:
     if key is None:
         key = death.message.address.routing_key
     route = rules.dead_letter_route
-    if route is None or route.address.routing_key != key:
+    if not isinstance(route, Route) or route.address.routing_key != key:
         route = Route(Address(exchange.name, key), exchange)
         rules.dead_letter_route = route  # for the next of the same queue and key
     return route
@@ -447,7 +461,7 @@ def why_not(death: Death) -> str:
     if death.failure == NO_EXCHANGE:
         return f"{exchange} does not exist" if rules.dead_letter_reasons else "it has no exchange any more"
     if death.failure == FULL and death.full:
-        return f"queue '{death.full[0].queue.name}' is full"
+        return f"queue '{death.full[0].queue_name}' is full"
     if death.failure == FULL:
         return "a queue that it is passed on to is full"
     if death.failure == CYCLE:
@@ -462,8 +476,7 @@ def waits_for(death: Death) -> str:
 
     Empty: that has not been found out yet.
     """
-    lane = death.lane
-    first = death if lane is None else lane.first
+    first = first_of_lane(death)
     if first.is_unreadable:
         return "the disk does not give the message back"
     return why_not(first) if first.planned and first.failure != ARRIVES else ""
@@ -473,7 +486,7 @@ def _note(death: Death) -> None:
     """Have the journal know of it, if the queue had the message."""
     journal = death.queue.journal
     if journal is not None and death.order != NO_PLACE:
-        passage = death.passage
+        passage = passage_of(death)
         to = passage.queues[0] if passage is not None and passage.queues else None
         journal.died(death.message, death.uid, death.order, death.reason, to, death.by)
         death.order = NO_PLACE

@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.arguments.rule import MILLISECONDS_MAX
 from broker.core.errors import PreconditionFailed
 from broker.core.message import BY_CLOCK, DELAYED, NOT_BY_CLOCK, NOT_DELAYED, Message, copy_of
-from broker.core.publishing.passage import Passage
 from broker.core.queues.limits import Rules
+from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Exchange, Keeper
+from broker.core.routing.kinds import DELAY, delay_of
+from broker.core.routing.topology import Topology
 from broker.core.schedule import RETRY_MS, Held, Schedule, Timetable
 from broker.core.values import show, type_name
 from broker.core.view import MessageView, milliseconds
 
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-    from broker.core.routing.topology import Topology
-
-
-DELAY: Final = "x-delay"
-DELAY_MAX: Final = 2**32 - 1  # milliseconds; what asks for more is not delayed, as in RabbitMQ
 DELIVERY_TIME: Final = "x-delivery-time"
-
-
-def delay_of(view: MessageView) -> i64:
-    """For how many milliseconds a message is to be held, 0: not at all."""
-    value = view.headers().get(DELAY)
-    if isinstance(value, str):
-        sign = value[:1] if value[:1] in ("+", "-") else ""
-        digits = value[len(sign) :]
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
-            return 0
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0
-    return int(value) if 0 < value <= DELAY_MAX else 0
 
 
 def hold_until_due(message: Message, view: MessageView, schedule: Schedule) -> None:
@@ -154,7 +135,7 @@ class QueueDelays(DelayedMessages):
     def send(self, copy: Message, keys: list[str], held: Message) -> bool:
         """Put it in (DelayedMessages)."""
         logged = held if held.sequence != 0 else None
-        self.topology.dead_letters.pass_on(Passage(copy, [self.queue], []), logged, self.queue)
+        self.topology.pass_on(copy, self.queue, logged)
         return True
 
     def drop(self, held: Held) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.message import KNOWN, NEVER, Message
 from broker.core.names import is_short
-from broker.core.queues.duplicates import new_mark
+from broker.core.queues.duplicates import memory_of, new_mark
+from broker.core.queues.queue import Queue
+from broker.core.routing.topology import Topology
 from broker.core.values import show, type_name
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-    from broker.core.routing.topology import Topology
-    from broker.core.view import MessageView
-
+from broker.core.view import MessageView
 
 PRODUCER: Final = "x-producer"
 SEQUENCE: Final = "x-sequence"
@@ -40,7 +37,7 @@ class Identity:
 
     def is_known(self, queue: Queue, date: i64) -> bool:
         """Whether the queue has had such a message."""
-        memory = queue.memory
+        memory = memory_of(queue)
         if memory is None:
             return False
         return (memory.window > 0 and self.key != "" and memory.knows_id(self.key, date)) or (
@@ -55,12 +52,10 @@ class Identity:
         self._batch = topology.store.batch
         if self.key:
             mark = new_mark(self.key, NEVER, message.persistent, date)
-            self._append(mark, [q for q in queues if q.memory is not None and q.memory.window > 0], topology)
+            self._append(mark, [queue for queue in queues if _remembers_ids(queue)], topology)
         if self.producer:
             mark = new_mark(self.producer, self.sequence, message.persistent, date)
-            self._append(
-                mark, [q for q in queues if q.memory is not None and q.memory.producers_max > 0], topology
-            )
+            self._append(mark, [queue for queue in queues if _remembers_producers(queue)], topology)
 
     def _append(self, mark: Message, queues: list[Queue], topology: Topology) -> None:
         logged = [queue for queue in queues if queue.logged] if mark.persistent else []
@@ -74,8 +69,9 @@ class Identity:
         taken = set(takers)
         for mark, queues in self._marks:
             for queue in queues:
-                if queue.memory is not None and queue in taken:
-                    queue.memory.keep(mark, self._batch)
+                memory = memory_of(queue)
+                if memory is not None and queue in taken:
+                    memory.keep(mark, self._batch)
                 elif queue.logged and mark.sequence != 0:
                     queue.store.append_settle(mark, queue)
         self._marks = []
@@ -83,7 +79,7 @@ class Identity:
     def reserve(self, queues: list[Queue]) -> None:
         """Have the message known to these queues until `unreserve`: its transaction is on its way."""
         for queue in queues:
-            memory = queue.memory
+            memory = memory_of(queue)
             if memory is not None:
                 self._reserved.append(queue)
                 if self.key:
@@ -94,11 +90,21 @@ class Identity:
     def unreserve(self) -> None:
         """The transaction is over."""
         for queue in self._reserved:
-            memory = queue.memory
+            memory = memory_of(queue)
             if memory is not None:
                 memory.unreserve_id(self.key)
                 memory.unreserve_sequence(self.producer, self.sequence)
         self._reserved = []
+
+
+def _remembers_ids(queue: Queue) -> bool:
+    memory = memory_of(queue)
+    return memory is not None and memory.window > 0
+
+
+def _remembers_producers(queue: Queue) -> bool:
+    memory = memory_of(queue)
+    return memory is not None and memory.producers_max > 0
 
 
 def identity_of(message: Message, queues: list[Queue], topology: Topology) -> Identity | None:
@@ -110,9 +116,8 @@ def identity_of(message: Message, queues: list[Queue], topology: Topology) -> Id
     ids = False
     producers = False
     for queue in queues:
-        if queue.memory is not None:
-            ids = ids or queue.memory.window > 0
-            producers = producers or queue.memory.producers_max > 0
+        ids = ids or _remembers_ids(queue)
+        producers = producers or _remembers_producers(queue)
     if not ids and not producers:
         return None
     view = topology.views(message, topology.store)
@@ -138,7 +143,7 @@ def leave_out_known(
     date = topology.schedule.date()
     left: list[Queue] = []
     for queue in queues:
-        memory = queue.memory
+        memory = memory_of(queue)
         if memory is not None and identity.is_known(queue, date):
             if queue.logged and message.persistent:
                 topology.store.require()

@@ -5,20 +5,19 @@ Not the message itself: the log may take its content out of memory, and lets go 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.core.message import DELAYED, TELLS_ARRIVAL, TELLS_CONSUMED, Message, copy_of, uid_of
+from broker.core.ports import MessageStore
 from broker.core.publishing.identity import Identity, identity_of, leave_out_known
-from broker.core.queues.death import MAXLEN, Death
+from broker.core.queues.death import Death, LetterPassage
+from broker.core.queues.hooks import MAXLEN, QueueLimits
 from broker.core.queues.limits import Rules
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Keeper
-
-if TYPE_CHECKING:
-    from broker.core.ports import MessageStore
-    from broker.core.routing.topology import Topology
+from broker.core.routing.topology import Topology
 
 
 def unlogged_twin(message: Message, queues: list[Queue], keepers: list[Keeper]) -> Message:
@@ -53,7 +52,7 @@ def is_refused(topology: Topology, message: Message, queues: list[Queue]) -> boo
         return False
     topology.counters.overflowed += 1
     for queue in full:
-        topology.dead_letters.add_refused(queue, message)
+        topology.refused(queue, message)
     return True
 
 
@@ -80,12 +79,12 @@ def set_date(topology: Topology, message: Message, queues: list[Queue]) -> None:
         message.date = topology.schedule.date()
 
 
-NO_RULES: Final[list[Rules]] = []
+NO_RULES: Final[list[QueueLimits]] = []
 NO_DEATHS: Final[list[Death]] = []
 
 
 @final
-class Passage:
+class Passage(LetterPassage):
     """`queues` and `keepers` get `message`.
 
     `identity`: what it is known by, if that matters to one of them; `known`: all queues have had it before.
@@ -100,8 +99,8 @@ class Passage:
         self.identity: Identity | None = None
         self.known = False
         self.deaths: list[Death] = NO_DEATHS
-        self.full: list[Rules] = NO_RULES
-        self._reserved: list[Rules] = NO_RULES
+        self.full: list[QueueLimits] = NO_RULES
+        self._reserved: list[QueueLimits] = NO_RULES
 
     @property
     def logged(self) -> list[Queue]:
@@ -172,7 +171,7 @@ class Passage:
         message = self.message
         taking: list[Queue] = []
         deaths: list[Death] = []
-        full: list[Rules] = []
+        full: list[QueueLimits] = []
         for queue in self.queues:
             rules = queue.rules
             if rules is None or not (rules.refuses(message) if behind else rules.lacks_room(message)):
@@ -241,7 +240,7 @@ class Passage:
         if self.identity is not None:
             self.identity.keep(self.queues)
         if message.marks & TELLS_ARRIVAL:
-            topology.receipts.arrived(message, self.queues)
+            topology.arrived(message, self.queues)
 
 
 # answers of `publish` instead of a number of queues

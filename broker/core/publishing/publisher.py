@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mypy_extensions import i64
 
+from broker.core.chance import Chance
+from broker.core.counters import Counters
+from broker.core.delivery.journal import QUEUE_FULL
 from broker.core.errors import AccessRefused, ExchangeReplaced
 from broker.core.message import DELAYED, TELLS_ARRIVAL, Address, Message
 from broker.core.names import check_length
-from broker.core.publishing.delay import delay
+from broker.core.ports import MessageStore
+from broker.core.publishing.dead_letters import DeadLetters
+from broker.core.publishing.delay import Delays, delay
 from broker.core.publishing.passage import (
     BY_MESSAGE,
     DUPLICATE,
@@ -19,18 +26,79 @@ from broker.core.publishing.passage import (
     set_date,
     unlogged_twin,
 )
+from broker.core.publishing.receipts import Receipts
+from broker.core.queues.death import Death, LetterWriter, bare_letter
 from broker.core.queues.election import check_enqueue, is_stopped
-from broker.core.queues.hooks import QUEUE_FULL
+from broker.core.queues.hooks import BacklogHook
+from broker.core.queues.host import nobody_told
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.queue import Queue
-from broker.core.routing.graph import NO_QUEUES, Binding, Exchange, Resolution, Route
-from broker.core.schedule import FAN_OUT, QUEUES
-from broker.core.vhosts.declarations import Declarations
-from broker.core.view import MessageView
+from broker.core.queues.state import QueueState
+from broker.core.routing.graph import NO_QUEUES, Binding, Exchange, Keeper, Resolution, Route
+from broker.core.routing.topology import QueueNumbers, Topology
+from broker.core.schedule import FAN_OUT, QUEUES, Schedule
+from broker.core.view import MessageView, Views
 
 
-class Publishing(Declarations):
-    """What publishers ask of a virtual host, and dead letters."""
+class Publishing(Topology):
+    """What publishers ask of a virtual host, dead letters and receipts."""
+
+    def __init__(
+        self,
+        name: str,
+        store: MessageStore,
+        counters: Counters,
+        numbers: QueueNumbers,
+        schedule: Schedule,
+        chance: Chance,
+        views: Views,
+        write_letter: LetterWriter = bare_letter,
+        trouble: Callable[[str], None] = nobody_told,
+    ) -> None:
+        super().__init__(name, store, counters, numbers, schedule, chance, views, write_letter, trouble)
+        self.dead_letters = DeadLetters(self)
+        self.receipts = Receipts(self)
+
+    def changed(self) -> None:
+        """Make resolved routes stale, and try dead letters again that wait for a route (QueueHost)."""
+        super().changed()
+        self.dead_letters.routes_changed()
+
+    def dead_letter(self, death: Death) -> None:
+        """Dead-letter a message that has left its queue (DeathHost)."""
+        self.dead_letters.add(death)
+
+    def try_again(self, death: Death) -> bool:
+        """Dead-letter a message that waits for that (DeathHost)."""
+        return self.dead_letters.try_again(death)
+
+    def backlog_began(self, backlog: BacklogHook) -> None:
+        """Try the messages of `backlog` again when routes change (DeathHost)."""
+        self.dead_letters.backlogs[backlog] = None
+
+    def backlog_ended(self, backlog: BacklogHook) -> None:
+        """Forget `backlog`, in which no message waits any more (DeathHost)."""
+        self.dead_letters.backlogs.pop(backlog, None)
+
+    def consumed(self, message: Message, queue: QueueState) -> None:
+        """Write the receipts for a message that has been consumed from `queue` (QueueHost)."""
+        self.receipts.consumed(message, queue)
+
+    def pass_on(self, message: Message, queue: Queue, held: Message | None) -> None:
+        """Put a message that `queue` has held until its date into `queue` (Topology)."""
+        self.dead_letters.pass_on(Passage(message, [queue], []), held, queue)
+
+    def refused(self, queue: Queue, message: Message) -> None:
+        """Dead-letter a message that `queue` refuses, if the queue does so (Topology)."""
+        self.dead_letters.add_refused(queue, message)
+
+    def arrived(self, message: Message, queues: list[Queue]) -> None:
+        """Write the receipts for the arrival of a message in `queues` (Topology)."""
+        self.receipts.arrived(message, queues)
+
+    def new_delays(self, exchange: Exchange, queue: Queue) -> Keeper:
+        """Make the keeper of messages that `exchange` delays (Topology)."""
+        return Delays(exchange, queue, self)
 
     def route(self, exchange: str, routing_key: str, publisher: tuple[str, ...] = ()) -> Route:
         """Find out where messages with this exchange and key go. The route is the caller's to keep.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -20,13 +20,11 @@ from broker.core.names import DEFAULT_EXCHANGE, is_short
 from broker.core.ports import DurableWaiter
 from broker.core.publishing.passage import Passage, set_date
 from broker.core.queues.hooks import OWN
+from broker.core.queues.queue import Queue
+from broker.core.queues.state import QueueState
+from broker.core.routing.topology import Topology
 from broker.core.schedule import RECEIPT, Alarm
 from broker.core.values import show, type_name
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-    from broker.core.routing.topology import Topology
-
 
 RECEIPT_TO: Final = "x-receipt-to"
 RECEIPT_ON: Final = "x-receipt-on"
@@ -79,28 +77,31 @@ class Receipts(Alarm):
 
     def __init__(self, topology: Topology) -> None:
         super().__init__()
+        self.write: ReceiptWriter = bare_receipt
         self._topology = topology
         self._due: deque[Passage] = deque()
         self._waiting: _Batch | None = None
-        self._foretold: dict[tuple[Message, Queue], _Foretold] = {}
+        self._foretold: dict[tuple[Message, QueueState], _Foretold] = {}
 
     def arrived(self, message: Message, queues: list[Queue]) -> None:
         """These queues have just got the message, in the batch that is being filled if it is logged."""
         for queue in queues:
             self._add(message, queue, ARRIVAL)
 
-    def consumed(self, message: Message, queue: Queue) -> None:
+    def consumed(self, message: Message, queue: QueueState) -> None:
         """The queue has just settled a message with marks, in that batch if the message is logged."""
         if message.marks & TELLS_CONSUMED:
             self._add(message, queue, CONSUMED)
 
-    def _add(self, message: Message, queue: Queue, what: str) -> None:
+    def _add(self, message: Message, queue: QueueState, what: str) -> None:
         """Write a receipt and have it go to its queue in time; without that queue, or room in it, drop it.
 
         So is the receipt of a message that the disk does not give back.
         """
         topology = self._topology
-        waits = (queue.logged and message.sequence != 0) or queue.stream is not None
+        waits = (queue.logged and message.sequence != 0) or (
+            isinstance(queue, Queue) and queue.stream is not None
+        )
         foretold = self._foretold.pop((message, queue), None)
         if foretold is not None:
             waits = waits and foretold.batch > topology.store.durable
@@ -114,7 +115,7 @@ class Receipts(Alarm):
         else:
             self.now_due([passage])
 
-    def foretell(self, message: Message, queue: Queue, what: str) -> bool:
+    def foretell(self, message: Message, queue: QueueState, what: str) -> bool:
         """Append the receipt of what will be done when the batch being filled is on disk; false: not now.
 
         Then it is left to when that is done, which is to be told or else `withdraw`.
@@ -126,7 +127,7 @@ class Receipts(Alarm):
         self._foretold[(message, queue)] = _Foretold(passage, topology.store.batch)
         return True
 
-    def withdraw(self, message: Message, queue: Queue) -> None:
+    def withdraw(self, message: Message, queue: QueueState) -> None:
         """What was foretold of a message, if it has not been told, will not be done."""
         foretold = self._foretold.pop((message, queue), None)
         if foretold is None:
@@ -138,7 +139,7 @@ class Receipts(Alarm):
         for holder in passage.logged:
             store.append_settle(passage.message, holder)
 
-    def _appended(self, message: Message, queue: Queue, what: str) -> Passage | None:
+    def _appended(self, message: Message, queue: QueueState, what: str) -> Passage | None:
         """A receipt that is written, appended if that can be, and has its place."""
         topology = self._topology
         topology.schedule.allowance.use(RECEIPT)
@@ -165,7 +166,7 @@ class Receipts(Alarm):
         else:
             batch.add(passage, what)
 
-    def _written(self, message: Message, queue: Queue, what: str) -> Passage | None:
+    def _written(self, message: Message, queue: QueueState, what: str) -> Passage | None:
         topology = self._topology
         view = topology.views(message, topology.store)
         to = str(view.headers().get(RECEIPT_TO))
@@ -183,7 +184,7 @@ class Receipts(Alarm):
         }
         body = json.dumps(told, ensure_ascii=False).encode()
         correlation = name or _text(view.property("correlation_id"))
-        content = topology.write_receipt(told, body, message.persistent, correlation)
+        content = self.write(told, body, message.persistent, correlation)
         address = Address(DEFAULT_EXCHANGE, to)
         receipt = Message(address, content, len(body), message.persistent, 0)
         if target.rules is not None and target.rules.refuses(receipt):
@@ -276,7 +277,7 @@ class Foretelling:
 
     def __init__(self, receipts: Receipts) -> None:
         self._receipts = receipts
-        self._told: list[tuple[Message, Queue]] = []
+        self._told: list[tuple[Message, QueueState]] = []
 
     def arrival(self, message: Message, queues: list[Queue]) -> None:
         """These queues will get the message, which has been appended for those that are logged."""
@@ -284,7 +285,7 @@ class Foretelling:
             for queue in queues:
                 self._foretell(message, queue, ARRIVAL)
 
-    def consumed(self, message: Message, queue: Queue) -> None:
+    def consumed(self, message: Message, queue: QueueState) -> None:
         """The queue will settle the message."""
         if message.marks & TELLS_CONSUMED:
             self._foretell(message, queue, CONSUMED)
@@ -295,6 +296,6 @@ class Foretelling:
             self._receipts.withdraw(message, queue)
         self._told = []
 
-    def _foretell(self, message: Message, queue: Queue, what: str) -> None:
+    def _foretell(self, message: Message, queue: QueueState, what: str) -> None:
         if queue.logged and message.sequence != 0 and self._receipts.foretell(message, queue, what):
             self._told.append((message, queue))

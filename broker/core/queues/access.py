@@ -6,20 +6,16 @@ message with a specific ID"]
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.entries.cursor import QueueContext, begin_browsing, end_browsing
+from broker.core.entries.cursor import QueueContext
 from broker.core.entries.entry import AVAILABLE, EntryFilter, QueueEntry
-from broker.core.entries.places import NO_NUMBER, places_of
-from broker.core.queues.queue import browsing, is_late
-from broker.core.streams.list import StreamEntryList
-
-if TYPE_CHECKING:
-    from broker.core.message import Message
-    from broker.core.queues.queue import Queue
-
+from broker.core.entries.places import NO_NUMBER
+from broker.core.message import Message
+from broker.core.queues.queue import Queue, browsing, is_late
+from broker.core.queues.state import begin_browsing, end_browsing, places_of
 
 LOGGED: Final = "log-"
 UNLOGGED: Final = "mem-"
@@ -104,31 +100,6 @@ class IdSearch(Search):
         if entry is not None and self._arrival != NO_NUMBER and entry.message.sequence > 0:
             return None  # it has another id
         return entry
-
-
-@final
-class RowSearch(Search):
-    """The search for the row with an id in a stream, which `is_message_id` has accepted.
-
-    Of partitions, each of which has offsets of its own, the first row that is found counts.
-    """
-
-    def __init__(self, queue: Queue, wanted: str) -> None:
-        super().__init__(queue)
-        logged = wanted.startswith(LOGGED)  # as no row is
-        self._order: i64 = 0 if logged else int(wanted[len(UNLOGGED) :])
-
-    def step(self, most: i64) -> bool:
-        """Look into the partitions (Search)."""
-        entries = self.queue.entries
-        if not isinstance(entries, StreamEntryList) or self._order == 0:
-            return True
-        for partition in range(len(entries.partitions)):
-            entry = entries.row(partition, self._order - 1)
-            if entry is not None:
-                self.found = entry
-                break
-        return True
 
 
 @final

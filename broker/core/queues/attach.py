@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
 from mypy_extensions import i64
 
 from broker.core.arguments.queue import CRASH
-from broker.core.entries.cursor import QueueContext, begin_browsing, end_browsing
+from broker.core.entries.cursor import QueueContext
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.errors import InUse, PreconditionFailed
 from broker.core.queues.consumer import (
@@ -30,15 +28,12 @@ from broker.core.queues.consumer import (
     REMOVED,
     QueueConsumer,
 )
-from broker.core.queues.consumers import all_levels, forget_waiting, notify_consumer, pass_baton
+from broker.core.queues.consumers import forget_waiting, notify_consumer, pass_baton
 from broker.core.queues.election import Election, check_dequeue
 from broker.core.queues.extent import browser_context
-from broker.core.queues.queue import browsing, join, leave, next_in_time, stop_timer
+from broker.core.queues.queue import Queue, browsing, join, leave, next_in_time, stop_timer
 from broker.core.queues.returns import finish_returns, release_entries
-from broker.core.streams.extent import stream_context
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
+from broker.core.queues.state import begin_browsing, end_browsing
 
 
 def attach(queue: Queue, consumer: QueueConsumer) -> None:
@@ -51,7 +46,7 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
         raise InUse(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
     if not consumer.acquires:
         if queue.stream is not None:
-            consumer.context = stream_context(queue, consumer)
+            consumer.context = queue.stream.open_cursor(consumer)
         elif consumer.extent is None:
             consumer.context = browsing(queue, consumer.filter)
         else:
@@ -168,32 +163,6 @@ def forget(queue: Queue, consumer: QueueConsumer) -> None:
     consumer.target.consumers.remove(consumer)
     if consumer.acquires and consumer.blockers & BLOCKED_BY_STANDBY == 0:
         consumer.target.activity_changed(consumer, False, DETACHED)
-
-
-EARLY_MAX: Final[i64] = 1024  # messages that consumers get before one request
-
-
-def serve_notified(queue: Queue) -> i64:
-    """Deliver to the consumers that have been told of work, before a request takes or counts messages.
-
-    A queue that handed out each message when it arrived would have delivered these already. At most EARLY_MAX
-    are delivered, so that a request does not wait long. Returns how many there were.
-    """
-    served: i64 = 0
-    while queue.manager.notified > 0 and queue.ready > 0 and served < EARLY_MAX:
-        before = queue.ready
-        connections = {
-            consumer.target.session.connection: None
-            for level in all_levels(queue)
-            for consumer in level.notified
-        }
-        for connection in connections:
-            connection.pump_early(EARLY_MAX - served)
-        delivered: i64 = before - queue.ready
-        if delivered <= 0:
-            break
-        served += delivered
-    return served
 
 
 def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:

@@ -10,30 +10,24 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.core.entries.entry import QueueEntry
+from broker.core.message import Message
 from broker.core.queues.death import (
-    EXPIRED,
-    REJECTED,
     Death,
+    DeathHost,
     Past,
     marked_count,
     marked_reason,
     plain_count,
     was_held,
 )
+from broker.core.queues.hooks import EXPIRED, REJECTED, BacklogHook, QueueLimits, Seeker
 from broker.core.queues.limits import Rules
-from broker.core.queues.queue import take_out
-from broker.core.schedule import Alarm
-
-if TYPE_CHECKING:
-    from broker.core.message import Message
-    from broker.core.queues.queue import Queue
-    from broker.core.routing.topology import Topology
-
+from broker.core.queues.queue import Queue, take_out
 
 RETRY_MS: Final = 1000  # after which every lane is tried again
 SOON_MS: Final = 20  # between two rounds at least, however often routes change
@@ -44,7 +38,7 @@ STALE_MIN: Final = 64  # so many numbers of messages that have left are not wort
 
 
 @final
-class Lane:
+class Lane(Seeker):
     """Deaths whose letters take the same route, in the order in which they died. The first is tried first.
 
     `sought`: rules of the full queues in which the first one waits for room. `is_woken`: there is room in one
@@ -52,11 +46,11 @@ class Lane:
     """
 
     def __init__(self, backlog: Backlog, key: object) -> None:
+        super().__init__()
         self.backlog = backlog
         self.key = key
         self.deaths: OrderedDict[Death, None] = OrderedDict()
-        self.sought: list[Rules] = []
-        self.is_woken = False
+        self.sought: list[QueueLimits] = []
         self.not_before: i64 = 0
 
     @property
@@ -64,24 +58,18 @@ class Lane:
         """The death that is tried first. The lane is not empty."""
         return next(iter(self.deaths))
 
-    def seek(self, full: list[Rules]) -> None:
+    def seek(self, full: list[QueueLimits]) -> None:
         """Wait for room in these queues, behind others that wait there."""
         message = self.first.message
         for rules in full:
-            if rules.ever_has_room(message) and self not in rules.seekers:
-                rules.seekers[self] = None
-                queue = rules.queue
-                queue.awaited.setdefault(queue.entries.head, [])  # it is told of every entry that goes
+            if rules.begin_seeking(self, message):
                 self.sought.append(rules)
 
-    def stop_seeking(self) -> list[Rules]:
+    def stop_seeking(self) -> list[QueueLimits]:
         """Wait for room no longer; returns where the lane has waited."""
         sought = self.sought
         for rules in sought:
-            rules.seekers.pop(self, None)
-            queue = rules.queue
-            if not rules.seekers and not queue.awaited.get(queue.entries.head):
-                queue.awaited.pop(queue.entries.head, None)
+            rules.end_seeking(self)
         self.sought = []
         self.is_woken = False
         return sought
@@ -93,7 +81,7 @@ class Lane:
 
 
 @final
-class Backlog(Alarm):
+class Backlog(BacklogHook):
     """The messages of `queue` that wait to be dead-lettered.
 
     They are in lanes by exchange and routing key; a message whose route is its own has a lane of its own. A
@@ -104,10 +92,10 @@ class Backlog(Alarm):
     away: an operation seizes a message, which is not tried then, and removes it when that is on disk.
     """
 
-    def __init__(self, queue: Queue, topology: Topology) -> None:
+    def __init__(self, queue: Queue, host: DeathHost) -> None:
         super().__init__()
         self.queue = queue
-        self.topology = topology
+        self.host = host
         self.numbers: i64 = 0  # of the latest death
         self._lanes: dict[object, Lane] = {}
         self._due: deque[Lane] = deque()  # lanes to be tried in this round
@@ -145,13 +133,13 @@ class Backlog(Alarm):
         """Whether others wait that take the same route, so that `death` waits behind them."""
         return _route_key(death) in self._lanes
 
-    def add(self, death: Death, full: list[Rules], told: bool = False) -> None:
+    def add(self, death: Death, full: list[QueueLimits], told: bool = False) -> None:
         """Have `death` wait; `full`: the rules of queues that have no room for its letter.
 
         `told`: the log knows.
         """
         queue = self.queue
-        self.topology.dead_letters.backlogs[self] = None
+        self.host.backlog_began(self)
         queue.dead += 1
         queue.dead_bytes += death.message.size
         self.numbers += 1
@@ -177,14 +165,14 @@ class Backlog(Alarm):
         """Have `death` wait, whose message the disk does not give back now."""
         death.apart = True
         self.add(death, [])
-        self._lanes[death].not_before = self.topology.schedule.now() + UNREADABLE_MS
+        self._lanes[death].not_before = self.host.schedule.now() + UNREADABLE_MS
 
     def restore(self, entry: QueueEntry, count: i64, annotations: bytes) -> None:
         """Have a message wait again, from before a restart; `count` says how it died."""
         queue = self.queue
         rules = queue.rules
         if rules is None:
-            rules = queue.rules = Rules(queue, self.topology)
+            rules = queue.rules = Rules(queue, self.host)
         message = entry.message
         reason = marked_reason(count)
         arrival = queue.entries.arrival(entry)
@@ -242,7 +230,7 @@ class Backlog(Alarm):
         """Have these, which were seized, wait again where they have waited, as nothing was done to them."""
         for death in deaths:
             self._end_seizure(death)
-            lane = death.lane
+            lane = _lane_of(death)
             if lane is not None and lane.first is death and not lane.is_woken:
                 lane.wake()
 
@@ -267,7 +255,7 @@ class Backlog(Alarm):
     def _drop(self, death: Death) -> None:
         """Take `death` out of its lane, and tell the log."""
         queue = self.queue
-        lane = death.lane
+        lane = _lane_of(death)
         assert lane is not None, "what has left is not dropped"
         del lane.deaths[death]
         self._forget(death)
@@ -296,12 +284,12 @@ class Backlog(Alarm):
 
     def stop(self) -> None:
         """The queue is deleted: nothing is tried again."""
-        self.topology.dead_letters.backlogs.pop(self, None)
+        self.host.backlog_ended(self)
         left = [rules for lane in self._lanes.values() for rules in lane.stop_seeking()]
         for rules in left:  # when no lane of this backlog seeks any more, or that lane would be woken
             rules.room_made()
         self._due.clear()
-        self.topology.schedule.cancel(self)
+        self.host.schedule.cancel(self)
         self._waiting.clear()
         self._numbers.clear()
         self._by_id.clear()
@@ -311,13 +299,13 @@ class Backlog(Alarm):
     def woken(self, lane: Lane) -> None:
         """There may be room for the letter of a lane: try it in a turn to come."""
         self._due.appendleft(lane)
-        self.topology.schedule.set(self, self.topology.schedule.now())
+        self.host.schedule.set(self, self.host.schedule.now())
 
     def try_soon(self) -> None:
         """Routes or rules have changed: begin a round in a turn to come."""
         if not self._lanes:
             return
-        now = self.topology.schedule.now()
+        now = self.host.schedule.now()
         begin = max(now, self._began + SOON_MS)
         if begin < self._next:
             self._next = begin
@@ -325,13 +313,13 @@ class Backlog(Alarm):
 
     def _arm(self) -> None:
         if self._next == 0:
-            self._next = self.topology.schedule.now() + RETRY_MS
+            self._next = self.host.schedule.now() + RETRY_MS
         if self.due == 0 or self._next < self.due:
-            self.topology.schedule.set(self, self._next)
+            self.host.schedule.set(self, self._next)
 
     def ring(self) -> None:
         """Try a slice of what is due (Alarm)."""
-        schedule = self.topology.schedule
+        schedule = self.host.schedule
         now = schedule.now()
         if not self._due and now >= self._next:
             self._began = now
@@ -379,7 +367,7 @@ class Backlog(Alarm):
         size = death.message.size
         queue.dead -= 1  # first: it may go into this very queue
         queue.dead_bytes -= size
-        if self.topology.dead_letters.try_again(death):
+        if self.host.try_again(death):
             return True
         queue.dead += 1
         queue.dead_bytes += size
@@ -429,19 +417,40 @@ class Backlog(Alarm):
             queue.rules.room_made()
         if not self._lanes:
             self._next = 0
-            self.topology.schedule.cancel(self)
-            self.topology.dead_letters.backlogs.pop(self, None)
+            self.host.schedule.cancel(self)
+            self.host.backlog_ended(self)
             if queue.entries.lifespan is not None:
                 queue.entries.lifespan.look()
             if queue.rules is not None:
                 queue.rules.none_waits()
 
 
-def backlog_of(queue: Queue, topology: Topology) -> Backlog:
+def _lane_of(death: Death) -> Lane | None:
+    lane = death.lane
+    assert lane is None or isinstance(lane, Lane), "deaths wait in lanes"
+    return lane
+
+
+def first_of_lane(death: Death) -> Death:
+    """Return the death that is tried before `death` arrives, or `death` itself."""
+    lane = _lane_of(death)
+    return death if lane is None else lane.first
+
+
+def existing_backlog(queue: Queue) -> Backlog | None:
+    """Return the messages of `queue` that wait to be dead-lettered; None: none has waited."""
+    backlog = queue.backlog
+    assert backlog is None or isinstance(backlog, Backlog), "backlogs are made here"
+    return backlog
+
+
+def backlog_of(queue: Queue, host: DeathHost) -> Backlog:
     """The backlog of `queue`, made when it is needed."""
-    if queue.backlog is None:
-        queue.backlog = Backlog(queue, topology)
-    return queue.backlog
+    backlog = existing_backlog(queue)
+    if backlog is None:
+        backlog = Backlog(queue, host)
+        queue.backlog = backlog
+    return backlog
 
 
 def tell_log(death: Death) -> None:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from collections.abc import Iterator
+from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
-from broker.core.entries.entry import EntryFilter, QueueEntry
-
-if TYPE_CHECKING:
-    from broker.core.arguments.consumer import Extent
-    from broker.core.delivery.session import ConsumerTarget
-    from broker.core.entries.cursor import QueueContext
-    from broker.core.queues.consumers import ConsumerLevel
-    from broker.core.queues.groups import Holding
-    from broker.core.queues.lease import Lease
-    from broker.core.queues.queue import Queue
-
+from broker.core.arguments.consumer import Extent
+from broker.core.entries.cursor import QueueContext
+from broker.core.entries.entry import EntryFilter, Holder, QueueEntry
+from broker.core.queues.lease import Lease
+from broker.core.queues.state import QueueState
 
 # States. The order matters: up to NOT_INTERESTED nothing is delivered; from NOTIFIED on a turn is kept.
 REMOVED: Final = 0  # not, or no longer, attached
@@ -49,8 +44,110 @@ OUTRANKED: Final = "outranked"  # another one is served alone
 DETACHED: Final = "detached"  # it was cancelled, or its channel, connection or queue has gone
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class TargetSession:
+    """The session of consumer targets, as queues know it; `broker.core.delivery.session` extends this class.
+
+    `targets`: the targets of the session, in the order in which they came.
+    """
+
+    def __init__(self) -> None:
+        self.targets: dict[ConsumerTarget, None] = {}
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ConsumerTarget:
+    """The client's end of its consumers, as queues know it: a consumer tag or a link.
+
+    `consumers`: its consumers, usually one. `peers`: the session that it belongs to. `desired`: work is
+    wanted: there is credit, the flow is on, the transport takes data, and the target is not `closed`.
+
+    The call-outs must not call back into the queue, except that `deliver` may restore credit as its last act,
+    and that `shown_all` removes the consumer.
+    """
+
+    def __init__(self, peers: TargetSession) -> None:
+        self.peers = peers
+        self.consumers: list[QueueConsumer] = []
+        self.closed: bool = False
+        self.desired: bool = False
+
+    # ---- what the queue asks
+
+    def fits(self, size: i64) -> bool:
+        """Whether the windows have room for a message of `size` bytes."""
+        raise NotImplementedError
+
+    def use_credit(self, size: i64) -> None:
+        """A message of `size` bytes is being sent."""
+        raise NotImplementedError
+
+    def restore_credit(self, size: i64) -> None:
+        """A message of `size` bytes has been settled, released or discarded."""
+        raise NotImplementedError
+
+    def restore_all(self, count: i64, size: i64) -> None:
+        """So many messages, with `size` bytes together, have been settled, released or discarded."""
+        raise NotImplementedError
+
+    def wants_work(self) -> bool:
+        """Whether it is open, and credit, flow and transport let it have something."""
+        raise NotImplementedError
+
+    def update(self) -> None:
+        """Recompute `desired`, and tell the queues if it has changed."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Want nothing any more; afterwards remove the consumers from their queues."""
+        raise NotImplementedError
+
+    def notify_work(self) -> None:
+        """A queue of the target may have work: ask for a turn."""
+        raise NotImplementedError
+
+    def flush_soon(self) -> None:
+        """A message has been delivered out of turn: ask for a turn, which flushes it."""
+        raise NotImplementedError
+
+    # ---- call-outs
+
+    def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+        """Send `entry.message` to the client.
+
+        The entry is ACQUIRED by `consumer` (AVAILABLE if it browses).
+        """
+        raise NotImplementedError
+
+    def no_messages_available(self, consumer: QueueConsumer) -> None:
+        """`consumer` asked for an entry and there is none for it now, though it has credit."""
+
+    def acquisition_removed(self, entry: QueueEntry) -> None:
+        """A deleted queue has taken back what was with this target: settling or releasing it does nothing.
+
+        The client does not know, and its credit is restored when it has settled that.
+        """
+
+    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+        """The queue is gone, and `consumer` with it."""
+
+    def shown_all(self, consumer: QueueConsumer) -> None:
+        """`consumer`, a browser, has been sent all that it was to see: remove it from its queue."""
+
+    def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
+        """`consumer`, which acquires, is served from now on, or no longer; `why` is ATTACHED, ELECTED, ..."""
+
+
+class OwnedGroups:
+    """The message groups that a consumer owns; `broker.core.queues.groups` extends this class."""
+
+    def owns_some(self) -> bool:
+        """Whether the consumer owns a group."""
+        raise NotImplementedError
+
+
 @final
-class QueueConsumer:
+class QueueConsumer(Holder):
     """A subscription of `target` to `queue`.
 
     It takes part from `queue.add_consumer` to `queue.remove_consumer`.
@@ -75,7 +172,7 @@ class QueueConsumer:
     def __init__(
         self,
         target: ConsumerTarget,
-        queue: Queue,
+        queue: QueueState,
         acquires: bool = True,
         priority: i64 = 0,
         exclusive: bool = False,
@@ -83,14 +180,12 @@ class QueueConsumer:
         no_ack: bool = False,
         entry_filter: EntryFilter | None = None,
     ) -> None:
+        super().__init__(tag, acquires, no_ack)
         self.target = target
         self.queue = queue
-        self.acquires = acquires
         self.priority = priority
         self.exclusive = exclusive
-        self.tag = tag
         self.name: object | None = None
-        self.no_ack = no_ack
         self.filter = entry_filter
         self.extent: Extent | None = None
         self.lease: Lease | None = None
@@ -99,27 +194,123 @@ class QueueConsumer:
         self.getting: bool = False
         self.state: i64 = REMOVED
         self.blockers: i64 = 0
-        self.inflight: i64 = 0
         self.woken: bool = False
         self.context: QueueContext = queue.context
         self.waiting_on: QueueEntry | None = None
-        self.holding: Holding | None = None  # the groups that it owns, once it has had one
+        self.holding: OwnedGroups | None = None  # the groups that it owns, once it has had one
         # set and read by the queue's QueueConsumerManager only
         self.level: ConsumerLevel | None = None
         self.prev: QueueConsumer | None = None
         self.next: QueueConsumer | None = None
 
-    @property
-    def activity(self) -> str:
-        """Whether it is served: UP, SINGLE_ACTIVE, WAITING or DRAINING."""
-        election = self.queue.election
-        return UP if election is None or not self.acquires else election.activity_of(self)
-
-    @property
-    def active(self) -> bool:
-        """Whether it is served, as far as other consumers are concerned."""
-        return self.activity in (UP, SINGLE_ACTIVE)
+    def acquisition_removed(self, entry: QueueEntry) -> None:
+        """Tell the target that a deleted queue has taken `entry` back (Holder)."""
+        self.target.acquisition_removed(entry)
 
     def notify_work(self) -> None:
         """There may be work on the queue: ask for a turn. Never delivers from here."""
         self.target.notify_work()
+
+
+@final
+class QueueConsumerList:
+    """Consumers in one state, linked through themselves: O(1) append at the tail, O(1) removal of any."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        self.head: QueueConsumer | None = None
+        self.tail: QueueConsumer | None = None
+
+    def append(self, consumer: QueueConsumer) -> None:
+        """Put `consumer`, which is in no list, at the tail: this is what rotates consumers fairly."""
+        tail = self.tail
+        consumer.prev = tail
+        if tail is None:
+            self.head = consumer
+        else:
+            tail.next = consumer
+        self.tail = consumer
+        self.count += 1
+
+    def remove(self, consumer: QueueConsumer) -> None:
+        """Take out `consumer`, which is in this list."""
+        before = consumer.prev
+        after = consumer.next
+        if before is None:
+            self.head = after
+        else:
+            before.next = after
+        if after is None:
+            self.tail = before
+        else:
+            after.prev = before
+        consumer.prev = None
+        consumer.next = None
+        self.count -= 1
+
+    def __iter__(self) -> Iterator[QueueConsumer]:
+        """All in order, for cold use; the list must not change meanwhile."""
+        consumer = self.head
+        while consumer is not None:
+            yield consumer
+            consumer = consumer.next
+
+
+@final
+class ConsumerLevel:
+    """The acquiring consumers of one rank that see the same entries, those of `context`.
+
+    `members` counts them in whatever state they are. `home` is the list that the level is in while one of
+    them wants work; `listed`: it is there. `turn`: when one of them was told of work last.
+    """
+
+    def __init__(self, rank: i64, context: QueueContext, home: list[ConsumerLevel]) -> None:
+        self.rank = rank
+        self.context = context
+        self.home = home
+        self.listed: bool = False
+        self.turn: i64 = 0
+        self.members: i64 = 0
+        self.interested = QueueConsumerList()
+        self.notified = QueueConsumerList()
+
+    @property
+    def wants_work(self) -> bool:
+        """Whether one of them would take an entry."""
+        return self.interested.head is not None or self.notified.head is not None
+
+    def enlist(self) -> None:
+        """Put the level into `home`: behind higher ranks, and behind levels of its rank that wait longer."""
+        home = self.home
+        self.listed = True
+        if len(home) == 1 and not home[0].wants_work:
+            home[0].listed = False
+            home[0] = self
+        else:
+            home.insert(self._place(), self)
+
+    def delist(self) -> None:
+        """Take the level, which is in `home`, out of it."""
+        home = self.home
+        self.listed = False
+        if home[0] is self:  # as it mostly is
+            del home[0]
+            return
+        index = self._place() - 1
+        while home[index] is not self:  # equals that came later stand behind it
+            index -= 1
+        del home[index]
+
+    def _place(self) -> i64:
+        """Find the place behind all levels of `home` that do not come after this one."""
+        home = self.home
+        low: i64 = 0
+        high: i64 = len(home)
+        while low < high:
+            middle = (low + high) >> 1
+            other = home[middle]
+            if other.rank < self.rank or (other.rank == self.rank and other.turn > self.turn):
+                high = middle
+            else:
+                low = middle + 1
+        return low

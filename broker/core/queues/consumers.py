@@ -15,13 +15,15 @@ Every change goes through `set_blocker`: flag first, lists second, notifications
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
-from broker.core.entries.cursor import SCAN_BUDGET, QueueContext
+from broker.core.counters import Counters
+from broker.core.entries.cursor import SCAN_BUDGET, QueueContext, Row
 from broker.core.entries.entry import QueueEntry
+from broker.core.entries.list import QueueEntryList
+from broker.core.ports import MessageStore
 from broker.core.queues.consumer import (
     BLOCKED_BY_SIZE,
     INTERESTED,
@@ -29,125 +31,23 @@ from broker.core.queues.consumer import (
     NOT_INTERESTED,
     NOTIFIED,
     REMOVED,
+    ConsumerLevel,
     QueueConsumer,
+    QueueConsumerList,
 )
-from broker.core.queues.hooks import next_entry
-
-if TYPE_CHECKING:
-    from broker.core.counters import Counters
-    from broker.core.queues.election import StartGate
-    from broker.core.queues.purge import Purge
-    from broker.core.queues.queue import Queue
-    from broker.core.queues.returns import DiscardedLater, ReturnedLater
-    from broker.core.queues.undeliverable import Undeliverable
-
+from broker.core.queues.hooks import (
+    DiscardsHook,
+    Discipline,
+    GateHook,
+    QueueLimits,
+    Settlement,
+    UndeliverableHook,
+)
+from broker.core.queues.state import QueueState
+from broker.core.schedule import Alarm
 
 TURN_BITS: Final = 31  # of a rank, below the priority: more consumers than that no queue ever sees
 _NO_LEVEL: Final = "a consumer that acquires has a level"
-
-
-@final
-class QueueConsumerList:
-    """Consumers in one state, linked through themselves: O(1) append at the tail, O(1) removal of any."""
-
-    def __init__(self) -> None:
-        self.count: i64 = 0
-        self.head: QueueConsumer | None = None
-        self.tail: QueueConsumer | None = None
-
-    def append(self, consumer: QueueConsumer) -> None:
-        """Put `consumer`, which is in no list, at the tail: this is what rotates consumers fairly."""
-        tail = self.tail
-        consumer.prev = tail
-        if tail is None:
-            self.head = consumer
-        else:
-            tail.next = consumer
-        self.tail = consumer
-        self.count += 1
-
-    def remove(self, consumer: QueueConsumer) -> None:
-        """Take out `consumer`, which is in this list."""
-        before = consumer.prev
-        after = consumer.next
-        if before is None:
-            self.head = after
-        else:
-            before.next = after
-        if after is None:
-            self.tail = before
-        else:
-            after.prev = before
-        consumer.prev = None
-        consumer.next = None
-        self.count -= 1
-
-    def __iter__(self) -> Iterator[QueueConsumer]:
-        """All in order, for cold use; the list must not change meanwhile."""
-        consumer = self.head
-        while consumer is not None:
-            yield consumer
-            consumer = consumer.next
-
-
-@final
-class ConsumerLevel:
-    """The acquiring consumers of one rank that see the same entries, those of `context`.
-
-    `members` counts them in whatever state they are. `home` is the list that the level is in while one of
-    them wants work; `listed`: it is there. `turn`: when one of them was told of work last.
-    """
-
-    def __init__(self, rank: i64, context: QueueContext, home: list[ConsumerLevel]) -> None:
-        self.rank = rank
-        self.context = context
-        self.home = home
-        self.listed: bool = False
-        self.turn: i64 = 0
-        self.members: i64 = 0
-        self.interested = QueueConsumerList()
-        self.notified = QueueConsumerList()
-
-    @property
-    def wants_work(self) -> bool:
-        """Whether one of them would take an entry."""
-        return self.interested.head is not None or self.notified.head is not None
-
-    def enlist(self) -> None:
-        """Put the level into `home`: behind higher ranks, and behind levels of its rank that wait longer."""
-        home = self.home
-        self.listed = True
-        if len(home) == 1 and not home[0].wants_work:
-            home[0].listed = False
-            home[0] = self
-        else:
-            home.insert(self._place(), self)
-
-    def delist(self) -> None:
-        """Take the level, which is in `home`, out of it."""
-        home = self.home
-        self.listed = False
-        if home[0] is self:  # as it mostly is
-            del home[0]
-            return
-        index = self._place() - 1
-        while home[index] is not self:  # equals that came later stand behind it
-            index -= 1
-        del home[index]
-
-    def _place(self) -> i64:
-        """Find the place behind all levels of `home` that do not come after this one."""
-        home = self.home
-        low: i64 = 0
-        high: i64 = len(home)
-        while low < high:
-            middle = (low + high) >> 1
-            other = home[middle]
-            if other.rank < self.rank or (other.rank == self.rank and other.turn > self.turn):
-                high = middle
-            else:
-                low = middle + 1
-        return low
 
 
 @final
@@ -157,7 +57,7 @@ class QueueConsumerManager:
     Gets that wait for a message are in `gets` instead of `all`, and otherwise consumers like others.
     `levels`: Interested and Notified per rank and context, highest rank first, as far as one of these wants
     work: what a message costs does not grow with the number of priorities. A level that is alone may stay
-    there without. Browsers are in none, and who sees one row of an index is in that.
+    there without. Browsers are in none. `row_levels`: the same of consumers that see one row of an index.
     `strict`: consumers of one priority do not take turns, the one that was attached first goes first, so that
     each has a rank of its own; else the rank is the priority. A change of it holds from when nobody acquires.
     [ActiveMQ strictOrderDispatch]
@@ -178,6 +78,7 @@ class QueueConsumerManager:
         self.non_acquiring = QueueConsumerList()
         self.not_interested = QueueConsumerList()
         self.levels: list[ConsumerLevel] = []
+        self.row_levels: dict[Row, list[ConsumerLevel]] = {}
         self._levels: dict[tuple[int, QueueContext], ConsumerLevel] = {}
         self.acquiring: i64 = 0
         self.interested: i64 = 0
@@ -185,11 +86,11 @@ class QueueConsumerManager:
         self.wakeups: i64 = 0
         self.empty_wakeups: i64 = 0
         self.strict: bool = False
-        self.gate: StartGate | None = None
-        self.purges: list[Purge] = []
-        self.returns: list[ReturnedLater] = []
-        self.discards: DiscardedLater | None = None
-        self.undeliverable: Undeliverable | None = None
+        self.gate: GateHook | None = None
+        self.purges: list[Alarm] = []
+        self.returns: list[Settlement] = []
+        self.discards: DiscardsHook | None = None
+        self.undeliverable: UndeliverableHook | None = None
         self._ranked: bool = False  # whether those that acquire now have ranks of their own
         self._turns: i64 = 0
         self._rotations: i64 = 0
@@ -318,25 +219,74 @@ class QueueConsumerManager:
     def _level(self, rank: i64, context: QueueContext) -> ConsumerLevel:
         level = self._levels.get((int(rank), context))
         if level is None:
-            home = self.levels if context.row is None else context.row.levels
+            row = context.row
+            home = self.levels if row is None else self.row_levels.setdefault(row, [])
             level = self._levels[int(rank), context] = ConsumerLevel(rank, context, home)
         return level
 
 
-def wait_for_turn(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ConsumedQueue(QueueState):
+    """A queue with its consumers, and with the features that decide which of them gets what.
+
+    `waiting`: consumers whose next entry is too large for their byte window. `gated`: consumers whose next
+    entry is left to a consumer of higher priority. `awaited`: both, by the entry that they wait on.
+    `discipline`: which consumer may have which entry, if not every one that sees it; set before there are
+    entries. `rules`: the queue's limits in time and space.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: MessageStore,
+        entries: QueueEntryList,
+        counters: Counters,
+        durable: bool,
+        logged: bool,
+        number: i64,
+        vhost: str,
+    ) -> None:
+        super().__init__(name, store, entries, counters, durable, logged, number, vhost)
+        self.manager = QueueConsumerManager(counters)
+        self.waiting: dict[QueueConsumer, None] = {}
+        self.gated: dict[QueueConsumer, None] = {}
+        self.awaited: dict[QueueEntry, list[QueueConsumer]] = {}
+        self.discipline: Discipline | None = None
+        self.rules: QueueLimits | None = None
+
+    def set_discipline(self, discipline: Discipline | None) -> None:
+        """Set the discipline of the queue, which has neither entries nor consumers yet."""
+        self.discipline = discipline
+        self.alike = discipline is None
+
+    @property
+    def consumer_count(self) -> int:
+        """The number of consumers that are attached, browsers included."""
+        return len(self.manager.all)
+
+
+def next_entry(queue: ConsumedQueue, consumer: QueueConsumer) -> QueueEntry | None:
+    """The next entry for `consumer`; None with `consumer.context.more`: not all was looked at yet."""
+    discipline = queue.discipline
+    if discipline is None or not consumer.acquires:
+        return consumer.context.get_next_available_entry()
+    return discipline.next_entry(consumer)
+
+
+def wait_for_turn(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> None:
     """`entry`, the consumer's next, is left to a consumer of higher priority: look again when it is gone."""
     wait_on(queue, consumer, entry)
     queue.gated[consumer] = None
 
 
-def wait_on(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
+def wait_on(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> None:
     """Have `consumer` be among the waiters of `entry`, and of no other."""
     forget_waiting(queue, consumer)
     consumer.waiting_on = entry
     queue.awaited.setdefault(entry, []).append(consumer)
 
 
-def forget_waiting(queue: Queue, consumer: QueueConsumer) -> None:
+def forget_waiting(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
     """Undo the registration on the entry that the consumer waits on, if any."""
     entry = consumer.waiting_on
     if entry is None:
@@ -350,7 +300,7 @@ def forget_waiting(queue: Queue, consumer: QueueConsumer) -> None:
         del queue.awaited[entry]
 
 
-def notify(queue: Queue, consumer: QueueConsumer) -> None:
+def notify(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
     """INTERESTED → NOTIFIED: from now on `consumer` is relied upon."""
     queue.manager.move(consumer, NOTIFIED)
     queue.manager.wakeups += 1
@@ -359,7 +309,7 @@ def notify(queue: Queue, consumer: QueueConsumer) -> None:
     consumer.notify_work()
 
 
-def notify_browsers(queue: Queue) -> None:
+def notify_browsers(queue: ConsumedQueue) -> None:
     """An entry is new: every browser is to see it."""
     browser = queue.manager.non_acquiring.head
     while browser is not None:
@@ -367,7 +317,7 @@ def notify_browsers(queue: Queue) -> None:
         browser = browser.next
 
 
-def notify_one(queue: Queue, entry: QueueEntry) -> None:
+def notify_one(queue: ConsumedQueue, entry: QueueEntry) -> None:
     """`entry` is AVAILABLE now: somebody of the highest priority that wants it must end up NOTIFIED.
 
     An idle consumer is preferred to one that is on its way already, but never one of a lower priority.
@@ -382,7 +332,7 @@ def notify_one(queue: Queue, entry: QueueEntry) -> None:
             notify(queue, consumer)
 
 
-def notify_if_nobody_comes(queue: Queue, entry: QueueEntry) -> None:
+def notify_if_nobody_comes(queue: ConsumedQueue, entry: QueueEntry) -> None:
     """As `notify_one`, where no more than one entry can be taken: who is on the way already will do."""
     rank: i64 = 0
     wanted = False
@@ -397,7 +347,7 @@ def notify_if_nobody_comes(queue: Queue, entry: QueueEntry) -> None:
     notify_one(queue, entry)
 
 
-def notify_consumer(queue: Queue, consumer: QueueConsumer, together: bool = False) -> None:
+def notify_consumer(queue: ConsumedQueue, consumer: QueueConsumer, together: bool = False) -> None:
     """`consumer` has just become able to work: is there anything for it?
 
     `together`: so have others, which are to share from the first message on.
@@ -413,7 +363,7 @@ def notify_consumer(queue: Queue, consumer: QueueConsumer, together: bool = Fals
             notify(queue, consumer)
 
 
-def pass_baton(queue: Queue, left: QueueConsumer | None = None) -> None:
+def pass_baton(queue: ConsumedQueue, left: QueueConsumer | None = None) -> None:
     """A consumer that was relied upon has dropped out: the next one takes over, if there is work.
 
     `left`: that consumer, if it is still attached and no other one has dropped out with it.
@@ -436,7 +386,7 @@ def pass_baton(queue: Queue, left: QueueConsumer | None = None) -> None:
             notify(queue, consumer)
 
 
-def share_work(queue: Queue, consumer: QueueConsumer) -> None:
+def share_work(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
     """`consumer`, NOTIFIED, has had a message: if there is another one, an idle equal is NOTIFIED too."""
     level = consumer.level
     if level is None:  # a browser's
@@ -448,7 +398,7 @@ def share_work(queue: Queue, consumer: QueueConsumer) -> None:
             notify(queue, idle)
 
 
-def found_nothing(queue: Queue, consumer: QueueConsumer) -> None:
+def found_nothing(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
     """A pull found nothing: to the back of Interested, unless it has only used up its scan budget."""
     if consumer.context.more:
         if consumer.state == INTERESTED:
@@ -462,7 +412,7 @@ def found_nothing(queue: Queue, consumer: QueueConsumer) -> None:
         consumer.target.shown_all(consumer)
 
 
-def is_outranked(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> bool:
+def is_outranked(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> bool:
     """Whether a consumer of higher priority wants `entry`, the next one of `consumer`.
 
     Where not all want the same, `consumer` then waits until the entry goes.
@@ -478,7 +428,7 @@ def is_outranked(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> bo
 # ---- where consumers do not all see the same
 
 
-def _notify_taker(queue: Queue, entry: QueueEntry) -> None:
+def _notify_taker(queue: ConsumedQueue, entry: QueueEntry) -> None:
     """Have one that sees `entry` be NOTIFIED: an idle one of the highest priority where there is any."""
     discipline = queue.discipline
     if discipline is not None:
@@ -505,7 +455,7 @@ def _notify_taker(queue: Queue, entry: QueueEntry) -> None:
         rank = level.rank
 
 
-def _is_wanted_above(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> bool:
+def _is_wanted_above(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> bool:
     if queue.discipline is not None and queue.discipline.owner(entry) is not None:
         return False  # it is the consumer's own
     for level in levels_for(queue, entry):
@@ -516,7 +466,9 @@ def _is_wanted_above(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -
     return False
 
 
-def _look(queue: Queue, level: ConsumerLevel, consumer: QueueConsumer | None, together: bool = False) -> None:
+def _look(
+    queue: ConsumedQueue, level: ConsumerLevel, consumer: QueueConsumer | None, together: bool = False
+) -> None:
     """Is there something for `consumer`, INTERESTED, of `level`? Then it is NOTIFIED, or waits for its turn.
 
     A NOTIFIED consumer of the level takes whatever is not for `consumer` alone, so nobody looks then. But
@@ -525,7 +477,7 @@ def _look(queue: Queue, level: ConsumerLevel, consumer: QueueConsumer | None, to
     if consumer is None:
         return
     relied = level.notified.head is not None and not together
-    if relied and (consumer.holding is None or not consumer.holding.groups):
+    if relied and (consumer.holding is None or not consumer.holding.owns_some()):
         return
     entry = next_entry(queue, consumer)
     if entry is None:
@@ -537,7 +489,7 @@ def _look(queue: Queue, level: ConsumerLevel, consumer: QueueConsumer | None, to
         notify(queue, consumer)
 
 
-def wake_contexts(queue: Queue) -> None:
+def wake_contexts(queue: ConsumedQueue) -> None:
     """An idle consumer of each context looks whether there is something for it, if nobody else is to.
 
     One for all contexts would not do: it may not see what others see. When that has cost enough, the others
@@ -563,14 +515,15 @@ def wake_contexts(queue: Queue) -> None:
             effort += context.effort - before
 
 
-def levels_for(queue: Queue, entry: QueueEntry) -> list[ConsumerLevel]:
+def levels_for(queue: ConsumedQueue, entry: QueueEntry) -> list[ConsumerLevel]:
     """Return the consumers of `queue` that may see `entry`: by rank, then the longest waiting first."""
     everyone = queue.manager.levels
     if queue.index is None:
         return everyone
     found: list[ConsumerLevel] = []
+    row_levels = queue.manager.row_levels
     for row in queue.index.served_rows(entry):
-        found += row.levels
+        found += row_levels.get(row, ())
     if not found:
         return everyone
     for level in everyone:
@@ -579,13 +532,13 @@ def levels_for(queue: Queue, entry: QueueEntry) -> list[ConsumerLevel]:
     return found
 
 
-def all_levels(queue: Queue) -> list[ConsumerLevel]:
+def all_levels(queue: ConsumedQueue) -> list[ConsumerLevel]:
     """Return all consumers of `queue` for which there may be an entry."""
     found = list(queue.manager.levels)
     if queue.index is not None:
         for row in queue.index.served:
             if row.first is not None:
-                found += row.levels
+                found += queue.manager.row_levels.get(row, ())
     return found
 
 
@@ -593,7 +546,7 @@ def _rank_and_turn(level: ConsumerLevel) -> tuple[int, int]:
     return -level.rank, level.turn
 
 
-def suspend(queue: Queue, consumer: QueueConsumer, blocker: i64) -> bool:
+def suspend(queue: ConsumedQueue, consumer: QueueConsumer, blocker: i64) -> bool:
     """Set one reason for not being interested; true if somebody has to take over now, by `pass_baton`."""
     before = consumer.blockers
     consumer.blockers = before | blocker
@@ -603,7 +556,7 @@ def suspend(queue: Queue, consumer: QueueConsumer, blocker: i64) -> bool:
     return consumer.acquires
 
 
-def set_blocker(queue: Queue, consumer: QueueConsumer, blocker: i64, on: bool) -> None:
+def set_blocker(queue: ConsumedQueue, consumer: QueueConsumer, blocker: i64, on: bool) -> None:
     """Set or clear one reason for not being interested."""
     before = consumer.blockers
     after = before | blocker if on else before & ~blocker
@@ -619,7 +572,7 @@ def set_blocker(queue: Queue, consumer: QueueConsumer, blocker: i64, on: bool) -
         notify_consumer(queue, consumer)
 
 
-def clear_blocker(queue: Queue, consumers: list[QueueConsumer], blocker: i64) -> None:
+def clear_blocker(queue: ConsumedQueue, consumers: list[QueueConsumer], blocker: i64) -> None:
     """Clear one reason for all of `consumers`, which acquire: all are INTERESTED before any is notified.
 
     Where all see the same, no more are notified than there are entries.
@@ -638,14 +591,14 @@ def clear_blocker(queue: Queue, consumers: list[QueueConsumer], blocker: i64) ->
                 woken += 1
 
 
-def wait_for_size(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
+def wait_for_size(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> None:
     """`entry`, the consumer's next, is too large for its byte window: look again when either changes."""
     wait_on(queue, consumer, entry)
     queue.waiting[consumer] = None
     set_blocker(queue, consumer, BLOCKED_BY_SIZE, True)
 
 
-def stop_waiting(queue: Queue, consumer: QueueConsumer) -> None:
+def stop_waiting(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
     """The byte window, or what is next for the consumer, has changed: let it look again."""
     if consumer in queue.waiting:
         forget_waiting(queue, consumer)
@@ -655,7 +608,7 @@ def stop_waiting(queue: Queue, consumer: QueueConsumer) -> None:
         notify_consumer(queue, consumer)
 
 
-def wake_waiters(queue: Queue, entry: QueueEntry) -> None:
+def wake_waiters(queue: ConsumedQueue, entry: QueueEntry) -> None:
     """`entry` is no longer AVAILABLE: something smaller may be next for those who waited on it.
 
     Dead letters that wait for room in the queue wait on every entry.
@@ -666,7 +619,7 @@ def wake_waiters(queue: Queue, entry: QueueEntry) -> None:
         queue.rules.room_made()
 
 
-def wake_for_earlier(queue: Queue, entry: QueueEntry) -> None:
+def wake_for_earlier(queue: ConsumedQueue, entry: QueueEntry) -> None:
     """`entry` has become AVAILABLE: it comes before what some wait on, and may fit."""
     for consumer in list(queue.waiting):
         awaited = consumer.waiting_on
@@ -674,7 +627,7 @@ def wake_for_earlier(queue: Queue, entry: QueueEntry) -> None:
             stop_waiting(queue, consumer)
 
 
-def wake_for_some(queue: Queue, entries: list[QueueEntry]) -> None:
+def wake_for_some(queue: ConsumedQueue, entries: list[QueueEntry]) -> None:
     """The same of many entries, for less: who would find the first of them, were it the smallest.
 
     Who looks again may do so in vain.

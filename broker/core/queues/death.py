@@ -3,41 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.entries.entry import HELD, Holder, QueueEntry
 from broker.core.message import Message, uid_of
 from broker.core.ports import MessageStore
+from broker.core.queues.hooks import EXPIRED, REJECTED, BacklogHook, QueueLimits, Seeker
+from broker.core.queues.host import QueueHost
+from broker.core.queues.queue import Queue
 from broker.core.view import MessageView
 
-if TYPE_CHECKING:
-    from broker.core.publishing.passage import Passage
-    from broker.core.queues.backlog import Lane
-    from broker.core.queues.consumer import QueueConsumer
-    from broker.core.queues.limits import Rules
-    from broker.core.queues.queue import Queue
-
-
-REJECTED: Final = 0
-EXPIRED: Final = 1
-MAXLEN: Final = 2
-EXHAUSTED: Final = 3
-QUEUE_EXPIRED: Final = 4
-QUEUE_DELETED: Final = 5
 NO_PLACE: Final[i64] = -1
 _HELD: Final = "held"
 _MARK_SHIFT: Final = 56  # `broker.store.format`, count
 _WAS_HELD: Final[i64] = 16  # a mark beside the reason's number, from 1
-REASONS: Final[tuple[str, ...]] = (
-    "rejected",
-    "expired",
-    "maxlen",
-    "delivery_limit",
-    "queue_expired",
-    "queue_deleted",
-)
-
 # why a dead letter does not arrive
 NO_EXCHANGE: Final = 0
 NO_ROUTE: Final = 1
@@ -71,6 +52,10 @@ def plain_count(count: i64) -> i64:
     return count & ((1 << _MARK_SHIFT) - 1)
 
 
+class LetterPassage:
+    """The way of a dead letter, once it is planned; `broker.core.publishing.passage` extends this class."""
+
+
 @final
 class Death:
     """A message that has left `queue` for a `reason` and waits to be dead-lettered.
@@ -91,7 +76,13 @@ class Death:
     """
 
     def __init__(
-        self, queue: Queue, rules: Rules, message: Message, reason: i64, held: Message | None, holder: Queue
+        self,
+        queue: Queue,
+        rules: QueueLimits,
+        message: Message,
+        reason: i64,
+        held: Message | None,
+        holder: Queue,
     ) -> None:
         self.queue = queue
         self.rules = rules
@@ -99,21 +90,21 @@ class Death:
         self.reason = reason
         self.held = held
         self.holder = holder
-        self.passage: Passage | None = None
+        self.passage: LetterPassage | None = None
         self.past: Past | None = None
         self.order: i64 = NO_PLACE
-        self.by: QueueConsumer | None = None
+        self.by: Holder | None = None
         self.uid: i64 = uid_of(message)
         self.count: i64 = 0
         self.sure = False
         self.failure: i64 = ARRIVES
         self.apart = False
         self.planned = False
-        self.full: list[Rules] = []
+        self.full: list[QueueLimits] = []
         self.obstacle = ""
         self.is_unreadable = False
         self.number: i64 = 0
-        self.lane: Lane | None = None
+        self.lane: Seeker | None = None
         self.is_seized = False
         self.arrival: i64 = 0
         self.deliveries: i64 = 0
@@ -200,3 +191,53 @@ def bare_letter(message: Message, store: MessageStore, notice: Notice) -> DeadLe
     if content is None:
         content = store.load(message)
     return DeadLetter(content, [], [(notice.queue, notice.reason)], MessageView())
+
+
+def death_of(queue: Queue, rules: QueueLimits, entry: QueueEntry, reason: i64) -> Death:
+    """Describe the death of `entry`, which is about to leave `queue`."""
+    message = entry.message
+    held = message if queue.logged and message.sequence != 0 else None
+    death = Death(queue, rules, message, reason, held, queue)
+    death.past = past_of(queue, entry, reason)
+    death.order = entry.order
+    death.arrival = queue.entries.arrival(entry)
+    death.deliveries = entry.delivery_count
+    death.count = entry.counted if queue.counts else 0
+    death.sure = rules.sure
+    if queue.journal is not None:
+        death.by = entry.owner
+    return death
+
+
+def past_of(queue: Queue, entry: QueueEntry, reason: i64) -> Past | None:
+    """What its letter is to tell of `entry`, which is about to leave `queue`; None: nothing."""
+    past = Past()
+    if queue.counts:
+        past.deliveries = entry.delivery_count
+        is_refused = reason == REJECTED and entry.owner is not None  # else it has come back before
+        past.returns = entry.counted - 1 if is_refused else entry.counted
+    if reason == EXPIRED:
+        past.expired_by = "message" if entry.own_time else "queue"
+        past.expired_while = _HELD if entry.state == HELD else "ready"
+    past.annotations = queue.entries.annotations_of(entry)
+    return past if past.deliveries > 0 or past.expired_by or past.annotations else None
+
+
+class DeathHost(QueueHost):
+    """The virtual host as queues know it whose messages die; `broker.core.vhosts.vhost` implements it."""
+
+    def dead_letter(self, death: Death) -> None:
+        """Dead-letter a message that has left its queue."""
+        raise NotImplementedError
+
+    def try_again(self, death: Death) -> bool:
+        """Dead-letter a message that waits for that; False: it goes on waiting."""
+        raise NotImplementedError
+
+    def backlog_began(self, backlog: BacklogHook) -> None:
+        """Messages of a queue wait to be dead-lettered: try them again when routes change."""
+        raise NotImplementedError
+
+    def backlog_ended(self, backlog: BacklogHook) -> None:
+        """No message of the queue waits any more."""
+        raise NotImplementedError

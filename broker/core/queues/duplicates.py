@@ -8,18 +8,15 @@ batch of the message, each with a settle when it is forgotten. So it outlives th
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.core.arguments.queue import DEDUP_LIMIT, DEDUP_PRODUCERS, DEDUP_WINDOW, number_argument
 from broker.core.message import NEVER, REMEMBERED, Address, Message
-from broker.core.schedule import Alarm
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-    from broker.core.routing.topology import Topology
-
+from broker.core.queues.hooks import MemoryHook
+from broker.core.queues.host import QueueHost
+from broker.core.queues.queue import Queue
 
 LIMIT: Final = 100_000  # ids, unless the queue says otherwise
 SLICE: Final[i64] = 2000  # what is forgotten in one turn: a millisecond or two
@@ -67,7 +64,7 @@ class Progress:
 
 
 @final
-class Memory(Alarm):
+class Memory(MemoryHook):
     """What one queue remembers. For queues without such an argument or policy `Queue.memory` is None.
 
     `window`: for how many ms an id is remembered, 0: ids are not. `limit`: how many ids at most, the oldest
@@ -75,10 +72,10 @@ class Memory(Alarm):
     `duplicates` counts what the queue did not take.
     """
 
-    def __init__(self, queue: Queue, topology: Topology) -> None:
+    def __init__(self, queue: Queue, host: QueueHost) -> None:
         super().__init__()
         self.queue = queue
-        self.topology = topology
+        self.host = host
         self.window: i64 = 0
         self.limit: i64 = LIMIT
         self.producers_max: i64 = 0
@@ -195,7 +192,7 @@ class Memory(Alarm):
             self._watch()
         elif self._is_off():
             self.queue.memory = None
-            self.topology.changed()
+            self.host.changed()
 
     def _forget_ids(self, most: i64) -> i64:
         """Forget up to `most` ids that are over, too many, or were when recovery came; returns how many."""
@@ -203,7 +200,7 @@ class Memory(Alarm):
         while done < most and self._outdated:
             self._settle(self._outdated.pop())
             done += 1
-        date = self.topology.schedule.date()
+        date = self.host.schedule.date()
         limit = self.limit if self.window > 0 else 0
         while done < most and self.ids:
             oldest = next(iter(self.ids.values()))
@@ -226,13 +223,13 @@ class Memory(Alarm):
 
     def _settle_passed(self, progress: Progress) -> None:
         logged = progress.logged
-        durable = self.topology.store.durable
+        durable = self.host.store.durable
         while len(logged) > 1 and logged[1][0].sequence > 0 and logged[1][1] <= durable:
             self._settle(logged.popleft()[0])
 
     def _settle(self, mark: Message) -> None:
         if self.queue.logged and mark.sequence != 0:
-            self.topology.store.append_settle(mark, self.queue)
+            self.host.store.append_settle(mark, self.queue)
 
     def _progress(self, producer: str) -> Progress:
         progress = self.producers.get(producer)
@@ -259,19 +256,28 @@ class Memory(Alarm):
             self._arm(0)
         elif self.due == 0 and self.ids:
             oldest = next(iter(self.ids.values()))
-            self._arm(max(oldest.date + self.window - self.topology.schedule.date(), LOOK_MS))
+            self._arm(max(oldest.date + self.window - self.host.schedule.date(), LOOK_MS))
 
     def _arm(self, wait: i64) -> None:
-        schedule = self.topology.schedule
+        schedule = self.host.schedule
         schedule.set(self, schedule.now() + wait)
 
 
-def apply_memory(queue: Queue, topology: Topology) -> None:
+def memory_of(queue: Queue) -> Memory | None:
+    """Return what `queue` knows duplicates by; None: the queue remembers nothing."""
+    memory = queue.memory
+    assert memory is None or isinstance(memory, Memory), "memories are made here"
+    return memory
+
+
+def apply_memory(queue: Queue, host: QueueHost) -> None:
     """Have the queue remember what its arguments ask for as they are now, `queue.effective`."""
     held = queue.effective
-    if queue.memory is None:
+    memory = memory_of(queue)
+    if memory is None:
         if DEDUP_WINDOW not in held and DEDUP_PRODUCERS not in held:
             return
-        queue.memory = Memory(queue, topology)
-        topology.changed()  # routes know it
-    queue.memory.apply(held)
+        memory = Memory(queue, host)
+        queue.memory = memory
+        host.changed()  # routes know it
+    memory.apply(held)

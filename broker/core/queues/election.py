@@ -9,7 +9,7 @@ costs no more than with a single consumer.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -41,11 +41,9 @@ from broker.core.queues.consumer import (
     QueueConsumer,
 )
 from broker.core.queues.consumers import clear_blocker, set_blocker, suspend
+from broker.core.queues.hooks import ElectionHook, GateHook, Stops
+from broker.core.queues.queue import Queue, queue_of
 from broker.core.schedule import Alarm, Schedule
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-
 
 EXCLUSIVE_DRAIN: Final[i64] = 30_000  # milliseconds, unless the broker is told otherwise
 STALE_MIN: Final = 64  # so many detached candidates are not worth sweeping
@@ -53,7 +51,7 @@ PREEMPTS_EQUALS: Final = 127  # the highest priority of ActiveMQ: whoever comes 
 
 
 @final
-class Election:
+class Election(ElectionHook):
     """Which of the acquiring consumers of `queue` is served; browsers are not concerned.
 
     `everyone`: all of them are candidates, and the election lasts as long as the queue. Otherwise those are
@@ -70,7 +68,7 @@ class Election:
     - without that argument: those of consumers that were cancelled when they were served;
     - `immediate`: none.
 
-    After a cancel an exclusive consumer waits for `Topology.exclusive_drain` milliseconds at most. Otherwise
+    After a cancel an exclusive consumer waits for `QueueHost.exclusive_drain` milliseconds at most. Otherwise
     deliveries may be kept for ever; a lease ends that.
     """
 
@@ -152,9 +150,9 @@ class Election:
     def end_drain(self) -> None:
         """Serve the next consumer although deliveries of others are still out: they have had their time."""
         queue = self.queue
-        if self.draining and queue.election is self and queue.topology is not None:
-            limit = int(queue.topology.exclusive_drain)
-            queue.topology.warn(
+        if self.draining and queue.election is self and queue.host is not None:
+            limit = int(queue.host.exclusive_drain)
+            queue.host.warn(
                 f"queue '{queue.name}' in vhost '{queue.vhost}' serves its next exclusive consumer although "
                 f"{int(queue.unacked)} deliveries are out: the limit of {limit} ms after the cancel is over "
                 "(exclusive_drain_ms). They may be processed again, out of order"
@@ -233,6 +231,17 @@ class Election:
         return [each for each in self.queue.manager.takers() if not self.is_candidate(each)]
 
 
+def activity_of(consumer: QueueConsumer) -> str:
+    """Whether `consumer` is served: UP, SINGLE_ACTIVE, WAITING or DRAINING. [RabbitMQ activity_status]"""
+    election = queue_of(consumer).election
+    return UP if election is None or not consumer.acquires else election.activity_of(consumer)
+
+
+def is_served(consumer: QueueConsumer) -> bool:
+    """Whether `consumer` is served, as far as other consumers are concerned."""
+    return activity_of(consumer) in (UP, SINGLE_ACTIVE)
+
+
 @final
 class DrainLimit(Alarm):
     """When an exclusive consumer no longer waits for the deliveries of one that was cancelled."""
@@ -243,15 +252,15 @@ class DrainLimit(Alarm):
 
     def begin(self) -> None:
         """Wait so long from now on, if there is a limit."""
-        topology = self._election.queue.topology
-        if topology is not None and topology.exclusive_drain > 0:
-            topology.schedule.set(self, topology.schedule.now() + topology.exclusive_drain)
+        host = self._election.queue.host
+        if host is not None and host.exclusive_drain > 0:
+            host.schedule.set(self, host.schedule.now() + host.exclusive_drain)
 
     def end(self) -> None:
         """Wait no longer."""
-        topology = self._election.queue.topology
-        if topology is not None and self.due != 0:
-            topology.schedule.cancel(self)
+        host = self._election.queue.host
+        if host is not None and self.due != 0:
+            host.schedule.cancel(self)
 
     def ring(self) -> None:
         """End the drain (Alarm)."""
@@ -268,7 +277,7 @@ def declared_election(queue: Queue) -> Election | None:
 
 
 @final
-class StartGate(Alarm):
+class StartGate(GateHook):
     """Shut until `wanted` acquiring consumers are attached, or `delay` ms after the first of them came.
 
     0: their number does not open it; -1: time does not. It is shut again when none of them is left. Browsers
@@ -353,21 +362,6 @@ DEQUEUE: Final = "dequeue"
 OPERATIONS: Final[tuple[str, str]] = (ENQUEUE, DEQUEUE)
 
 
-@final
-class Stops:
-    """What of a queue is switched off. `Queue.stops` is None for a queue of which nothing is.
-
-    `enqueue`: publishers are refused. What the broker itself puts there (dead letters, what was delayed, what
-    an operator moves, what is returned) comes in all the same, or it would be lost.
-    `dequeue`: consumers stay and get nothing, basic.get is refused. Browsers only look, and go on. What
-    clients have may be settled and returned.
-    """
-
-    def __init__(self, enqueue: bool, dequeue: bool) -> None:
-        self.enqueue = enqueue
-        self.dequeue = dequeue
-
-
 def stopped(queue: Queue) -> list[str]:
     """What of `queue` is switched off: ENQUEUE, DEQUEUE, both or neither."""
     stops = queue.stops
@@ -386,8 +380,8 @@ def set_stopped(queue: Queue, names: list[str]) -> None:
     """Have exactly these of ENQUEUE and DEQUEUE be switched off from now on."""
     was = stopped(queue)
     queue.stops = Stops(ENQUEUE in names, DEQUEUE in names) if names else None
-    if (ENQUEUE in was) != (ENQUEUE in names) and queue.topology is not None:
-        queue.topology.changed()  # routes know it
+    if (ENQUEUE in was) != (ENQUEUE in names) and queue.host is not None:
+        queue.host.changed()  # routes know it
     if DEQUEUE in names and DEQUEUE not in was:
         for consumer in queue.manager.takers():
             suspend(queue, consumer, BLOCKED_BY_STOP)  # nobody takes over

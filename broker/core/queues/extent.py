@@ -5,22 +5,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.arguments.consumer import FIRST, LAST, NEXT, NO_TIME
+from broker.core.arguments.consumer import FIRST, LAST, NEXT, NO_TIME, Extent
 from broker.core.entries.cursor import SCAN_BUDGET, QueueContext
 from broker.core.entries.entry import AVAILABLE, EntryFilter, QueueEntry
 from broker.core.entries.list import QueueEntryList
 from broker.core.ports import MessageStore
-from broker.core.queues.queue import browsing
+from broker.core.queues.queue import Queue, browsing
 from broker.core.view import Views, bare_view
-
-if TYPE_CHECKING:
-    from broker.core.arguments.consumer import Extent
-    from broker.core.queues.queue import Queue
-
 
 ACQUIRED_MAX: Final[i64] = 10 * SCAN_BUDGET  # entries to look at for the last one that nobody has
 
@@ -29,7 +24,7 @@ def browser_context(queue: Queue, extent: Extent, entry_filter: EntryFilter | No
     """Return the cursor of a browser that is being attached to `queue` and sees this extent of it."""
     entries = queue.entries
     if extent.snapshot or extent.skip > 0 or extent.since != NO_TIME:
-        views = bare_view if queue.topology is None else queue.topology.views
+        views = bare_view if queue.host is None else queue.host.views
         entry_filter = PartFilter(extent, entries, entry_filter, views, queue.store)
     elif extent.beginning == FIRST:
         return browsing(queue, entry_filter)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.core.entries.cursor import QueueContext
-from broker.core.entries.entry import AVAILABLE, DEQUEUED, QueueEntry
+from broker.core.entries.entry import AVAILABLE, DEQUEUED, EntryGroup, Holder, QueueEntry
 from broker.core.message import Message
 from broker.core.ports import MessageStore
-from broker.core.queues.consumer import BLOCKED_BY_GROUPS, REMOVED, QueueConsumer
+from broker.core.queues.consumer import BLOCKED_BY_GROUPS, REMOVED, OwnedGroups, QueueConsumer, TargetSession
 from broker.core.queues.consumers import (
     clear_blocker,
     notify_if_nobody_comes,
@@ -26,12 +26,10 @@ from broker.core.queues.consumers import (
     wake_waiters,
 )
 from broker.core.queues.hooks import Discipline, able_in, first_idle
+from broker.core.queues.queue import Queue
+from broker.core.queues.state import owns
 from broker.core.schedule import Alarm, Schedule
 from broker.core.view import Views
-
-if TYPE_CHECKING:
-    from broker.core.delivery.session import Session
-    from broker.core.queues.queue import Queue
 
 
 @final
@@ -71,7 +69,7 @@ _STALE_HEADS_MIN: Final = 64
 
 
 @final
-class Group:
+class Group(EntryGroup):
     """The entries of a queue with one key.
 
     `owner`: the only one who may have them, None: the group is free, for whoever takes one first.
@@ -96,6 +94,10 @@ class Group:
         self.line: list[QueueEntry] = []
         self.batch: dict[QueueEntry, bool] | None = None
         self.last: QueueEntry | None = None
+
+    def disown(self) -> None:
+        """Forget its owner (EntryGroup)."""
+        self.owner = None
 
     def first(self) -> QueueEntry | None:
         """The first of its entries that no transaction takes out, where it keeps a line."""
@@ -210,7 +212,7 @@ class Head:
 
 
 @final
-class Holding:
+class Holding(OwnedGroups):
     """The groups that one consumer owns, and a heap of what is parked of them in its context.
 
     For every group of it that is not shut and has something parked there is a head that is not after that;
@@ -225,6 +227,10 @@ class Holding:
         self.moves = moves
         self.groups: dict[Group, None] = {}
         self.heads: list[Head] = []
+
+    def owns_some(self) -> bool:
+        """Whether the consumer owns a group (OwnedGroups)."""
+        return len(self.groups) > 0
 
     def is_empty(self) -> bool:
         """Whether there is nothing to be let go of."""
@@ -270,11 +276,25 @@ class Holding:
 SLICE: Final[i64] = 2000  # groups that are looked at in one turn: a millisecond or two
 
 
+def group_of(entry: QueueEntry) -> Group | None:
+    """Return the group of an entry; None: the entry is in no group."""
+    group = entry.group
+    assert group is None or isinstance(group, Group), "groups are made here"
+    return group
+
+
+def holding_of(consumer: QueueConsumer) -> Holding | None:
+    """Return the groups that `consumer` has owned and what is parked of them; None: no group."""
+    holding = consumer.holding
+    assert holding is None or isinstance(holding, Holding), "holdings are made here"
+    return holding
+
+
 def lets_go(groups: Groups, owner: QueueConsumer) -> bool:
     """Whether whatever `owner` has is to be free as soon as nothing of it is in flight."""
     if owner.state == REMOVED or owner.getting:
         return True
-    holding = owner.holding
+    holding = holding_of(owner)
     return holding is not None and holding.moves != groups.moves
 
 
@@ -433,7 +453,7 @@ def next_for(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
 
 
 def _may_have(groups: Groups, consumer: QueueConsumer, entry: QueueEntry) -> bool:
-    group = entry.group
+    group = group_of(entry)
     if group is None:
         return True
     owner = group.owner
@@ -464,19 +484,19 @@ def _scan(groups: Groups, consumer: QueueConsumer, context: QueueContext, limit:
 
 def _park(groups: Groups, context: QueueContext, entry: QueueEntry) -> None:
     """`context` passes an entry that is not for who looks."""
-    group = entry.group
+    group = group_of(entry)
     assert group is not None, "what is in no group is for everybody"
     owner = group.owner
     is_first = group.park(context, entry)
     if owner is not None:
-        holding = owner.holding
+        holding = holding_of(owner)
         assert holding is not None, "it knows its groups"
         is_first = is_first or (groups.strict and group.first_parked(context) is entry)
         if is_first and holding.context is context and groups.is_open(entry):
             holding.add_head(group)
     rules = groups.queue.rules
-    if rules is not None and rules.victims is not None and context is groups.queue.context:
-        rules.victims.offer(entry)
+    if rules is not None and context is groups.queue.context:
+        rules.parked(entry)
 
 
 def _first_own(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
@@ -540,7 +560,8 @@ class Groups(Discipline):
         rebalances: bool = False,
         idle_max: i64 = IDLE_MAX,
     ) -> None:
-        super().__init__(queue, True)
+        super().__init__(True)
+        self.queue = queue
         self.sticky = sticky
         self.strict = strict
         self.rebalances = rebalances
@@ -552,7 +573,8 @@ class Groups(Discipline):
         self.most: i64 = SLICE
         self.moves: i64 = 0
         self._keys = keys
-        self._gets: dict[Session, Holding] = {}  # the groups of the basic.gets of a session, if `strict`
+        # the groups of the basic.gets of a session, if `strict`
+        self._gets: dict[TargetSession, Holding] = {}
         # what consumers are to be told by `wake`
         self._freed: bool = False
         self._opened: list[QueueEntry] = []
@@ -566,7 +588,7 @@ class Groups(Discipline):
 
     def is_open(self, entry: QueueEntry) -> bool:
         """Whether its group is not shut, and it is its turn if that is strict (Discipline)."""
-        group = entry.group
+        group = group_of(entry)
         if group is None:
             return True
         if group.shut:
@@ -575,14 +597,14 @@ class Groups(Discipline):
 
     def owner(self, entry: QueueEntry) -> QueueConsumer | None:
         """The owner of its group (Discipline)."""
-        group = entry.group
+        group = group_of(entry)
         if group is None or group.owner is None:
             return None
         return first_idle(self._gets_for(entry, group)) or group.owner
 
     def contenders(self, entry: QueueEntry) -> list[QueueConsumer]:
         """The owner of its group, or basic.gets that wait for more of its transaction (Discipline)."""
-        group = entry.group
+        group = group_of(entry)
         if group is None or group.owner is None:
             return []
         return self._gets_for(entry, group) or [group.owner]
@@ -592,7 +614,7 @@ class Groups(Discipline):
         owner = group.owner
         if owner is None or group.batch is None or not _is_getting(owner):
             return []
-        return [each for each in able_in(owner.target.session, self.queue, entry) if each.getting]
+        return [each for each in able_in(owner.target.peers, self.queue, entry) if each.getting]
 
     def owns(self, consumer: QueueConsumer, group: Group) -> bool:
         """Whether `consumer` is the owner of `group`, or gets more of it for the transaction of the owner."""
@@ -601,13 +623,13 @@ class Groups(Discipline):
             return True
         if owner is None or group.batch is None or not _is_getting(owner):
             return False
-        return owner.holding is not None and owner.holding is self.holding_of(consumer)
+        return holding_of(owner) is not None and holding_of(owner) is self.holding_of(consumer)
 
     def holding_of(self, consumer: QueueConsumer) -> Holding | None:
         """Return the groups that `consumer` owns, those of its session if it is a basic.get and `strict`."""
         if self.strict and _is_getting(consumer):
-            return self._gets.get(consumer.target.session)
-        return consumer.holding
+            return self._gets.get(consumer.target.peers)
+        return holding_of(consumer)
 
     def parked_in(self, context: QueueContext) -> list[QueueEntry]:
         """The entries that the cursor of `context` has passed (Discipline)."""
@@ -636,7 +658,7 @@ class Groups(Discipline):
 
     def acquired(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """Make its group the consumer's, and shut the group if this entry closes it (Discipline)."""
-        group = entry.group
+        group = group_of(entry)
         if group is None:
             return
         hidden = self.strict
@@ -651,9 +673,9 @@ class Groups(Discipline):
         if hidden:
             self._look_again([group])
 
-    def left(self, entry: QueueEntry, owner: QueueConsumer | None) -> None:
+    def left(self, entry: QueueEntry, owner: Holder | None) -> None:
         """Free its group, or give out what follows, if `entry` held that up (Discipline)."""
-        group = entry.group
+        group = group_of(entry)
         if group is None:
             return
         entry.group = None
@@ -676,7 +698,7 @@ class Groups(Discipline):
         calm: list[Group] = []
         batching: dict[Group, None] = {}
         for entry in entries:
-            group = entry.group
+            group = group_of(entry)
             if group is not None:
                 group.inflight -= 1
                 if group.batch is not None:
@@ -720,8 +742,8 @@ class Groups(Discipline):
 
     def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """The owner may have the next one of a strict group (Discipline)."""
-        group = entry.group
-        if group is not None and self.strict and entry.is_with(consumer):
+        group = group_of(entry)
+        if group is not None and self.strict and owns(consumer, entry, self.queue):
             group.promise(entry)
             self._go_on(group)
             self.wake()
@@ -730,7 +752,7 @@ class Groups(Discipline):
         """Give out no more of their groups before these are settled or back (Discipline)."""
         closed: dict[Group, None] = {}
         for entry in entries:
-            group = entry.group
+            group = group_of(entry)
             if group is not None and group.withdraw(entry):
                 closed[group] = None
         if closed:
@@ -739,21 +761,21 @@ class Groups(Discipline):
     def attached(self, consumer: QueueConsumer) -> None:
         """Have sticky groups move, if they are to; not to a basic.get that waits (Discipline)."""
         if consumer.getting:
-            consumer.holding = self._gets.get(consumer.target.session)
+            consumer.holding = self._gets.get(consumer.target.peers)
         if self.rebalances and not consumer.getting:
             self.moves += 1
-            let_go(self, [taker.holding for taker in self.queue.manager.takers()])
+            let_go(self, [holding_of(taker) for taker in self.queue.manager.takers()])
 
     def detached(self, consumer: QueueConsumer) -> None:
         """Free its groups, but for those of which it has something in flight (Discipline)."""
-        if consumer.holding is not None and consumer.state == REMOVED:
+        if holding_of(consumer) is not None and consumer.state == REMOVED:
             if self.strict and consumer.getting:
                 return  # its session may get more; each group is free when nothing of it is in flight
-            let_go(self, [consumer.holding])
+            let_go(self, [holding_of(consumer)])
 
     def context_changed(self, consumer: QueueConsumer) -> None:
         """Have its groups stay its own: the new cursor finds what is parked with the old one (Discipline)."""
-        holding = consumer.holding
+        holding = holding_of(consumer)
         if holding is not None:
             holding.context = consumer.context
             holding.heads.clear()
@@ -762,33 +784,36 @@ class Groups(Discipline):
         """Shut the groups of `entries`: another consumer has to own each to get its entry (Discipline)."""
         shut: list[Group] = []
         for entry in entries:
-            group = entry.group
+            group = group_of(entry)
             if group is None or group.owner is not consumer or group.shut:
                 continue
             group.shut = True
-            if consumer.holding is not None:
-                consumer.holding.groups.pop(group, None)
+            holding = holding_of(consumer)
+            if holding is not None:
+                holding.groups.pop(group, None)
             shut.append(group)
         if shut:
             self._look_again(shut)
 
     def served_alone(self, consumer: QueueConsumer) -> None:
         """Have the groups of all others be free as soon as nothing of them is in flight (Discipline)."""
-        let_go(self, [other.holding for other in self.queue.manager.takers() if other is not consumer])
+        let_go(self, [holding_of(other) for other in self.queue.manager.takers() if other is not consumer])
 
     # ---- ownership
 
     def _take(self, group: Group, consumer: QueueConsumer) -> None:
         group.owner = consumer
-        holding = consumer.holding
+        holding = holding_of(consumer)
         if self.strict and _is_getting(consumer):
-            holding = consumer.holding = self._holding_of_gets(consumer.target.session)
+            holding = self._holding_of_gets(consumer.target.peers)
+            consumer.holding = holding
         elif holding is None:
-            holding = consumer.holding = Holding(consumer.context, self.moves)
+            holding = Holding(consumer.context, self.moves)
+            consumer.holding = holding
         holding.groups[group] = None
         holding.add_head(group)
 
-    def _holding_of_gets(self, session: Session) -> Holding:
+    def _holding_of_gets(self, session: TargetSession) -> Holding:
         holding = self._gets.get(session)
         if holding is None:
             holding = self._gets[session] = Holding(self.queue.context, self.moves)
@@ -809,7 +834,7 @@ class Groups(Discipline):
         awaited = self.queue.awaited
         if awaited:
             changed = set(groups)
-            for entry in [entry for entry in awaited if entry.group in changed]:
+            for entry in [entry for entry in awaited if group_of(entry) in changed]:
                 wake_waiters(self.queue, entry)
 
     def _rest(self, group: Group) -> None:
@@ -830,15 +855,16 @@ class Groups(Discipline):
         """Take `group`, of which nothing is in flight, from its owner."""
         owner = group.owner
         assert owner is not None, "only a group with an owner is freed"
-        assert owner.holding is not None, "it knows its groups"
+        holding = holding_of(owner)
+        assert holding is not None, "it knows its groups"
         if group.shut:
-            owner.holding.groups.pop(group, None)  # it may know it no more
+            holding.groups.pop(group, None)  # it may know it no more
             group.shut = False
         else:
-            del owner.holding.groups[group]
-        if self._gets and not owner.holding.groups:
-            session = owner.target.session
-            if self._gets.get(session) is owner.holding:
+            del holding.groups[group]
+        if self._gets and not holding.groups:
+            session = owner.target.peers
+            if self._gets.get(session) is holding:
                 del self._gets[session]
         group.owner = None
         self._freed = True
@@ -866,8 +892,9 @@ class Groups(Discipline):
 
     def _open_to(self, group: Group, owner: QueueConsumer) -> None:
         """Have the owner find what is next of a group that is strict."""
-        if owner.holding is not None:
-            owner.holding.add_head(group)
+        holding = holding_of(owner)
+        if holding is not None:
+            holding.add_head(group)
         self._open_first(group)
 
     def _open_first(self, group: Group) -> None:

@@ -6,21 +6,19 @@ A queue that is journaled has a `QueueJournal`, which it tells of each step as i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
-from broker.core.arguments.queue import OFF
+from broker.core.arguments.queue import ALL
 from broker.core.entries.cursor import QueueContext
-from broker.core.entries.entry import QueueEntry
-from broker.core.errors import AccessRefused, BrokerError, NotFound, QueueStopped, StoreFailed
-from broker.core.message import Address, Message
-from broker.core.queues.consumer import INTERESTED, NOTIFIED, QueueConsumer
-
-if TYPE_CHECKING:
-    from broker.core.delivery.session import Session
-    from broker.core.queues.queue import Queue
-
+from broker.core.entries.entry import Holder, QueueEntry
+from broker.core.entries.timers import Timers
+from broker.core.message import Message
+from broker.core.ports import StreamWatcher
+from broker.core.queues.consumer import INTERESTED, NOTIFIED, QueueConsumer, TargetSession
+from broker.core.queues.state import QueueState
+from broker.core.schedule import Alarm, Schedule, Timetable
 
 # in which way a message comes into queues
 PUBLISHED: Final = 0
@@ -32,39 +30,33 @@ OWN: Final = 5  # the broker's own: a receipt, say
 EDITED: Final = 6
 REDRIVEN: Final = 7  # it was a dead letter
 
-# why a publish is refused
-QUEUE_FULL: Final = 0
-STOPPED: Final = 1  # the queue takes nothing
-NO_PERMISSION: Final = 2
-NOT_FOUND: Final = 3
-LOG_FAILED: Final = 4
-INVALID: Final = 5
+# why a message dies
+REJECTED: Final = 0
+EXPIRED: Final = 1
+MAXLEN: Final = 2
+EXHAUSTED: Final = 3
+QUEUE_EXPIRED: Final = 4
+QUEUE_DELETED: Final = 5
+REASONS: Final[tuple[str, ...]] = (
+    "rejected",
+    "expired",
+    "maxlen",
+    "delivery_limit",
+    "queue_expired",
+    "queue_deleted",
+)
 
+NO_LIMIT: Final[i64] = 1 << 62
 
-def refusal_of(error: BrokerError) -> i64:
-    """Return the reason that the journal has for a publish which `error` refuses."""
-    if isinstance(error, AccessRefused):
-        return NO_PERMISSION
-    if isinstance(error, QueueStopped):
-        return STOPPED
-    if isinstance(error, StoreFailed):
-        return LOG_FAILED
-    return NOT_FOUND if isinstance(error, NotFound) else INVALID
+DROP_HEAD: Final = 0  # take it, and let go of the oldest
+REJECT_PUBLISH: Final = 1  # refuse it
+REJECT_PUBLISH_DLX: Final = 2  # refuse it, and dead-letter it
 
-
-@final
-class Operator:
-    """A user who asks for something over HTTP. `request`: the method and the path.
-
-    `name` and `consumers` are what the journal calls the operator, and consumers that act for the operator.
-    """
-
-    def __init__(self, user: str, address: str, request: str) -> None:
-        self.user = user
-        self.address = address
-        self.request = request
-        self.name: object | None = None
-        self.consumers: dict[str, object] = {}
+OVERFLOWS: Final[dict[str, int]] = {
+    "drop-head": DROP_HEAD,
+    "reject-publish": REJECT_PUBLISH,
+    "reject-publish-dlx": REJECT_PUBLISH_DLX,
+}
 
 
 class QueueJournal:
@@ -81,11 +73,11 @@ class QueueJournal:
         """`entry` was acquired for `consumer`, or goes to it once more."""
         raise NotImplementedError
 
-    def staged(self, entry: QueueEntry, taker: QueueConsumer) -> None:
+    def staged(self, entry: QueueEntry, taker: Holder) -> None:
         """`entry` is set apart for a reader, who has `taker`: it is there, and nobody else gets it."""
         raise NotImplementedError
 
-    def settled(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+    def settled(self, entry: QueueEntry, consumer: Holder) -> None:
         """`consumer` is done with `entry`."""
         raise NotImplementedError
 
@@ -103,8 +95,8 @@ class QueueJournal:
         uid: i64,
         order: i64,
         reason: i64,
-        to: Queue | None,
-        by: QueueConsumer | None,
+        to: QueueState | None,
+        by: Holder | None,
     ) -> None:
         """A message with this number and place becomes a dead letter, in `to` and others; None: nowhere.
 
@@ -156,67 +148,6 @@ class QueueJournal:
         raise NotImplementedError
 
 
-class Journal:
-    """The journal of a broker, as the core knows it: this one is switched off.
-
-    `on`: something may be journaled. `events`: how many there were since the start, as far as is known, and
-    `lost`: of how many nothing was written. `way`: how what is enqueued now comes into its queue, and what
-    becomes of what is removed; `publisher`: who publishes it, if it is published. `actor`: whose request is
-    being worked on (a `Session`, a `Connection` or an `Operator`), None: nobody's, or that of an operator
-    whom only the journal knows.
-    """
-
-    def __init__(self) -> None:
-        self.on: bool = False
-        self.events: i64 = 0
-        self.lost: i64 = 0
-        self.way: i64 = PUBLISHED
-        self.publisher: Session | None = None
-        self.actor: object | None = None
-
-    def level_of(self, queue: Queue) -> str:
-        """Out of LEVELS, what holds for `queue`."""
-        return OFF
-
-    def of(self, queue: Queue) -> QueueJournal | None:
-        """What is to be told of `queue`, whose arguments or policies are new; None: nothing."""
-        return None
-
-    def who(self) -> object | None:
-        """Return the actor of what happens now, for steps in later turns; None: the broker itself."""
-        return None
-
-    def unroutable(self, message: Message) -> None:
-        """A message was published to no queue."""
-
-    def refused(
-        self,
-        session: Session | None,
-        address: Address,
-        message: Message | None,
-        reason: i64,
-        queue: object | None = None,
-    ) -> None:
-        """A message for this address was refused. `queue`: the `Queue` that is full or stopped, if one is."""
-
-    def refused_by(self, session: Session | None, message: Message, error: BrokerError) -> None:
-        """Tell that `error` has refused a message of `session`."""
-        queue = error.queue if isinstance(error, QueueStopped) else None
-        self.refused(session, message.address, message, refusal_of(error), queue)
-
-    def rolled_back(self, session: Session | None, publishes: i64, settlements: i64, why: str) -> None:
-        """A transaction with so many publishes and settlements has been rolled back."""
-
-    def changed(self, change: dict[str, object]) -> None:
-        """A definition has changed; `change` is as the log has it."""
-
-    def confirmed(self, session: Session, count: i64) -> None:
-        """A client has been told that `count` messages, which came by `session`, are safe."""
-
-
-SILENT: Final = Journal()
-"""That of a broker which journals nothing."""
-
 ABLE: Final[tuple[int, ...]] = (INTERESTED, NOTIFIED)  # states of an acquiring consumer that wants work
 
 
@@ -231,11 +162,9 @@ class Discipline:
     `pauses`: it has much to do, in turns to come, and until then no attached consumer is served.
     """
 
-    def __init__(self, queue: Queue, personal: bool) -> None:
-        self.queue = queue
+    def __init__(self, personal: bool) -> None:
         self.personal = personal
         self.pauses: bool = False
-        queue.alike = False
 
     # ---- what is asked
 
@@ -274,7 +203,7 @@ class Discipline:
     def acquired(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """`consumer`, attached or a basic.get, has just acquired `entry`."""
 
-    def left(self, entry: QueueEntry, owner: QueueConsumer | None) -> None:
+    def left(self, entry: QueueEntry, owner: Holder | None) -> None:
         """`entry` is DEQUEUED; `owner` had acquired it, None: it was not given out."""
 
     def returned(self, entries: list[QueueEntry]) -> None:
@@ -308,7 +237,7 @@ class Discipline:
         """From now on the queue serves `consumer` alone."""
 
 
-def able_in(session: Session, queue: Queue, entry: QueueEntry) -> Iterator[QueueConsumer]:
+def able_in(session: TargetSession, queue: QueueState, entry: QueueEntry) -> Iterator[QueueConsumer]:
     """The consumers of `session` that want work from `queue` and see `entry`."""
     for target in session.targets:
         for consumer in target.consumers:
@@ -324,9 +253,354 @@ def first_idle(consumers: Iterable[QueueConsumer]) -> QueueConsumer | None:
     return None
 
 
-def next_entry(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
-    """The next entry for `consumer`; None with `consumer.context.more`: not all was looked at yet."""
-    discipline = queue.discipline
-    if discipline is None or not consumer.acquires:
-        return consumer.context.get_next_available_entry()
-    return discipline.next_entry(consumer)
+class LetterRoute:
+    """The route of dead letters, as their queue keeps it; `broker.core.routing.graph` extends this class."""
+
+
+class Seeker:
+    """Messages that wait for room in a full queue. `is_woken`: they are about to be tried."""
+
+    def __init__(self) -> None:
+        self.is_woken = False
+
+    def wake(self) -> None:
+        """Try the first of the messages soon: there is room."""
+        raise NotImplementedError
+
+
+class QueueLimits(Alarm):
+    """What limits a queue in time and space, and where dead letters go; see `broker.core.queues.limits`.
+
+    `ttl`, `expires`: milliseconds, -1: for ever. `max_length`, `max_bytes`: of the ready entries and their
+    bodies, and where publishers are refused also of the messages that wait to be dead-lettered. `limited`:
+    one of these two is set. `overflow`: DROP_HEAD, REJECT_PUBLISH or REJECT_PUBLISH_DLX. `reserved`,
+    `reserved_bytes`: messages of transactions that are to come. `dead_letter_reasons`: bits, 1 << reason;
+    none without such an exchange. `sure`: the queue dead-letters at least once. `seekers`: dead letters that
+    wait for room in the queue; publishers are refused as long as there are some, or they would take that
+    room. `timetable`: of messages that the queue holds until their date. `timers`: of the entries that are
+    AVAILABLE or HELD and expire.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__()
+        self.schedule = schedule
+        self.timers = Timers()
+        self.timetable: Timetable | None = None
+        self.ttl: i64 = -1
+        self.expires: i64 = -1
+        self.limited = False
+        self.max_length: i64 = NO_LIMIT
+        self.max_bytes: i64 = NO_LIMIT
+        self.overflow: i64 = DROP_HEAD
+        self.reserved: i64 = 0
+        self.reserved_bytes: i64 = 0
+        self.dead_letter_exchange = ""
+        self.dead_letter_reasons: i64 = 0
+        self.dead_letter_key: str | None = None
+        self.sure = False
+        self.seekers: dict[Seeker, None] = {}
+        self.drops: i64 = 0  # dead letters that were dropped and are not in the broker's log yet
+        self.silent_until: i64 = 0  # on the schedule's clock: when the next drop may be logged
+        self.dead_letter_route: LetterRoute | None = None  # the latest
+
+    @property
+    def queue_name(self) -> str:
+        """The name of the queue."""
+        raise NotImplementedError
+
+    @property
+    def careful(self) -> bool:
+        """Whether publishing to the queue takes more than appending and enqueueing."""
+        raise NotImplementedError
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether a message that is refused is dead-lettered."""
+        raise NotImplementedError
+
+    def refuses(self, message: Message) -> bool:
+        """Whether a message is refused because it would be one too many; not one that replaces another.
+
+        Dead letters that wait for room come first.
+        """
+        raise NotImplementedError
+
+    def lacks_room(self, message: Message) -> bool:
+        """Whether the queue, which refuses what is too much, has no room for a message now."""
+        raise NotImplementedError
+
+    def ever_has_room(self, message: Message) -> bool:
+        """Whether the queue, were it empty, would take the message."""
+        raise NotImplementedError
+
+    def room_made(self) -> None:
+        """There is more room than before: the next dead letters that wait for it are tried soon."""
+        raise NotImplementedError
+
+    def moves(self, reason: i64) -> bool:
+        """Whether a message that dies of this is dead-lettered; else it is discarded."""
+        return self.dead_letter_reasons >> reason & 1 != 0
+
+    def reserve(self, count: i64, size: i64) -> None:
+        """Keep room for messages of a transaction, or give it back if negative."""
+        raise NotImplementedError
+
+    def apply(self, held: dict[str, object]) -> None:
+        """Apply these arguments from now on. Entries that are there keep the time that they have."""
+        raise NotImplementedError
+
+    def admit(self, entry: QueueEntry) -> bool:
+        """`entry` is new and has not been announced; false if it is not AVAILABLE any more."""
+        raise NotImplementedError
+
+    def handed_over(self, entry: QueueEntry) -> None:
+        """`entry` is new, and a client has it already: its time counts should it come back."""
+        raise NotImplementedError
+
+    def restored(self, entry: QueueEntry) -> None:
+        """`entry` is from before a restart: its time goes on."""
+        raise NotImplementedError
+
+    def returned(self, entries: list[QueueEntry]) -> None:
+        """`entries` are AVAILABLE again, or HELD, and not announced yet; some may be gone after this."""
+        raise NotImplementedError
+
+    def parked(self, entry: QueueEntry) -> None:
+        """`entry` is AVAILABLE behind the cursor that consumers share, kept there by the discipline."""
+        raise NotImplementedError
+
+    def touch(self) -> None:
+        """The queue is being used: declared again, asked for a message, or left by a consumer.
+
+        [RabbitMQ x-expires]
+        """
+        raise NotImplementedError
+
+    def stay(self) -> None:
+        """The queue has been declared again, so that it stays. [RabbitMQ x-expires]"""
+        raise NotImplementedError
+
+    def dead_letter(self, entry: QueueEntry, reason: i64) -> None:
+        """AVAILABLE, ACQUIRED or HELD → DEQUEUED: `entry` goes to the dead-letter exchange."""
+        raise NotImplementedError
+
+    def begin_seeking(self, seeker: Seeker, message: Message) -> bool:
+        """Let `seeker` wait for room for `message` behind others.
+
+        False: there never is room for the message, or `seeker` waits already.
+        """
+        raise NotImplementedError
+
+    def end_seeking(self, seeker: Seeker) -> None:
+        """Let `seeker` wait for room no longer."""
+        raise NotImplementedError
+
+    def outlasts(self, reason: i64) -> bool:
+        """Dead-letter the messages of the queue, which is about to be deleted, if its rules say so.
+
+        True if the queue stays until the last of them has left, in turns to come; then it is deleted, unless
+        it is declared again, or used again if it was to expire.
+        """
+        raise NotImplementedError
+
+    def none_waits(self) -> None:
+        """No message waits to be dead-lettered any more: the queue may go."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """The queue is deleted, and nothing is done in time any more for its remaining messages."""
+        raise NotImplementedError
+
+
+class QueueRetry(Alarm):
+    """The rules for what comes back to a queue; see `broker.core.queues.retry`.
+
+    `counted`: the outcomes that count towards the delivery limit.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counted: i64 = ALL
+
+    def apply(self, held: dict[str, object]) -> None:
+        """Apply these arguments from now on. Entries that wait go on waiting as they do."""
+        raise NotImplementedError
+
+    def came_back(self, entry: QueueEntry, outcome: i64) -> None:
+        """`entry`, ACQUIRED still, comes back in this way: find out whether that counts."""
+        raise NotImplementedError
+
+    def delays(self, outcome: i64) -> bool:
+        """Whether an entry that comes back in this way waits."""
+        raise NotImplementedError
+
+    def hold_all(self, entries: list[QueueEntry]) -> None:
+        """AVAILABLE → HELD: have `entries`, which have just come back, be nobody's for their times."""
+        raise NotImplementedError
+
+    def let_go(self, entry: QueueEntry) -> None:
+        """`entry` is not to be HELD any longer. The caller says what it is instead, and counts it."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """The queue is deleted."""
+        raise NotImplementedError
+
+
+class ElectionHook:
+    """The election of the consumer that a queue serves; see `broker.core.queues.election`."""
+
+    def check_attach(self, consumer: QueueConsumer) -> None:
+        """Refuse a consumer that wants to be alone where every one is, in its turn. Raises InUse."""
+        raise NotImplementedError
+
+    def check_get(self) -> None:
+        """Refuse a basic.get, which would take a message past the active consumer. ResourceLocked."""
+        raise NotImplementedError
+
+    def stands_by(self, newcomer: QueueConsumer) -> bool:
+        """Whether `newcomer`, which acquires and is about to be attached, is not served for now."""
+        raise NotImplementedError
+
+    def attached(self, newcomer: QueueConsumer) -> None:
+        """`newcomer` acquires, is attached and stands by."""
+        raise NotImplementedError
+
+    def detached(self) -> None:
+        """A consumer is detached, and what it was to give back is back."""
+        raise NotImplementedError
+
+    def delivery_ended(self) -> None:
+        """A delivery has been settled or returned; all state is true again."""
+        raise NotImplementedError
+
+    def activity_of(self, consumer: QueueConsumer) -> str:
+        """What `consumer`, which acquires, does: SINGLE_ACTIVE, WAITING or DRAINING; UP before it begins."""
+        raise NotImplementedError
+
+
+class GateHook(Alarm):
+    """The gate of a queue, shut until there are enough consumers; see `broker.core.queues.election`.
+
+    `is_open`: consumers are served.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_open: bool = False
+
+    def attached(self) -> None:
+        """One more consumer that acquires is attached, behind the gate if it is shut."""
+        raise NotImplementedError
+
+    def detached(self) -> None:
+        """A consumer that acquired is gone."""
+        raise NotImplementedError
+
+    def apply(self, wanted: i64, delay: i64) -> None:
+        """Open for so many consumers from now on, or after so many milliseconds."""
+        raise NotImplementedError
+
+    def open(self) -> None:
+        """Serve all consumers that wait."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """The queue is deleted."""
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Settlement(Alarm):
+    """Deliveries that have ended, and leave or go back in slices; see `broker.core.queues.returns`."""
+
+    def finish(self, queue: QueueState | None) -> None:
+        """Have those leave that `queue` has; None: all."""
+        raise NotImplementedError
+
+    def deleting(self, queue: QueueState) -> None:
+        """`queue` is about to be deleted."""
+        self.finish(queue)
+
+    def vacating(self) -> None:
+        """All queues are about to be deleted, with their virtual host: what they have goes with them."""
+
+
+class DiscardsHook(Alarm):
+    """Refused entries that leave in turns to come; see `broker.core.queues.returns`."""
+
+    def add(self, entries: list[QueueEntry], consumer: QueueConsumer, reason: i64) -> None:
+        """Have these, which `consumer` has, leave after the others."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Have all of them leave: the queue is about to be deleted."""
+        raise NotImplementedError
+
+
+class UndeliverableHook(Alarm):
+    """The entries that consumers have sent away; see `broker.core.queues.undeliverable`."""
+
+    def add(self, entries: list[QueueEntry]) -> None:
+        """Note entries that a consumer has sent away, and that are about to be back."""
+        raise NotImplementedError
+
+    def returned(self, entries: list[QueueEntry]) -> None:
+        """Look at those of `entries` that were sent away before; all of them have come back."""
+        raise NotImplementedError
+
+    def consumer_left(self) -> None:
+        """Look at all entries: a consumer of the queue has left."""
+        raise NotImplementedError
+
+
+class BacklogHook(Alarm):
+    """The messages of a queue that wait to be dead-lettered; see `broker.core.queues.backlog`."""
+
+    def try_soon(self) -> None:
+        """Try all messages that wait: routes or rules have changed."""
+        raise NotImplementedError
+
+
+class MemoryHook(Alarm):
+    """What a queue knows duplicates by; see `broker.core.queues.duplicates`."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class StreamSink(StreamWatcher):
+    """The stream of a queue; see `broker.core.streams.stream`."""
+
+    def apply(self, held: dict[str, object]) -> None:
+        """Apply these arguments from now on."""
+        raise NotImplementedError
+
+    def append(self, message: Message) -> None:
+        """Append a message; the store accepts appends."""
+        raise NotImplementedError
+
+    def open_cursor(self, consumer: QueueConsumer) -> QueueContext:
+        """Make the cursor of a consumer that is being attached.
+
+        Raises:
+            PreconditionFailed: it has a name, of which there are too many, or its partition does not exist.
+        """
+        raise NotImplementedError
+
+    def drop(self) -> None:
+        """The queue has been deleted."""
+        raise NotImplementedError
+
+
+@final
+class Stops:
+    """What of a queue is switched off. `Queue.stops` is None for a queue of which nothing is.
+
+    `enqueue`: publishers are refused. What the broker itself puts there (dead letters, what was delayed, what
+    an operator moves, what is returned) comes in all the same, or it would be lost.
+    `dequeue`: consumers stay and get nothing, basic.get is refused. Browsers only look, and go on. What
+    clients have may be settled and returned.
+    """
+
+    def __init__(self, enqueue: bool, dequeue: bool) -> None:
+        self.enqueue = enqueue
+        self.dequeue = dequeue

@@ -5,27 +5,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.message import Message
-from broker.core.queues.consumer import INTERESTED, NOTIFIED, QueueConsumer
-from broker.core.queues.consumers import (
-    ConsumerLevel,
-    QueueConsumerList,
-    all_levels,
-    levels_for,
-    notify_consumer,
-    wake_for_earlier,
-)
-from broker.core.queues.death import EXPIRED
-from broker.core.queues.queue import dead_letter, drop, next_in_time, stop_timer
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-
+from broker.core.queues.consumer import INTERESTED, NOTIFIED, ConsumerLevel, QueueConsumer, QueueConsumerList
+from broker.core.queues.consumers import all_levels, levels_for, notify_consumer, wake_for_earlier
+from broker.core.queues.hooks import EXPIRED
+from broker.core.queues.queue import Queue, dead_letter, drop, next_in_time, stop_timer
 
 HAND_OVER_MAX: Final[i64] = 200  # entries that are delivered ahead of their turn so that one need not wait
 
@@ -174,4 +163,4 @@ def _hand_over(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None
         queue.settle(entry)
     if queue.discipline is not None:
         notify_consumer(queue, consumer)  # there may be more that has come to be for it alone
-    target.session.connection.schedule()  # it is not its turn, but somebody has to flush
+    target.flush_soon()  # it is not its turn, but somebody has to flush

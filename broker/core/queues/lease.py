@@ -12,7 +12,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.arguments.queue import CONSUMER_TIMEOUT
-from broker.core.queues.queue import Queue
+from broker.core.queues.state import QueueState
 from broker.core.schedule import Alarm, Schedule
 
 SLICE: Final = 1000  # leases that end in one turn: about a millisecond
@@ -94,7 +94,7 @@ class Lease(Alarm):
         self._trim_at = 2 * len(self._ends) + TRIM
 
 
-def lease_milliseconds(queue: Queue, asked: object, otherwise: i64) -> i64:
+def lease_milliseconds(queue: QueueState, asked: object, otherwise: i64) -> i64:
     """How long deliveries of `queue` may be kept; 0: for ever.
 
     What the consumer has `asked` for (None: nothing) comes before what the queue says, arguments and policies

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -26,32 +26,23 @@ from broker.core.arguments.queue import (
     number_argument,
     text_argument,
 )
-from broker.core.entries.entry import AVAILABLE, HELD, RANK_SHIFT, QueueEntry
-from broker.core.entries.timers import Timer, Timers
+from broker.core.entries.entry import AVAILABLE, HELD, RANK_SHIFT, QueueEntry, Timer
 from broker.core.message import Message
-from broker.core.queues.death import EXPIRED, MAXLEN, QUEUE_EXPIRED, REASONS, Death
+from broker.core.queues.death import Death, DeathHost, death_of
+from broker.core.queues.hooks import (
+    DROP_HEAD,
+    EXPIRED,
+    MAXLEN,
+    NO_LIMIT,
+    OVERFLOWS,
+    QUEUE_EXPIRED,
+    REASONS,
+    REJECT_PUBLISH_DLX,
+    QueueLimits,
+    Seeker,
+)
 from broker.core.queues.immediate import hand_over, now_or_never
-from broker.core.queues.queue import dead_letter
-from broker.core.schedule import Alarm, Timetable
-
-if TYPE_CHECKING:
-    from broker.core.queues.backlog import Lane
-    from broker.core.queues.queue import Queue
-    from broker.core.routing.graph import Route
-    from broker.core.routing.topology import Topology
-
-
-NO_LIMIT: Final[i64] = 1 << 62
-
-DROP_HEAD: Final = 0  # take it, and let go of the oldest
-REJECT_PUBLISH: Final = 1  # refuse it
-REJECT_PUBLISH_DLX: Final = 2  # refuse it, and dead-letter it
-
-OVERFLOWS: Final[dict[str, int]] = {
-    "drop-head": DROP_HEAD,
-    "reject-publish": REJECT_PUBLISH,
-    "reject-publish-dlx": REJECT_PUBLISH_DLX,
-}
+from broker.core.queues.queue import Queue, dead_letter, take_out
 
 ADMITTED_FOR: Final[i64] = 1000  # entries that leave for one that comes: more of them go when the alarm rings
 _STALE_MIN: Final = 64
@@ -198,7 +189,7 @@ _NAMES: Final = (
 
 
 @final
-class Rules(Alarm):
+class Rules(QueueLimits):
     """The rules of one queue as they hold now, and what they need to be kept.
 
     Made for a queue that has such an argument, or is sent a message that expires. For all others
@@ -216,34 +207,15 @@ class Rules(Alarm):
     queue is about to go, once its messages have been dead-lettered, NOT_LEAVING: it stays.
     """
 
-    def __init__(self, queue: Queue, topology: Topology) -> None:
-        super().__init__()
+    def __init__(self, queue: Queue, host: DeathHost) -> None:
+        super().__init__(host.schedule)
         self.queue = queue
-        self.topology = topology
-        self.schedule = topology.schedule
-        self.timers = Timers()
-        self.timetable: Timetable | None = None  # of messages that the queue holds until their date
-        self.ttl: i64 = -1
-        self.expires: i64 = -1
+        self.host = host
         self.used: i64 = 0
-        self.limited = False
-        self.max_length: i64 = NO_LIMIT
-        self.max_bytes: i64 = NO_LIMIT
-        self.overflow: i64 = DROP_HEAD
-        self.reserved: i64 = 0  # for transactions: messages that are to come, with so many bytes of bodies
-        self.reserved_bytes: i64 = 0
         self.trimming = False  # there is more than there may be, and the alarm goes on dropping
         self.victims: Victims | None = None
-        self.dead_letter_exchange = ""
-        self.dead_letter_reasons: i64 = 0  # bits, 1 << reason; none without such an exchange
-        self.dead_letter_key: str | None = None
-        self.dead_letter_route: Route | None = None  # the latest
-        self.sure = False
         self.spares_messages = False  # the queue does not expire while it has messages
         self.leaving: i64 = NOT_LEAVING
-        self.seekers: dict[Lane, None] = {}
-        self.drops: i64 = 0  # dead letters that were dropped and have not been told to `Topology.warn`
-        self.silent_until: i64 = 0  # on the schedule's clock: when it may be told again
 
     # ---- what holds
 
@@ -270,7 +242,7 @@ class Rules(Alarm):
             self.expires = expires
             self.used = self.schedule.now()
         if self.careful != was_careful:
-            self.topology.changed()  # routes know it
+            self.host.changed()  # routes know it
         self.victims = None
         if self.limited and self.overflow == DROP_HEAD:
             self.victims = Victims.of(self.queue)
@@ -279,6 +251,11 @@ class Rules(Alarm):
         self.room_made()
         if self.queue.backlog is not None:
             self.queue.backlog.try_soon()
+
+    @property
+    def queue_name(self) -> str:
+        """The name of the queue (QueueLimits)."""
+        return self.queue.name
 
     @property
     def careful(self) -> bool:
@@ -331,10 +308,6 @@ class Rules(Alarm):
     def passes_on(self) -> bool:
         """Whether a message that is refused is dead-lettered."""
         return self.overflow == REJECT_PUBLISH_DLX and self.moves(MAXLEN)
-
-    def moves(self, reason: i64) -> bool:
-        """Whether a message that dies of this is dead-lettered; else it is discarded."""
-        return self.dead_letter_reasons >> reason & 1 != 0
 
     def reserve(self, count: i64, size: i64) -> None:
         """Keep room for messages of a transaction, or give it back if negative."""
@@ -412,7 +385,17 @@ class Rules(Alarm):
             return expiration
         return self.ttl
 
+    def parked(self, entry: QueueEntry) -> None:
+        """Note `entry` as one that may have to go for others (QueueLimits)."""
+        if self.victims is not None:
+            self.victims.offer(entry)
+
     # ---- time
+
+    def stay(self) -> None:
+        """Stay: the queue has been declared again (QueueLimits)."""
+        self.leaving = NOT_LEAVING
+        self.touch()
 
     def touch(self) -> None:
         """The queue is being used: declared again, asked for a message, or left by a consumer.
@@ -464,7 +447,7 @@ class Rules(Alarm):
         if self.leaving != NOT_LEAVING:
             self._let_die()
             if queue.messages + self._delayed() == 0:
-                self.topology.queue_unused(queue)
+                self.host.queue_unused(queue)
                 return
         elif self.expires >= 0 and not self._is_used():
             if self._is_spared():
@@ -473,7 +456,7 @@ class Rules(Alarm):
                 )  # never too early: it may be empty long before the next look
             elif now - self.used >= self.expires:
                 if not self.outlasts(QUEUE_EXPIRED):
-                    self.topology.queue_unused(queue)
+                    self.host.queue_unused(queue)
                 return
         for _ in range(SLICE):
             timer = self.timers.first()
@@ -485,6 +468,28 @@ class Rules(Alarm):
         if self.trimming:
             make_room(self, SLICE)
         self.arm()
+
+    def dead_letter(self, entry: QueueEntry, reason: i64) -> None:
+        """AVAILABLE, ACQUIRED or HELD → DEQUEUED: `entry` goes to the dead-letter exchange (QueueLimits)."""
+        death = death_of(self.queue, self, entry, reason)
+        take_out(self.queue, entry)
+        self.host.dead_letter(death)
+
+    def begin_seeking(self, seeker: Seeker, message: Message) -> bool:
+        """Let `seeker` wait for room for `message` behind others (QueueLimits)."""
+        if not self.ever_has_room(message) or seeker in self.seekers:
+            return False
+        self.seekers[seeker] = None
+        queue = self.queue
+        queue.awaited.setdefault(queue.entries.head, [])  # it is told of every entry that goes
+        return True
+
+    def end_seeking(self, seeker: Seeker) -> None:
+        """Let `seeker` wait for room no longer (QueueLimits)."""
+        self.seekers.pop(seeker, None)
+        queue = self.queue
+        if not self.seekers and not queue.awaited.get(queue.entries.head):
+            queue.awaited.pop(queue.entries.head, None)
 
     def outlasts(self, reason: i64) -> bool:
         """Have the messages of the queue, which is about to go, be dead-lettered if its rules say so.
@@ -513,14 +518,14 @@ class Rules(Alarm):
             owner = entry.owner
             dead_letter(queue, entry, self.leaving)
             if owner is not None:
-                owner.target.acquisition_removed(entry)
+                owner.acquisition_removed(entry)
             entry = entries.next(entries.head)
         if room > 0 and self.timetable is not None:
             for message in self.timetable.take(room):
                 held = message if queue.logged and message.sequence != 0 else None
                 death = Death(queue, self, message, self.leaving, held, queue)
                 death.sure = self.sure
-                self.topology.dead_letters.add(death)
+                self.host.dead_letter(death)
 
     def none_waits(self) -> None:
         """No message waits to be dead-lettered any more: the queue may go."""
@@ -534,19 +539,18 @@ class Rules(Alarm):
             self.schedule.cancel(self.timetable)
 
 
-def apply_rules(queue: Queue, topology: Topology) -> None:
+def apply_rules(queue: Queue, host: DeathHost) -> None:
     """Have the queue's arguments hold as they are now, `queue.effective`, from now on."""
     held = queue.effective
-    queue.topology = topology
+    queue.host = host
     if queue.rules is None:
         if not held or not any(name in held for name in _NAMES):
             return
-        queue.rules = Rules(queue, topology)
+        queue.rules = Rules(queue, host)
     queue.rules.apply(held)
 
 
 def touch(queue: Queue) -> None:
     """The queue has been declared again, so that it stays. [RabbitMQ x-expires]"""
     if queue.rules is not None:
-        queue.rules.leaving = NOT_LEAVING
-        queue.rules.touch()
+        queue.rules.stay()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from broker.core.arguments.queue import (
     GROUP_KEY,
@@ -14,16 +14,15 @@ from broker.core.arguments.queue import (
     STRICT_ORDER,
     has_groups,
 )
-from broker.core.entries.entry import AVAILABLE, QueueEntry
+from broker.core.entries.entry import AVAILABLE, Holder, QueueEntry
 from broker.core.queues.consumer import NOTIFIED, QueueConsumer
 from broker.core.queues.consumers import notify, notify_if_nobody_comes, notify_one
 from broker.core.queues.groups import IDLE_MAX, GroupKeys, Groups
 from broker.core.queues.hooks import Discipline, able_in, first_idle
+from broker.core.queues.queue import Queue
+from broker.core.queues.state import owns
 from broker.core.schedule import Schedule
 from broker.core.view import Views
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
 
 
 @final
@@ -40,7 +39,8 @@ class StrictOrder(Discipline):
     """
 
     def __init__(self, queue: Queue) -> None:
-        super().__init__(queue, False)
+        super().__init__(False)
+        self.queue = queue
         self._batch: dict[QueueEntry, None] = {}  # what is to leave with a transaction,
         self._holder: QueueConsumer | None = None  # who has got the latest of that,
         self._last: QueueEntry | None = None  # and what of it was last in the queue
@@ -70,7 +70,7 @@ class StrictOrder(Discipline):
         top = max([consumer.rank for consumer in able], default=0)
         return [consumer for consumer in able if consumer.rank == top]
 
-    def left(self, entry: QueueEntry, owner: QueueConsumer | None) -> None:
+    def left(self, entry: QueueEntry, owner: Holder | None) -> None:
         """Give out the entry that is first now, if `entry` was first, or out (Discipline)."""
         if self._batch:
             self._leave_batch(entry)
@@ -87,9 +87,9 @@ class StrictOrder(Discipline):
     def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """The next one may be given out to the same session (Discipline)."""
         holder = self._holder
-        if holder is not None and holder.target.session is not consumer.target.session:
+        if holder is not None and holder.target.peers is not consumer.target.peers:
             return
-        if not entry.is_with(consumer):
+        if not owns(consumer, entry, self.queue):
             return
         self._holder = consumer
         self._batch[entry] = None
@@ -132,7 +132,7 @@ class StrictOrder(Discipline):
             first = queue.entries.next(queue.entries.head)
             return first if first is not None and first.state == AVAILABLE else None
         holder = self._holder
-        if holder is None or consumer is None or holder.target.session is not consumer.target.session:
+        if holder is None or consumer is None or holder.target.peers is not consumer.target.peers:
             return None
         if queue.unacked != len(self._batch) or queue.held != 0:
             return None
@@ -144,7 +144,7 @@ class StrictOrder(Discipline):
 
     def _able(self, entry: QueueEntry) -> Iterable[QueueConsumer]:
         """The consumers that may have `entry` of the session whose transaction has all that is out."""
-        return () if self._holder is None else able_in(self._holder.target.session, self.queue, entry)
+        return () if self._holder is None else able_in(self._holder.target.peers, self.queue, entry)
 
     def _wake_holder(self, first: QueueEntry) -> None:
         consumer = first_idle(self._able(first))

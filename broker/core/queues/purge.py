@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.entries.cursor import QueueContext, begin_browsing, end_browsing
-from broker.core.entries.entry import AVAILABLE, DEQUEUED, HELD, QueueEntry
+from broker.core.entries.cursor import QueueContext
+from broker.core.entries.entry import AVAILABLE, DEQUEUED, HELD, Holder, QueueEntry
 from broker.core.message import Message
 from broker.core.queues.attach import forget
-from broker.core.queues.consumer import BLOCKED_BY_PURGE, QueueConsumer
+from broker.core.queues.backlog import existing_backlog
+from broker.core.queues.consumer import BLOCKED_BY_PURGE
 from broker.core.queues.consumers import clear_blocker, suspend
-from broker.core.queues.queue import drop
+from broker.core.queues.duplicates import memory_of
+from broker.core.queues.queue import Queue, drop, refuse_stream
+from broker.core.queues.state import begin_browsing, end_browsing
 from broker.core.schedule import ENTRIES, Alarm, Schedule
-from broker.core.streams.list import refuse_stream
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-
 
 SLICE: Final[i64] = 5000  # entries that are looked at in one turn: one or two milliseconds
 DEAD_SLICE: Final[i64] = 1000  # messages that wait to be dead-lettered, of which each is told to the log
@@ -58,7 +56,8 @@ class Purge(Alarm):
         self._schedule = schedule
         self._most = most
         self._newest: i64 = queue.entries.sequence
-        self._newest_dead: i64 = 0 if queue.backlog is None else queue.backlog.numbers
+        backlog = existing_backlog(queue)
+        self._newest_dead: i64 = 0 if backlog is None else backlog.numbers
         self._dead_done = False
         self._cursor: QueueContext | None = None  # on the last entry that has been looked at and stays
         self._waiter: PurgeWaiter | None = None
@@ -108,7 +107,7 @@ class Purge(Alarm):
 
     def _drop_dead(self) -> bool:
         """Drop a slice of what waits to be dead-lettered; true if that was all."""
-        backlog = self.queue.backlog
+        backlog = existing_backlog(self.queue)
         if not self._dead_done and backlog is not None and self._newest_dead > 0:
             dropped = backlog.drop(DEAD_SLICE, self._newest_dead, self._by)
             self.dropped += dropped
@@ -240,8 +239,9 @@ def cut_off(queue: Queue, schedule: Schedule) -> None:
     queue.deleted = True
     if queue.rules is not None:
         queue.rules.stop()
-    if queue.backlog is not None:
-        queue.backlog.stop()
+    backlog = existing_backlog(queue)
+    if backlog is not None:
+        backlog.stop()
     if queue.retry is not None:
         queue.retry.stop()
     if queue.volatile is not None:
@@ -290,8 +290,9 @@ def burden(queue: Queue) -> i64:
     held = queue.messages
     if queue.rules is not None and queue.rules.timetable is not None:
         held += len(queue.rules.timetable)
-    if queue.memory is not None:
-        held += len(queue.memory)
+    memory = memory_of(queue)
+    if memory is not None:
+        held += len(memory)
     return min(held, CLEARING_SLICE)
 
 
@@ -307,14 +308,14 @@ class Remains(Alarm):
         super().__init__()
         self._queue = queue
         self._rules = queue.rules
-        self._memory = queue.memory
+        self._memory = memory_of(queue)
         self._schedule = schedule
 
     def ring(self) -> None:
         """Let go of a slice (Alarm)."""
         entries = self._queue.entries
         room: i64 = CLEARING_SLICE
-        taken: list[tuple[QueueConsumer, QueueEntry]] = []
+        taken: list[tuple[Holder, QueueEntry]] = []
         entry = entries.next(entries.head)
         while entry is not None and room > 0:
             following = entries.next(entry)
@@ -329,7 +330,7 @@ class Remains(Alarm):
         if timetable is not None:
             for message in timetable.take(room):
                 self._forget(message)
-        backlog = self._queue.backlog
+        backlog = existing_backlog(self._queue)
         if backlog is not None:
             for message in backlog.take(room):
                 self._forget(message)
@@ -345,7 +346,7 @@ class Remains(Alarm):
         ):
             self._schedule.set(self, self._schedule.now())
         for owner, taken_back in taken:
-            owner.target.acquisition_removed(taken_back)
+            owner.acquisition_removed(taken_back)
 
     def _let_go(self, entry: QueueEntry) -> None:
         """AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
@@ -356,7 +357,7 @@ class Remains(Alarm):
         entry.owner = None
         group = entry.group
         if group is not None:
-            group.owner = None  # who knows its groups
+            group.disown()  # the owner knows its groups
             entry.group = None
         if self._rules is not None and entry.timer is not None:
             self._rules.timers.stop(entry.timer)

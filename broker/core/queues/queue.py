@@ -15,26 +15,24 @@ limit allows is dead-lettered.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.arguments.queue import CRASH, DELIVERY_LIMIT, is_quorum
+from broker.core.arguments.queue import CRASH, DELIVERY_LIMIT, is_quorum, is_stream
 from broker.core.counters import Counters
-from broker.core.entries.cursor import SCAN_BUDGET, QueueContext
+from broker.core.entries.cursor import SCAN_BUDGET, QueueContext, Row
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, HELD, EntryFilter, QueueEntry
-from broker.core.entries.last_value import Latest
-from broker.core.entries.list import QueueEntryList
-from broker.core.entries.places import note_change
-from broker.core.errors import PreconditionFailed
+from broker.core.entries.list import Latest, QueueEntryList
+from broker.core.errors import PreconditionFailed, Unsupported
 from broker.core.message import Message
-from broker.core.policies.policy import NO_EFFECT, Effect
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import BLOCKED_BY_TARGET, INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
 from broker.core.queues.consumers import (
-    QueueConsumerManager,
+    ConsumedQueue,
     found_nothing,
     is_outranked,
+    next_entry,
     notify_browsers,
     notify_one,
     set_blocker,
@@ -45,46 +43,36 @@ from broker.core.queues.consumers import (
     wake_for_some,
     wake_waiters,
 )
-from broker.core.queues.death import _HELD, EXHAUSTED, EXPIRED, REJECTED, Death, Past
-from broker.core.queues.election import Election
-from broker.core.queues.hooks import Discipline, next_entry
-
-if TYPE_CHECKING:
-    from broker.core.entries.cursor import Browsers
-    from broker.core.entries.index import Index, Row
-    from broker.core.entries.places import Places
-    from broker.core.queues.backlog import Backlog
-    from broker.core.queues.duplicates import Memory
-    from broker.core.queues.election import Stops
-    from broker.core.queues.hooks import QueueJournal
-    from broker.core.queues.limits import Rules
-    from broker.core.queues.retry import Retry
-    from broker.core.queues.volatile import Volatile
-    from broker.core.routing.topology import Topology
-    from broker.core.streams.stream import QueueStream
+from broker.core.queues.hooks import (
+    EXHAUSTED,
+    EXPIRED,
+    REJECTED,
+    BacklogHook,
+    ElectionHook,
+    MemoryHook,
+    QueueJournal,
+    QueueRetry,
+    Stops,
+    StreamSink,
+)
+from broker.core.queues.host import QueueHost
+from broker.core.queues.state import note_change
+from broker.core.queues.volatile import Volatile
 
 
 @final
-class Queue:
+class Queue(ConsumedQueue):
     """The model: publishers link entries and notify; consumers, when they have their turn, pull.
 
     Synchronous and single-threaded: what one method does is atomic. Every method changes state first, lists
     second, and notifies last; notifying only asks for a turn and never delivers.
     While entries are ready, the highest priority at which some consumer has no blocker has a NOTIFIED
-    consumer, which pulls until it gets nothing; if it drops out, `pass_baton` notifies another. Consumers
-    that see everything share `context`, those with the same filter one of `filtered`, and each browser has
-    its own. `alike`: all see the same, so it does not matter who is told of which entry.
+    consumer, which pulls until it gets nothing; if it drops out, `pass_baton` notifies another.
 
-    `store` is told what is settled if the queue is `logged`, by its `number`. `counters` are the broker's.
-    `ready`, `unacked`, `held`, `dead` and their `_bytes` (of bodies) are what is in it now; `published`,
-    `delivered`, `acked` and `redelivered` count since start. `vhost` is its virtual host's name, for messages
-    to clients. `arguments` are those of the declaration, `effective` what `effect`, its policies, makes of
-    them. `election`: who is served, if only one consumer is at a time. `discipline`: who may have which
-    entry, if not whoever sees it; set before there are entries. `rules`: what limits it in time and space.
-    `backlog`: the `dead`, messages that wait to be dead-lettered. `retry`: what becomes of what comes back.
-    `memory`: what it knows duplicates by. `topology`: where it is. `stops`: what is switched off. `volatile`:
-    what it loses. `stream`: what it keeps for good. `sample`: what showed its counters last. `journal`: who
-    is told of every step, if anybody. `places`: which entry stands where, while somebody asks for that.
+    `election`: who is served, if only one consumer is at a time. `backlog`: the `dead`, messages that wait to
+    be dead-lettered. `retry`: what becomes of what comes back. `memory`: what the queue knows duplicates by.
+    `host`: the virtual host. `stops`: what is switched off. `volatile`: what the queue loses. `stream`: what
+    the queue keeps for good. `journal`: who is told of every step, if anybody.
     """
 
     def __init__(
@@ -98,71 +86,16 @@ class Queue:
         number: i64 = 0,
         vhost: str = "/",
     ) -> None:
-        self.name = name
-        self.vhost = vhost
-        self.store = store
-        self.entries = entries
-        self.counters = counters
-        self.durable = durable
-        self.logged = logged
-        self.number = number
-        self.exclusive_owner: object | None = None
-        self.auto_delete: bool = False
-        self.arguments: dict[str, object] = {}
-        self.effect: Effect = NO_EFFECT
-        self.effective: dict[str, object] = self.arguments
-        self.delivery_limit: i64 = -1  # see `delivery_limit.set_limit`
-        self.counts: bool = False
-        self.deleted: bool = False
-        self.ready: i64 = 0
-        self.ready_bytes: i64 = 0
-        self.unacked: i64 = 0
-        self.unacked_bytes: i64 = 0
-        self.held: i64 = 0
-        self.held_bytes: i64 = 0
-        self.dead: i64 = 0
-        self.dead_bytes: i64 = 0
-        self.published: i64 = 0
-        self.delivered: i64 = 0
-        self.redelivered: i64 = 0
-        self.acked: i64 = 0
-        self.manager = QueueConsumerManager(counters)
-        self.context = QueueContext(entries)
-        self.filtered: list[QueueContext] = []
-        self.browsers: Browsers | None = None
-        self.index: Index | None = None
-        self.alike: bool = True
-        self.waiting: dict[QueueConsumer, None] = {}  # whose next entry is too large for their byte window
-        self.gated: dict[QueueConsumer, None] = {}  # whose next entry is left to one of higher priority
-        self.awaited: dict[QueueEntry, list[QueueConsumer]] = {}  # both of them, by what they wait on
-        self.rules: Rules | None = None
-        self.backlog: Backlog | None = None
-        self.retry: Retry | None = None
-        self.memory: Memory | None = None
+        super().__init__(name, store, entries, counters, durable, logged, number, vhost)
+        self.backlog: BacklogHook | None = None
+        self.retry: QueueRetry | None = None
+        self.memory: MemoryHook | None = None
         self.volatile: Volatile | None = None
-        self.stream: QueueStream | None = None
-        self.topology: Topology | None = None
-        self.election: Election | None = None
+        self.stream: StreamSink | None = None
+        self.host: QueueHost | None = None
+        self.election: ElectionHook | None = None
         self.stops: Stops | None = None
-        self.discipline: Discipline | None = None
-        self.sample: object | None = None
         self.journal: QueueJournal | None = None
-        self.places: Places | None = None
-
-    @property
-    def consumer_count(self) -> int:
-        """The number of consumers that are attached, browsers included."""
-        return len(self.manager.all)
-
-    @property
-    def depth(self) -> i64:
-        """The number of linked entries."""
-        return self.ready + self.unacked + self.held
-
-    @property
-    def messages(self) -> i64:
-        """The count of messages: linked entries, and messages that wait to be dead-lettered."""
-        return self.depth + self.dead
 
     def enqueue(self, message: Message) -> QueueEntry:
         """Link `message` at its place and notify. Appending it to the log was the caller's business."""
@@ -204,9 +137,8 @@ class Queue:
             return False
         size = entry.message.size
         target = consumer.target
-        credit = target.credit
         # a consumer with a count window that is exhausted is NOT_INTERESTED: here only bytes can be too few
-        if (credit.bytes_max != 0 or target.session_credit is not None) and not target.fits(size):
+        if not target.fits(size):
             wait_for_size(self, consumer, entry)
             return False
         manager = self.manager
@@ -227,9 +159,7 @@ class Queue:
             consumer.context.passed(entry)
             if self.stream is not None and self.journal is not None:
                 self.journal.shown(entry, consumer)
-        credit.use(size)
-        if target.session_credit is not None:
-            target.session_credit.use_for(target, size)
+        target.use_credit(size)
         target.deliver(consumer, entry)
         if consumer.no_ack and consumer.acquires:
             self.settle(entry)
@@ -296,8 +226,8 @@ class Queue:
             self.election.delivery_ended()
         if self.discipline is not None:
             self.discipline.left(entry, owner)
-        if message.marks != 0 and self.topology is not None:
-            self.topology.receipts.consumed(message, self)
+        if message.marks != 0 and self.host is not None:
+            self.host.consumed(message, self)
 
     def discard(self, entry: QueueEntry) -> None:
         """ACQUIRED → DEQUEUED: refused for good, so dead-lettered. Ignored where `settle` is."""
@@ -517,6 +447,7 @@ def leave(queue: Queue, context: QueueContext) -> None:
         row.contexts.remove(context)
         if not row.contexts:
             del index.served[row]
+            queue.manager.row_levels.pop(row, None)
         index.release(row)
     queue.alike = not queue.filtered and queue.discipline is None and (index is None or not index.served)
 
@@ -566,39 +497,7 @@ def dead_letter(queue: Queue, entry: QueueEntry, reason: i64) -> None:
             queue.journal.discarded(entry, reason)
         drop(queue, entry)
         return
-    death = death_of(queue, rules, entry, reason)
-    take_out(queue, entry)
-    rules.topology.dead_letters.add(death)
-
-
-def death_of(queue: Queue, rules: Rules, entry: QueueEntry, reason: i64) -> Death:
-    """Describe the death of `entry`, which is about to leave `queue`."""
-    message = entry.message
-    held = message if queue.logged and message.sequence != 0 else None
-    death = Death(queue, rules, message, reason, held, queue)
-    death.past = past_of(queue, entry, reason)
-    death.order = entry.order
-    death.arrival = queue.entries.arrival(entry)
-    death.deliveries = entry.delivery_count
-    death.count = entry.counted if queue.counts else 0
-    death.sure = rules.sure
-    if queue.journal is not None:
-        death.by = entry.owner
-    return death
-
-
-def past_of(queue: Queue, entry: QueueEntry, reason: i64) -> Past | None:
-    """What its letter is to tell of `entry`, which is about to leave `queue`; None: nothing."""
-    past = Past()
-    if queue.counts:
-        past.deliveries = entry.delivery_count
-        is_refused = reason == REJECTED and entry.owner is not None  # else it has come back before
-        past.returns = entry.counted - 1 if is_refused else entry.counted
-    if reason == EXPIRED:
-        past.expired_by = "message" if entry.own_time else "queue"
-        past.expired_while = _HELD if entry.state == HELD else "ready"
-    past.annotations = queue.entries.annotations_of(entry)
-    return past if past.deliveries > 0 or past.expired_by or past.annotations else None
+    rules.dead_letter(entry, reason)
 
 
 NO_LIMIT: Final = -1
@@ -700,3 +599,20 @@ def next_in_time(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
         if entry is None or entry.timer is None or not is_late(queue, entry):
             return entry
     return None
+
+
+def refuse_stream(queue: Queue, what: str) -> None:
+    """Refuse what would take messages out of a queue, if that is a stream; `what` cannot be done with it.
+
+    Raises:
+        Unsupported: it is.
+    """
+    if is_stream(queue.arguments):
+        raise Unsupported(f"queue '{queue.name}' in vhost '{queue.vhost}' is a stream and cannot be {what}")
+
+
+def queue_of(consumer: QueueConsumer) -> Queue:
+    """Return the queue of a consumer, whose own field for it is typed as less: it lies below this module."""
+    queue = consumer.queue
+    assert isinstance(queue, Queue), "every queue is one"
+    return queue

@@ -9,7 +9,7 @@ there. Nothing of that is written down: after a restart it is AVAILABLE at once.
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -36,16 +36,12 @@ from broker.core.arguments.queue import (
 )
 from broker.core.arguments.rule import MILLISECONDS_MAX, Arguments
 from broker.core.chance import Chance
-from broker.core.entries.entry import AVAILABLE, HELD, QueueEntry
-from broker.core.entries.places import note_change
-from broker.core.entries.timers import Timer, Timers
-from broker.core.queues.queue import append_count, offer_again
-from broker.core.schedule import Alarm
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-    from broker.core.routing.topology import Topology
-
+from broker.core.entries.entry import AVAILABLE, HELD, QueueEntry, Timer
+from broker.core.entries.timers import Timers
+from broker.core.queues.hooks import QueueRetry
+from broker.core.queues.host import QueueHost
+from broker.core.queues.queue import Queue, append_count, offer_again
+from broker.core.queues.state import note_change
 
 _JITTER_STEPS: Final = 1 << 30
 _TYPES: Final[dict[str, int]] = {
@@ -130,7 +126,7 @@ SLICE: Final = 500  # entries whose time has come that are offered in one turn: 
 
 
 @final
-class Retry(Alarm):
+class Retry(QueueRetry):
     """The rules for what comes back to `queue`, and the entries that are HELD.
 
     Made for a queue that has such an argument; `Queue.retry` is None for all others. `counted`: the outcomes
@@ -141,11 +137,11 @@ class Retry(Alarm):
     does not count, the log learns it when the entry comes back instead.
     """
 
-    def __init__(self, queue: Queue, topology: Topology) -> None:
+    def __init__(self, queue: Queue, host: QueueHost) -> None:
         super().__init__()
         self.queue = queue
-        self.schedule = topology.schedule
-        self.chance = topology.chance
+        self.schedule = host.schedule
+        self.chance = host.chance
         self.counted: i64 = ALL
         self.backoff: Backoff | None = None
         self._timers = Timers()
@@ -230,7 +226,7 @@ class Retry(Alarm):
             self.schedule.set(self, timer.due)
 
 
-def apply_retry(queue: Queue, topology: Topology) -> None:
+def apply_retry(queue: Queue, host: QueueHost) -> None:
     """Have the queue's arguments hold as they are now, `queue.effective`, from now on."""
     held = queue.effective
     backoff = backoff_of(held)
@@ -239,5 +235,5 @@ def apply_retry(queue: Queue, topology: Topology) -> None:
     elif queue.retry is None:
         return
     if queue.retry is None:
-        queue.retry = Retry(queue, topology)
+        queue.retry = Retry(queue, host)
     queue.retry.apply(held)

@@ -7,19 +7,19 @@ annotations are encoded by their protocol; the core only keeps them.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.arguments.queue import NACK, RECOVER, RELEASED
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, QueueEntry
-from broker.core.entries.places import note_change
 from broker.core.message import TELLS_CONSUMED
-from broker.core.queues.consumer import BLOCKED_BY_RETURNS, QueueConsumer
+from broker.core.queues.consumer import BLOCKED_BY_RETURNS, QueueConsumer, TargetSession
 from broker.core.queues.consumers import clear_blocker, suspend
-from broker.core.queues.death import EXHAUSTED, REJECTED
-from broker.core.queues.limits import DROP_HEAD
+from broker.core.queues.hooks import DROP_HEAD, EXHAUSTED, REJECTED, DiscardsHook, Settlement
+from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import (
+    Queue,
     append_count,
     concerns_cursors,
     dead_letter,
@@ -27,15 +27,11 @@ from broker.core.queues.queue import (
     is_exhausted,
     note_delivery,
     offer_again,
+    queue_of,
     replace_outdated,
 )
-from broker.core.schedule import Alarm, Schedule
-
-if TYPE_CHECKING:
-    from broker.core.delivery.session import Session
-    from broker.core.queues.queue import Queue
-    from broker.core.routing.topology import Topology
-
+from broker.core.queues.state import QueueState, note_change, owns
+from broker.core.schedule import Schedule
 
 SLICE: Final[i64] = 5000  # deliveries that end in one turn: one or two milliseconds
 DEAR: Final[i64] = 50  # as many as one that goes on its way to another queue, or has a receipt
@@ -53,7 +49,7 @@ def are_few(runs: list[Run]) -> bool:
     return count <= FEW
 
 
-class Later(Alarm):
+class Later(Settlement):
     """Deliveries that have ended in one way. A subclass has them leave in `take`, a slice in one turn.
 
     What has its turn to come stays with its consumer, and nobody else can settle it or give it back. What has
@@ -61,10 +57,10 @@ class Later(Alarm):
     `session`: the one whose credit they use up until they have left; None: that is up to somebody else.
     """
 
-    def __init__(self, runs: list[Run], session: Session | None, topology: Topology) -> None:
+    def __init__(self, runs: list[Run], session: TargetSession | None, host: QueueHost) -> None:
         super().__init__()
         self.session = session
-        self._topology = topology
+        self._host = host
         self._left = runs  # the last one first, and so each of them
         runs.reverse()
         for _, entries in runs:
@@ -83,12 +79,12 @@ class Later(Alarm):
 
     def begin(self) -> None:
         """Have a first slice leave, unless there was one in this turn."""
-        topology = self._topology
-        topology.settlements.append(self)
-        if len(topology.settlements) == 1:
+        host = self._host
+        host.settlements.append(self)
+        if len(host.settlements) == 1:
             self.ring()
         else:
-            topology.schedule.set(self, topology.schedule.now())
+            host.schedule.set(self, host.schedule.now())
 
     def rest(self) -> list[Run]:
         """Those that have not left yet, in no order."""
@@ -96,12 +92,12 @@ class Later(Alarm):
 
     def ring(self) -> None:
         """Have a slice of them leave (Alarm)."""
-        schedule = self._topology.schedule
+        schedule = self._host.schedule
         schedule.set(self, schedule.now())  # first: should one slice fail, the others follow
         self._take_some(SLICE)
         self._end()
 
-    def finish(self, queue: Queue | None) -> None:
+    def finish(self, queue: QueueState | None) -> None:
         """Have those leave that `queue` has; None: all."""
         mine: list[Run] = []
         others: list[Run] = []
@@ -114,7 +110,7 @@ class Later(Alarm):
             self.taken_all(consumer)
         self._end()
 
-    def deleting(self, queue: Queue) -> None:
+    def deleting(self, queue: QueueState) -> None:
         """`queue` is about to be deleted."""
         self.finish(queue)
 
@@ -122,10 +118,10 @@ class Later(Alarm):
         """All queues are about to be deleted, with their virtual host: what they have goes with them."""
 
     def _end(self) -> None:
-        topology = self._topology
-        if not self._left and self in topology.settlements:
-            topology.settlements.remove(self)
-            topology.schedule.cancel(self)
+        host = self._host
+        if not self._left and self in host.settlements:
+            host.settlements.remove(self)
+            host.schedule.cancel(self)
 
     def _take_some(self, room: i64) -> None:
         while self._left and room > 0:
@@ -149,7 +145,7 @@ class Later(Alarm):
 def settle_one(entry: QueueEntry, consumer: QueueConsumer) -> None:
     """ACQUIRED → DEQUEUED if `consumer` has acquired it; what a browser was shown it has seen."""
     if consumer.acquires:
-        consumer.queue.settle(entry)
+        queue_of(consumer).settle(entry)
     elif consumer.context.progress is not None:
         consumer.context.progress.settled([entry])
 
@@ -169,7 +165,7 @@ def settle_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     restore(entries, consumer)
 
 
-def settle_runs(runs: list[Run], session: Session, topology: Topology) -> None:
+def settle_runs(runs: list[Run], session: TargetSession, host: QueueHost) -> None:
     """The same for all of `runs`, which `session` had: a client may acknowledge 100,000 by one frame.
 
     They go in slices. What is too much for one turn stays with its consumer until turns to come, in which
@@ -179,7 +175,7 @@ def settle_runs(runs: list[Run], session: Session, topology: Topology) -> None:
         for consumer, entries in runs:
             settle_all(entries, consumer)
     else:
-        SettledLater(runs, session, topology).begin()
+        SettledLater(runs, session, host).begin()
 
 
 @final
@@ -208,7 +204,7 @@ def leave_all(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool =
 
     `logged`: the log knows that already.
     """
-    queue = consumer.queue
+    queue = queue_of(consumer)
     seen(entries, consumer)
     if not consumer.acquires or queue.deleted:
         return
@@ -246,8 +242,8 @@ def leave_all(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool =
             linked.unlink(entry)
         if discipline is not None:
             discipline.left(entry, consumer)
-        if message.marks != 0 and queue.topology is not None:
-            queue.topology.receipts.consumed(message, queue)
+        if message.marks != 0 and queue.host is not None:
+            queue.host.consumed(message, queue)
     if queue.election is not None:
         queue.election.delivery_ended()
 
@@ -298,18 +294,18 @@ def discard_all(
         seen(entries, consumer)
         return
     later = queue.manager.discards
-    if later is None and len(entries) > DISCARD_SLICE and queue.topology is not None:
-        later = queue.manager.discards = DiscardedLater(queue, queue.topology.schedule)
+    if later is None and len(entries) > DISCARD_SLICE and queue.host is not None:
+        later = queue.manager.discards = DiscardedLater(queue, queue.host.schedule)
     if later is not None:
         later.add(entries, consumer, reason)
         return
     for entry in entries:
-        if entry.is_with(consumer):  # no dead letter of one before it has pushed it out
+        if owns(consumer, entry, queue):  # no dead letter of one before it has pushed it out
             dead_letter(queue, entry, reason)
 
 
 @final
-class DiscardedLater(Alarm):
+class DiscardedLater(DiscardsHook):
     """Entries that clients have refused, or given back too often, and that leave in turns to come.
 
     Nobody can settle them any more, or give them back. If the queue is deleted meanwhile they leave before.
@@ -349,7 +345,7 @@ class DiscardedLater(Alarm):
                 continue
             entry = left.pop()
             most -= 1
-            if entry.is_with(consumer):
+            if owns(consumer, entry, queue):
                 dead_letter(queue, entry, reason)
         if waiting:
             self._schedule.set(self, self._schedule.now())
@@ -377,7 +373,7 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
     if outcome == RELEASED and retry is None:
         _do_not_count(queue, entries, consumer)
     if retry is not None or queue.delivery_limit >= 0 or queue.entries.latest is not None:
-        back = [entry for entry in entries if entry.is_with(consumer)]
+        back = [entry for entry in entries if owns(consumer, entry, queue)]
         back = _sort_out(queue, back, outcome, outdated, exhausted)
     back = _make_available(queue, back, consumer)
     if queue.journal is not None:
@@ -403,7 +399,7 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
 def _do_not_count(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     """The deliveries of `entries` were not even tried. [amqp-1.0 3.4.4]"""
     for entry in entries:
-        if entry.is_with(consumer):
+        if owns(consumer, entry, queue):
             entry.uncounted += 1
             if queue.counts:
                 append_count(queue, entry)
@@ -463,7 +459,7 @@ def _let_go(
 ) -> None:
     """These do not come back, unless the queue has taken them back meanwhile."""
     for entry in outdated:
-        if entry.is_with(consumer):
+        if owns(consumer, entry, queue):
             replace_outdated(queue, entry)
     if exhausted:
         discard_all(queue, exhausted, consumer, EXHAUSTED)
@@ -477,13 +473,12 @@ def _held(queue: Queue, entries: list[QueueEntry]) -> None:
         queue.election.delivery_ended()
 
 
-def deliver_again(queue: Queue, entry: QueueEntry) -> bool:
-    """Count another delivery of `entry` to the consumer that has it; False if it has it no longer.
+def deliver_again(queue: Queue, entry: QueueEntry, owner: QueueConsumer) -> bool:
+    """Count another delivery of `entry` to `owner`, which had it; False if it has it no longer.
 
     Then it is exhausted and gone, or is to wait for its next delivery like everything that comes back.
     """
-    owner = entry.owner
-    if owner is None or queue.deleted:
+    if entry.owner is not owner or queue.deleted:
         return False  # the queue has taken it back meanwhile
     retry = queue.retry
     if retry is not None:
@@ -509,8 +504,8 @@ KNOWN_BYTES_OF_ONE: Final = 16  # of annotations that others are added to: as de
 def give_back(
     runs: list[Run],
     outcome: i64,
-    session: Session | None,
-    topology: Topology | None,
+    session: TargetSession | None,
+    host: QueueHost | None,
     addition: Addition | None = None,
 ) -> None:
     """Release all of `runs`, the deliveries of one consumer together; `session`, if any, had them.
@@ -520,20 +515,20 @@ def give_back(
     They go back in slices. As long as there is more to come no consumer of their queues is served, so that
     none of them gets a later one before an earlier one is back.
     """
-    if topology is None or are_few(runs):
+    if host is None or are_few(runs):
         for consumer, entries in runs:
             _return(entries, consumer, outcome, addition)
             if session is not None:
                 restore(entries, consumer)
     else:
-        ReturnedLater(runs, outcome, session, topology, addition).begin()
+        ReturnedLater(runs, outcome, session, host, addition).begin()
 
 
 def release_entries(
     queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64 = NACK
 ) -> None:
     """ACQUIRED → AVAILABLE or HELD, in place, for the entries that `consumer` still owns (`give_back`)."""
-    give_back([(consumer, entries)], outcome, None, queue.topology)
+    give_back([(consumer, entries)], outcome, None, queue.host)
 
 
 def finish_returns(queue: Queue) -> None:
@@ -558,7 +553,7 @@ def _return(
     if consumer.acquires:
         if addition is not None:
             addition.add(entries, consumer)
-        release(consumer.queue, entries, consumer, outcome)
+        release(queue_of(consumer), entries, consumer, outcome)
 
 
 @final
@@ -573,16 +568,16 @@ class ReturnedLater(Later):
         self,
         runs: list[Run],
         outcome: i64,
-        session: Session | None,
-        topology: Topology,
+        session: TargetSession | None,
+        host: QueueHost,
         addition: Addition | None,
     ) -> None:
-        super().__init__(runs, session, topology)
+        super().__init__(runs, session, host)
         self._outcome = outcome
         self._addition = addition
         self._paused: dict[Queue, i64] = {}  # and how many runs it has
         for consumer, _ in runs:
-            queue = consumer.queue
+            queue = queue_of(consumer)
             if consumer.acquires and not (queue.retry is not None and queue.retry.delays(outcome)):
                 self._pause(queue)
 
@@ -594,7 +589,7 @@ class ReturnedLater(Later):
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
         """What has a time, or rules for what comes back, is a little more (Later)."""
-        queue = consumer.queue
+        queue = queue_of(consumer)
         more: i64 = 0
         if self._addition is not None:
             more = self._addition.cost + len(queue.entries.annotations_of(entry)) // KNOWN_BYTES_OF_ONE
@@ -604,7 +599,7 @@ class ReturnedLater(Later):
 
     def taken_all(self, consumer: QueueConsumer) -> None:
         """Have consumers be served again if that was all of a queue (Later)."""
-        queue = consumer.queue
+        queue = queue_of(consumer)
         runs = self._paused.get(queue, 0) if consumer.acquires else 0
         if runs > 1:
             self._paused[queue] = runs - 1
@@ -614,9 +609,9 @@ class ReturnedLater(Later):
             if not queue.manager.returns:
                 clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_RETURNS)
                 if queue.manager.purges:
-                    self._topology.schedule.set(queue.manager.purges[0], self._topology.schedule.now())
+                    self._host.schedule.set(queue.manager.purges[0], self._host.schedule.now())
 
-    def deleting(self, queue: Queue) -> None:
+    def deleting(self, queue: QueueState) -> None:
         """What has come back too often has a way to go; all else goes with the queue (Later)."""
         if queue.delivery_limit >= 0:
             self.finish(queue)

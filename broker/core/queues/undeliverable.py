@@ -7,19 +7,15 @@ delivered to nobody who is there: it is rejected, so that the dead-letter exchan
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.delivery.session import ConsumerTarget
 from broker.core.entries.entry import ACQUIRED, DEQUEUED, EntryFilter, QueueEntry
-from broker.core.queues.death import REJECTED
-from broker.core.queues.queue import dead_letter
-from broker.core.schedule import Alarm, Schedule
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-
+from broker.core.queues.consumer import ConsumerTarget
+from broker.core.queues.hooks import REJECTED, UndeliverableHook
+from broker.core.queues.queue import Queue, dead_letter
+from broker.core.schedule import Schedule
 
 SLICE: Final[i64] = 100  # entries that one turn looks at: dead-lettering takes up to 50 us each
 _SWEEP_MIN: Final = 64
@@ -57,7 +53,7 @@ class Reach:
 
 
 @final
-class Undeliverable(Alarm):
+class Undeliverable(UndeliverableHook):
     """The entries of a queue that consumers have sent away, in slices of turns to come.
 
     A queue has this only while it may have such entries. All are looked at when a consumer leaves, and each

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.queues.host import QueueHost
+from broker.core.queues.state import QueueState
 from broker.core.schedule import Alarm
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-    from broker.core.routing.topology import Topology
-
 
 NOTE_MS: Final = 10_000  # so often it is looked how many messages there are
 LOST: Final = "lost"
@@ -27,10 +24,10 @@ class Volatile(Alarm):
     `lost`: since the queue was declared; `estimated`: it has crashes in it.
     """
 
-    def __init__(self, queue: Queue, topology: Topology) -> None:
+    def __init__(self, queue: QueueState, host: QueueHost) -> None:
         super().__init__()
         self.queue = queue
-        self.topology = topology
+        self.host = host
         self.lost: i64 = 0
         self.estimated = False
         self._noted: i64 = 0  # as the log has it
@@ -69,16 +66,16 @@ class Volatile(Alarm):
 
     def arm(self) -> None:
         """Look again after a while."""
-        schedule = self.topology.schedule
+        schedule = self.host.schedule
         schedule.set(self, schedule.now() + NOTE_MS)
 
     def ring(self) -> None:
         """Tell the log how many messages there are, if that is much more or less than it knows (Alarm)."""
         at_risk = self._at_risk()
         change: int = abs(int(at_risk - self._noted))
-        if change > self._noted // 10 and not self.topology.store.failure:
+        if change > self._noted // 10 and not self.host.store.failure:
             self._noted = at_risk
-            self.topology.note_queue(self.queue)
+            self.host.note_queue(self.queue)
         self.arm()
 
     def _at_risk(self) -> i64:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.core.queues.queue import Queue
-from broker.core.routing.graph import Binding, Exchange, Parallel
+from broker.core.routing.graph import Binding, Exchange, Parallel, Resolution
 from broker.core.schedule import BINDING, Alarm, Schedule
-
-if TYPE_CHECKING:
-    from broker.core.routing.graph import Resolution
-
 
 NO_LOCAL: Final = "x-no-local"
 """The argument of a binding that says whose messages its queue is not to get, on whatever way."""

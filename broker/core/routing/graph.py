@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -14,14 +14,11 @@ from broker.core.arguments.queue import ALTERNATE_EXCHANGE
 from broker.core.chance import Chance
 from broker.core.message import Address, Message
 from broker.core.policies.policy import NO_EFFECT, Effect
+from broker.core.queues.hooks import LetterRoute
 from broker.core.queues.queue import Queue
 from broker.core.schedule import Schedule
 from broker.core.values import fingerprint
 from broker.core.view import MessageView
-
-if TYPE_CHECKING:
-    from broker.core.routing.history import History
-    from broker.core.routing.topology import Topology
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -37,6 +34,14 @@ class Keeper:
 
     def add(self, message: Message) -> None:
         """Keep a message, which was appended for `queue` if need be."""
+        raise NotImplementedError
+
+
+class HistoryKeeper(Keeper):
+    """A keeper of the last messages of an exchange; `broker.core.routing.history` extends this class."""
+
+    def messages(self, now: i64) -> list[Message]:
+        """Copies of the messages, oldest first, for a new binding; `now` in ms since 1970."""
         raise NotImplementedError
 
 
@@ -170,7 +175,7 @@ NO_QUEUES: Final[list[Queue]] = []
 
 
 @final
-class Route:
+class Route(LetterRoute):
     """The queues that an exchange and a routing key lead to, each once.
 
     Publishers keep routes: one is right while its `epoch` is that of its virtual host, and
@@ -355,12 +360,12 @@ class Exchange:
         self.deleted = False
         self.outgoing: dict[Queue | Exchange, Parallel] = {}  # the bindings from here
         self.conditional: i64 = 0  # how many of those that are linked have a selector
-        self.history: History | None = None
+        self.history: HistoryKeeper | None = None
         self.keeps = False  # whether it keeps messages,
         self.kept: Queue | None = None  # for the log in this queue, which no client knows
 
-    def keep_in(self, queue: Queue, topology: Topology) -> None:
-        """Keep messages in `queue`, from when the exchange is added to `topology`."""
+    def keep_in(self, queue: Queue) -> None:
+        """Keep messages in `queue`, from when the exchange is added to its virtual host."""
         self.kept = queue
 
     def holds(self, view: MessageView) -> bool:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.core.errors import PreconditionFailed
 from broker.core.message import BY_CLOCK, DELAYED, Message, copy_of
 from broker.core.queues.queue import Queue, drop
-from broker.core.routing.graph import Binding, Description, Destinations, Exchange, Keeper, Resolution
+from broker.core.routing.graph import (
+    Binding,
+    Description,
+    Destinations,
+    Exchange,
+    HistoryKeeper,
+    Resolution,
+)
 from broker.core.values import show, type_name
 from broker.core.view import MessageView
-
-if TYPE_CHECKING:
-    from broker.core.routing.topology import Topology
-
 
 REPLAY_BYTES: Final = 16 * 1024 * 1024  # read, copied and appended in one step
 
@@ -26,7 +29,7 @@ def _content_bytes(message: Message) -> i64:
 
 
 @final
-class History(Keeper):
+class History(HistoryKeeper):
     """A queue that no client knows, of at most `length` messages.
 
     It is `logged` if its exchange is durable: then persistent messages are in it again after a restart.
@@ -106,9 +109,9 @@ class RecentHistoryExchange(Exchange):
         self._length: i64 = length
         self._all = Destinations()
 
-    def keep_in(self, queue: Queue, topology: Topology) -> None:
+    def keep_in(self, queue: Queue) -> None:
         """Keep the latest messages in this queue, which is logged if the exchange is durable (Exchange)."""
-        super().keep_in(queue, topology)
+        super().keep_in(queue)
         self.history = History(queue, self._length)
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:

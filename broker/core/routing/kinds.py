@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
+
+from mypy_extensions import i64
 
 from broker.core.arguments.queue import DELAYED_TYPE
 from broker.core.errors import PreconditionFailed
-from broker.core.publishing.delay import Delays, delay_of
 from broker.core.routing.exchanges import (
     DIRECT,
     FANOUT,
@@ -17,7 +18,7 @@ from broker.core.routing.exchanges import (
     HeadersExchange,
     TopicExchange,
 )
-from broker.core.routing.graph import Binding, Description, Exchange, Resolution
+from broker.core.routing.graph import Binding, Description, Exchange, Keeper, Resolution
 from broker.core.routing.hashed import (
     CONSISTENT_HASH,
     LOCAL_RANDOM,
@@ -29,14 +30,25 @@ from broker.core.routing.hashed import (
     RandomExchange,
 )
 from broker.core.routing.history import RECENT_HISTORY, RecentHistoryExchange
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-    from broker.core.routing.topology import Topology
-    from broker.core.view import MessageView
-
+from broker.core.view import MessageView
 
 DELAYED: Final = "x-delayed-message"
+DELAY: Final = "x-delay"
+DELAY_MAX: Final = 2**32 - 1  # milliseconds; what asks for more is not delayed, as in RabbitMQ
+
+
+def delay_of(view: MessageView) -> i64:
+    """For how many milliseconds a message is to be held, 0: not at all."""
+    value = view.headers().get(DELAY)
+    if isinstance(value, str):
+        sign = value[:1] if value[:1] in ("+", "-") else ""
+        digits = value[len(sign) :]
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+            return 0
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    return int(value) if 0 < value <= DELAY_MAX else 0
 
 
 @final
@@ -50,14 +62,9 @@ class DelayedExchange(Exchange):
     def __init__(self, described: Description) -> None:
         super().__init__(described)
         self.keeps = True
-        self.delays: Delays | None = None
+        self.delays: Keeper | None = None  # whoever adds the exchange sets it
         self._routing = _routing(described)
         self._routing.outgoing = self.outgoing
-
-    def keep_in(self, queue: Queue, topology: Topology) -> None:
-        """Hold messages for this queue, which the log knows if the exchange is durable (Exchange)."""
-        super().keep_in(queue, topology)
-        self.delays = Delays(self, queue, topology)
 
     def check(self, binding: Binding) -> None:
         """Check a binding as the exchange that does the routing does (Exchange)."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.routing.graph import Binding, Destinations
-
-if TYPE_CHECKING:
-    from broker.core.routing.graph import Resolution
-    from broker.core.view import MessageView
-
+from broker.core.routing.graph import Binding, Destinations, Resolution
+from broker.core.view import MessageView
 
 SINGLE: Final = "*"  # one word, which may be empty
 ANY: Final = "#"  # any number of words, also none

@@ -11,30 +11,27 @@ from broker.core.arguments.queue import PARTITIONS, is_stream, is_volatile, numb
 from broker.core.arguments.rule import Arguments
 from broker.core.chance import Chance
 from broker.core.counters import Counters
+from broker.core.delivery.journal import SILENT, Journal
 from broker.core.entries.index import new_index
 from broker.core.entries.list import FifoEntryList
+from broker.core.errors import NotFound
 from broker.core.message import Message
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.ports import MessageStore
-from broker.core.publishing.dead_letters import DeadLetters
-from broker.core.publishing.receipts import Receipts, ReceiptWriter, bare_receipt
-from broker.core.queues.death import LetterWriter, bare_letter
+from broker.core.queues.death import DeathHost, LetterWriter, bare_letter
 from broker.core.queues.election import EXCLUSIVE_DRAIN, declared_election
-from broker.core.queues.hooks import SILENT, Journal
+from broker.core.queues.host import nobody_told
 from broker.core.queues.order import new_discipline
 from broker.core.queues.purge import burden, dispose
 from broker.core.queues.queue import Queue
-from broker.core.queues.returns import Later
 from broker.core.queues.volatile import Volatile
 from broker.core.routing.bindings import Bindings, NoLocal
 from broker.core.routing.exchanges import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange
-from broker.core.routing.graph import Binding, Exchange, Resolution, Route
-from broker.core.routing.kinds import new_exchange
+from broker.core.routing.graph import Binding, Exchange, Keeper, Resolution, Route
+from broker.core.routing.kinds import DelayedExchange, new_exchange
 from broker.core.schedule import ENTRIES, Schedule
 from broker.core.streams.list import new_entry_list
-from broker.core.vhosts.deletion import Dependents, Vacating
-from broker.core.vhosts.policies import Policies
-from broker.core.view import Headers, MessageView, Views
+from broker.core.view import MessageView, Views
 
 
 def last_number(number: i64, arguments: Arguments) -> i64:
@@ -75,11 +72,7 @@ PREDECLARED: Final = (
 )
 
 
-def nobody_told(text: str) -> None:
-    """For a broker of which nobody wants to know what goes wrong."""
-
-
-class Topology:
+class Topology(DeathHost):
     """What there is. Every step leaves it consistent and makes the routes that were resolved before stale.
 
     Nothing here refuses anything, and nothing is appended to the log: that is for those who take the steps,
@@ -98,15 +91,9 @@ class Topology:
         write_letter: LetterWriter = bare_letter,
         trouble: Callable[[str], None] = nobody_told,
     ) -> None:
+        super().__init__(store, schedule, chance, views, EXCLUSIVE_DRAIN, trouble)
         self.name = name
-        self.trouble = trouble
-        self.warn = trouble
-        self.views = views
         self.write_letter = write_letter
-        self.schedule = schedule
-        self.chance = chance
-        self.store = store
-        self.headers = Headers(views, store)
         self.counters = counters
         self.journal: Journal = SILENT
         self.numbers = numbers
@@ -116,32 +103,20 @@ class Topology:
         self.description = ""
         self.tags: tuple[str, ...] = ()
         self.default_queue_type: str | None = None
-        self.exclusive_drain: i64 = EXCLUSIVE_DRAIN
         self.queues: dict[str, Queue] = {}
         self.exchanges: dict[str, Exchange] = {DEFAULT_EXCHANGE: DefaultExchange(self.queues)}
         for exchange, kind in PREDECLARED:
             self.exchanges[exchange] = new_exchange(exchange, kind, True, False, False, {})
-        self.policies = Policies(self)
-        self.dead_letters = DeadLetters(self)
-        self.write_receipt: ReceiptWriter = bare_receipt
-        self.receipts = Receipts(self)
         self.bindings = Bindings(schedule)
-        self.dependents = Dependents(schedule)
         self.no_local = NoLocal()
-        self.settlements: list[Later] = []  # deliveries that clients have ended and that have turns to come
         self._owned: dict[object, dict[Queue, None]] = {}
 
     def changed(self) -> None:
-        """Make resolved routes stale, and try dead letters again that wait for a route."""
+        """Make resolved routes stale (QueueHost)."""
         self.epoch += 1
-        self.dead_letters.routes_changed()
 
     def destinations(self, route: Route, keys: list[str], view: MessageView) -> Resolution:
         """Find out where a message of a route goes with these routing keys, internal exchanges included."""
-        raise NotImplementedError
-
-    def queue_unused(self, queue: Queue) -> None:
-        """Delete a queue that nobody has used for as long as it said. [RabbitMQ x-expires]"""
         raise NotImplementedError
 
     def send(self, message: Message, source: Exchange, keys: list[str], held: Message, holder: Queue) -> bool:
@@ -151,9 +126,44 @@ class Topology:
         """
         raise NotImplementedError
 
-    def note_queue(self, queue: Queue) -> None:
-        """Have the log know what changes of a queue by its being used: see `Volatile` and `StreamOffsets`."""
+    def pass_on(self, message: Message, queue: Queue, held: Message | None) -> None:
+        """Put a message that `queue` has held until its date, as `held` in the log, into `queue`."""
         raise NotImplementedError
+
+    def refused(self, queue: Queue, message: Message) -> None:
+        """Dead-letter a message that `queue` refuses, if the queue dead-letters what it refuses."""
+        raise NotImplementedError
+
+    def arrived(self, message: Message, queues: list[Queue]) -> None:
+        """Write the receipts for the arrival of a message in `queues`."""
+        raise NotImplementedError
+
+    def new_delays(self, exchange: Exchange, queue: Queue) -> Keeper:
+        """Make the keeper of messages that `exchange` delays; they are in `queue`."""
+        raise NotImplementedError
+
+    def cover_queue(self, queue: Queue) -> None:
+        """Apply the policies that match a queue, which is new or altered."""
+        raise NotImplementedError
+
+    def cover_exchange(self, exchange: Exchange) -> None:
+        """Apply the policies that match an exchange, which is new."""
+        raise NotImplementedError
+
+    def removed(self, node: Queue | Exchange) -> None:
+        """Tell whoever depends on a queue or an exchange that it has been deleted."""
+        raise NotImplementedError
+
+    def existing_exchange(self, name: str) -> Exchange:
+        """Find an exchange, also the default one.
+
+        Raises:
+            NotFound: there is none of this name.
+        """
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise NotFound(f"no exchange '{name}' in vhost '{self.name}'")
+        return exchange
 
     def bindings_to(self, destination: Queue | Exchange) -> list[Binding]:
         """The bindings that lead to a queue or exchange, without the one of the default exchange."""
@@ -187,9 +197,9 @@ class Topology:
         queue.exclusive_owner = exclusive_owner
         queue.auto_delete = auto_delete
         queue.arguments = arguments
-        queue.discipline = new_discipline(queue, self.views, self.schedule)
-        queue.index = new_index(queue, arguments, self.views)
-        self.policies.cover_queue(queue)
+        queue.set_discipline(new_discipline(queue, self.views, self.schedule))
+        queue.index = new_index(self.store, arguments, self.views)
+        self.cover_queue(queue)
         queue.election = declared_election(queue)
         if number > 0 and volatile:
             queue.volatile = Volatile(queue, self)
@@ -229,7 +239,7 @@ class Topology:
         self.changed()
         self.schedule.allowance.use(burden(queue) // ENTRIES + len(queue.manager.all))
         dispose(queue, self.schedule)
-        self.dependents.cut_off(queue)
+        self.removed(queue)
         self.no_local.forget(queue)
         return left
 
@@ -246,11 +256,13 @@ class Topology:
                 number=number,
                 vhost=self.name,
             )
-            exchange.keep_in(queue, self)
+            exchange.keep_in(queue)
+            if isinstance(exchange, DelayedExchange):
+                exchange.delays = self.new_delays(exchange, queue)
             if number > 0:
                 self.numbers.queues[number] = queue
         self.exchanges[exchange.name] = exchange
-        self.policies.cover_exchange(exchange)
+        self.cover_exchange(exchange)
         self.changed()
 
     def remove_exchange(self, exchange: Exchange) -> list[Exchange]:
@@ -263,7 +275,7 @@ class Topology:
         if kept is not None:
             self.numbers.queues.pop(kept.number, None)
             dispose(kept, self.schedule)
-        self.dependents.cut_off(exchange)
+        self.removed(exchange)
         return left
 
     def add_binding(self, binding: Binding) -> None:
@@ -288,18 +300,6 @@ class Topology:
         """Have all leave that clients have settled, and all be back that they have given back."""
         for settlement in list(self.settlements):
             settlement.finish(None)
-
-    def vacate(self) -> Vacating:
-        """Have nothing any more: the virtual host is deleted. What there was is the caller's to let go of."""
-        self.policies.stop()
-        for settlement in list(self.settlements):
-            settlement.vacating()
-        vacating = Vacating(self, self.queues, self.exchanges)
-        self.queues = {}
-        self.exchanges = {}
-        self._owned = {}
-        self.changed()
-        return vacating
 
 
 def _unused(sources: list[Exchange]) -> list[Exchange]:

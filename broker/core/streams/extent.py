@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -28,13 +28,11 @@ from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.names import is_short
 from broker.core.ports import NO_PARTITION, StoredStream
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import Queue
 from broker.core.streams.list import StreamEntry, StreamEntryList
+from broker.core.streams.progress import StreamOffsets
 from broker.core.view import milliseconds
-
-if TYPE_CHECKING:
-    from broker.core.queues.consumer import QueueConsumer
-    from broker.core.queues.queue import Queue
-
 
 STREAM_OFFSET: Final = "x-stream-offset"
 STREAM_FILTER: Final = "x-stream-filter"
@@ -152,8 +150,10 @@ def beginning_of(extent: Extent, stored: StoredStream) -> i64:
     return stored.first + extent.skip
 
 
-def stream_context(queue: Queue, consumer: QueueConsumer) -> QueueContext:
-    """A cursor for a consumer that is being attached to a queue with a stream.
+def stream_context(queue: Queue, consumer: QueueConsumer, known: StreamOffsets) -> QueueContext:
+    """Make the cursor of a consumer that is being attached to a queue with a stream.
+
+    `known`: the offsets of named consumers.
 
     Raises:
         PreconditionFailed: it has a name, of which there are too many, or its partition is not there.
@@ -166,8 +166,8 @@ def stream_context(queue: Queue, consumer: QueueConsumer) -> QueueContext:
     if isinstance(extent, StreamExtent):
         _check_partition(queue, extent, len(partitions))
         offsets = [int(extent.first_offset(stored, n)) for n, stored in enumerate(partitions)]
-        if extent.name and queue.stream is not None:
-            offsets = queue.stream.offsets.start(extent.name, offsets)
+        if extent.name:
+            offsets = known.start(extent.name, offsets)
         entry_filter = extent.sieve(entry_filter)
     else:
         offsets = [int(beginning_of(extent, stored)) for stored in partitions]
@@ -175,8 +175,8 @@ def stream_context(queue: Queue, consumer: QueueConsumer) -> QueueContext:
         entry_filter = EndFilter([int(stored.behind) for stored in partitions], entry_filter)
     context = QueueContext(entries, entry_filter)
     context.last = entries.place(list(offsets))
-    if isinstance(extent, StreamExtent) and extent.name and queue.stream is not None:
-        queue.stream.offsets.attach(extent.name, context)
+    if isinstance(extent, StreamExtent) and extent.name:
+        known.attach(extent.name, context)
     return context
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -25,14 +25,11 @@ from broker.core.entries.last_value import LastValueEntryList
 from broker.core.entries.list import FifoEntryList, QueueEntryList
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.entries.sorted import SortedEntryList
-from broker.core.errors import Unsupported
 from broker.core.message import NOWHERE, Message
 from broker.core.ports import StoredStream, StreamPage
+from broker.core.queues.access import LOGGED, UNLOGGED, Search
+from broker.core.queues.queue import Queue
 from broker.core.view import Headers
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-
 
 _NOTHING: Final = Message(NOWHERE, b"", 0, False, 0)
 
@@ -179,14 +176,29 @@ class StreamEntryList(QueueEntryList):
         """Nothing has been linked."""
 
 
-def refuse_stream(queue: Queue, what: str) -> None:
-    """Refuse what would take messages out of a queue, if that is a stream; `what` cannot be done with it.
+@final
+class RowSearch(Search):
+    """The search for the row with an id in a stream, which `is_message_id` has accepted.
 
-    Raises:
-        Unsupported: it is.
+    Of partitions, each of which has offsets of its own, the first row that is found counts.
     """
-    if isinstance(queue.entries, StreamEntryList):
-        raise Unsupported(f"queue '{queue.name}' in vhost '{queue.vhost}' is a stream and cannot be {what}")
+
+    def __init__(self, queue: Queue, wanted: str) -> None:
+        super().__init__(queue)
+        logged = wanted.startswith(LOGGED)  # as no row is
+        self._order: i64 = 0 if logged else int(wanted[len(UNLOGGED) :])
+
+    def step(self, most: i64) -> bool:
+        """Look into the partitions (Search)."""
+        entries = self.queue.entries
+        if not isinstance(entries, StreamEntryList) or self._order == 0:
+            return True
+        for partition in range(len(entries.partitions)):
+            entry = entries.row(partition, self._order - 1)
+            if entry is not None:
+                self.found = entry
+                break
+        return True
 
 
 LISTS: Final[dict[str, Callable[[Arguments, Headers], QueueEntryList]]] = {

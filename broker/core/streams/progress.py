@@ -5,21 +5,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.entries.cursor import CursorProgress, QueueContext
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.names import check_length
+from broker.core.queues.host import QueueHost
+from broker.core.queues.queue import Queue
 from broker.core.schedule import Alarm
 from broker.core.streams.list import StreamEntry, StreamEntryList
-
-if TYPE_CHECKING:
-    from broker.core.entries.cursor import QueueContext
-    from broker.core.queues.queue import Queue
-    from broker.core.routing.topology import Topology
-
 
 OFFSETS: Final = "offsets"
 NAMES_MAX: Final = 1000  # of one stream
@@ -34,11 +31,11 @@ class StreamOffsets(Alarm):
     while: after a crash a consumer may get again what it had settled in the last second.
     """
 
-    def __init__(self, queue: Queue, topology: Topology) -> None:
+    def __init__(self, queue: Queue, host: QueueHost) -> None:
         super().__init__()
         self.kept: dict[str, list[int]] = {}
         self._queue = queue
-        self._topology = topology
+        self._host = host
         self._attached: dict[str, StreamProgress] = {}  # by name, the one that came last
         self._changed = False  # there is something that the log has not been told
 
@@ -65,7 +62,7 @@ class StreamOffsets(Alarm):
     def settled(self) -> None:
         """A consumer has got further."""
         if self.due == 0:
-            schedule = self._topology.schedule
+            schedule = self._host.schedule
             schedule.set(self, schedule.after(NOTE_MS))
 
     def detached(self, progress: StreamProgress) -> None:
@@ -92,14 +89,14 @@ class StreamOffsets(Alarm):
         self._require_room(name)
         if self.kept.get(name) != offsets:
             self.kept[name] = offsets
-            self._topology.note_queue(self._queue)
+            self._host.note_queue(self._queue)
 
     def forget(self, name: str) -> bool:
         """Whoever calls itself so begins anew; whether anybody did, or does."""
         attached = self._attached.pop(name, None)  # what it still settles counts no longer
         if self.kept.pop(name, None) is None:
             return attached is not None
-        self._topology.note_queue(self._queue)
+        self._host.note_queue(self._queue)
         return True
 
     def ring(self) -> None:
@@ -128,11 +125,11 @@ class StreamOffsets(Alarm):
         """Have the log know it, now or when it accepts something again."""
         if not self._changed:
             return
-        if self._topology.store.failure:
+        if self._host.store.failure:
             self.settled()
             return
         self._changed = False
-        self._topology.note_queue(self._queue)
+        self._host.note_queue(self._queue)
 
     def restore(self, found: object) -> None:
         """What a definition has said. Raises ValueError if it makes no sense."""
@@ -144,12 +141,12 @@ class StreamOffsets(Alarm):
 
     def stop(self) -> None:
         """The queue has been deleted."""
-        self._topology.schedule.cancel(self)
+        self._host.schedule.cancel(self)
         self._attached = {}
 
 
 @final
-class StreamProgress:
+class StreamProgress(CursorProgress):
     """What one named consumer has got and not settled: it is to begin with the first of that."""
 
     def __init__(self, offsets: StreamOffsets, context: QueueContext, name: str, partitions: int) -> None:

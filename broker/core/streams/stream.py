@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -19,17 +19,18 @@ from broker.core.arguments.queue import (
 )
 from broker.core.arguments.rule import age_milliseconds
 from broker.core.chance import hash_of
+from broker.core.entries.cursor import QueueContext
 from broker.core.message import IN_STREAM, Message
-from broker.core.ports import NO_PARTITION, StoredStream, StreamWatcher
+from broker.core.ports import NO_PARTITION, StoredStream
+from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.consumers import notify_browsers
+from broker.core.queues.hooks import StreamSink
+from broker.core.queues.host import QueueHost
+from broker.core.queues.queue import Queue
 from broker.core.schedule import Alarm
+from broker.core.streams.extent import stream_context
 from broker.core.streams.list import StreamEntryList
 from broker.core.streams.progress import StreamOffsets
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-    from broker.core.routing.topology import Topology
-
 
 FILTER_VALUE: Final = "x-stream-filter-value"
 PARTITION_KEY: Final = "x-partition-key"
@@ -39,20 +40,20 @@ TRIM_MS: Final[i64] = 10_000  # so often it is looked whether what is kept has b
 
 
 @final
-class QueueStream(StreamWatcher):
+class QueueStream(StreamSink):
     """The rows of `queue` in `partitions`: each keeps `bytes_max` of files, for `age_max` ms; 0: all.
 
     `found`: the first offset of each partition when the stream was opened, before retention took anything.
     """
 
-    def __init__(self, queue: Queue, topology: Topology, partitions: list[StoredStream]) -> None:
+    def __init__(self, queue: Queue, host: QueueHost, partitions: list[StoredStream]) -> None:
         self.queue = queue
-        self.topology = topology
+        self.host = host
         self.partitions = partitions
         self.found = [int(stored.first) for stored in partitions]
         self.bytes_max: i64 = 0
         self.age_max: i64 = 0
-        self.offsets = StreamOffsets(queue, topology)
+        self.offsets = StreamOffsets(queue, host)
         self._retention = Retention(self)
         entries = queue.entries
         assert isinstance(entries, StreamEntryList), "a queue of this kind has such a list"
@@ -76,10 +77,14 @@ class QueueStream(StreamWatcher):
         """Append a message; the store accepts appends."""
         stored = self.partitions[self._partition(message)]
         offset = stored.next
-        stored.append(message, self.topology.schedule.date(), self._filter_value(message))
+        stored.append(message, self.host.schedule.date(), self._filter_value(message))
         message.marks |= IN_STREAM
         if self.queue.journal is not None:
             self.queue.journal.appended(message, offset)
+
+    def open_cursor(self, consumer: QueueConsumer) -> QueueContext:
+        """Make the cursor of a consumer that is being attached (StreamSink)."""
+        return stream_context(self.queue, consumer, self.offsets)
 
     def rows_durable(self, behind: i64) -> None:
         """Show what has become durable to those who wait for it (StreamWatcher)."""
@@ -95,7 +100,7 @@ class QueueStream(StreamWatcher):
         """Let go of what is not to be kept."""
         oldest: i64 = 0
         if self.age_max > 0:
-            oldest = max(self.topology.schedule.date() - self.age_max, 0) * 1000
+            oldest = max(self.host.schedule.date() - self.age_max, 0) * 1000
         journal = self.queue.journal
         for stored in self.partitions:
             first = stored.first
@@ -124,7 +129,7 @@ class QueueStream(StreamWatcher):
 
     def drop(self) -> None:
         """The queue has been deleted."""
-        self.topology.schedule.cancel(self._retention)
+        self.host.schedule.cancel(self._retention)
         self.offsets.stop()
         self._entries.partitions = [StoredStream()]
         for stored in self.partitions:
@@ -147,7 +152,7 @@ class QueueStream(StreamWatcher):
         """A header, which most messages have not: then no other is looked at."""
         content = message.content
         if content is None or octets in content:
-            return self.topology.headers.value(message, name)
+            return self.host.headers.value(message, name)
         return None
 
 
@@ -162,7 +167,7 @@ class Retention(Alarm):
     def ring(self) -> None:
         """Look, and again after a while if age matters (Alarm)."""
         stream = self._stream
-        schedule = stream.topology.schedule
+        schedule = stream.host.schedule
         if stream.age_max > 0 or stream.bytes_max > 0:
             stream.trim()
         if stream.age_max > 0:
@@ -171,16 +176,23 @@ class Retention(Alarm):
             schedule.cancel(self)
 
 
-def open_stream(queue: Queue, topology: Topology) -> None:
+def stream_of(queue: Queue) -> QueueStream | None:
+    """Return the stream of a queue; None: the queue is no stream."""
+    stream = queue.stream
+    assert stream is None or isinstance(stream, QueueStream), "streams are made here"
+    return stream
+
+
+def open_stream(queue: Queue, host: QueueHost) -> None:
     """Have a queue of that kind keep its stream. Raises what `MessageStore.open_stream` raises."""
     if isinstance(queue.entries, StreamEntryList) and queue.stream is None:
         size = number_argument(queue.effective, SEGMENT_BYTES, 0)
         count = number_argument(queue.arguments, PARTITIONS, 1)
         partitions = [
-            topology.store.open_stream(queue.number + n, size, n if count > 1 else NO_PARTITION)
+            host.store.open_stream(queue.number + n, size, n if count > 1 else NO_PARTITION)
             for n in range(count)
         ]
-        queue.stream = QueueStream(queue, topology, partitions)
+        queue.stream = QueueStream(queue, host, partitions)
 
 
 def _octets(value: object) -> bytes:

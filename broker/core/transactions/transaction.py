@@ -14,24 +14,35 @@ be behind it. Their order was never promised: neither publisher had an answer be
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.arguments.queue import CRASH, NACK
+from broker.core.delivery.journal import INVALID, LOG_FAILED, QUEUE_FULL, STOPPED, refusal_of
+from broker.core.delivery.session import Session
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import BrokerError, PreconditionFailed, QueueStopped
 from broker.core.message import NOWHERE, ON_ITS_WAY, TELLS_CONSUMED, Message
 from broker.core.ports import DurableWaiter, MessageStore
-from broker.core.publishing.dead_letters import failure_of, forget, full_in, must_line_up
+from broker.core.publishing.dead_letters import (
+    DeadLetters,
+    failure_of,
+    forget,
+    full_in,
+    must_line_up,
+    passage_of,
+    passages_of,
+)
 from broker.core.publishing.passage import DUPLICATE, Passage, first_full, set_date
+from broker.core.publishing.publisher import Publishing
 from broker.core.publishing.receipts import Foretelling
 from broker.core.queues.backlog import tell_log
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.death import ARRIVES, REJECTED, Death, Past
+from broker.core.queues.death import ARRIVES, Death, Past, death_of
 from broker.core.queues.election import first_stopped, stop_refusal
-from broker.core.queues.hooks import INVALID, LOG_FAILED, QUEUE_FULL, STOPPED, refusal_of
-from broker.core.queues.queue import append_count, death_of, drop, take_out
+from broker.core.queues.hooks import REJECTED, QueueLimits
+from broker.core.queues.queue import Queue, append_count, drop, queue_of, take_out
 from broker.core.queues.returns import (
     DEAR,
     Addition,
@@ -43,15 +54,9 @@ from broker.core.queues.returns import (
     restore,
     seen,
 )
+from broker.core.queues.state import QueueState, owns
 from broker.core.routing.graph import Keeper, Route
-
-if TYPE_CHECKING:
-    from broker.core.delivery.session import Session
-    from broker.core.queues.limits import Rules
-    from broker.core.queues.queue import Queue
-    from broker.core.routing.topology import Topology
-    from broker.core.vhosts.vhost import VirtualHost
-
+from broker.core.routing.topology import Topology
 
 # what becomes of a delivery
 SETTLE: Final = 0
@@ -81,47 +86,51 @@ class HeldSettlement:
         self.tags: list[int] = []
         self.entries: list[QueueEntry] = []
         self.deaths: list[Death] = []
-        self.waits: dict[QueueEntry, tuple[Death, list[Rules]]] = {}
+        self.waits: dict[QueueEntry, tuple[Death, list[QueueLimits]]] = {}
 
     def valid(self) -> list[QueueEntry]:
         """The entries that the queue has not taken back meanwhile."""
         consumer = self.consumer
-        return [entry for entry in self.entries if entry.is_with(consumer)] if consumer.acquires else []
+        return (
+            [entry for entry in self.entries if owns(consumer, entry, consumer.queue)]
+            if consumer.acquires
+            else []
+        )
 
-    def resolve(self, store: MessageStore) -> None:
+    def resolve(self, store: MessageStore, dead_letters: DeadLetters) -> None:
         """Find out where dead letters go, if there will be some, and those of the queues that refuse them.
 
         Raises PreconditionFailed if one cannot be made, or cannot be logged and would have to be.
         """
         consumer = self.consumer
-        rules = consumer.queue.rules
+        rules = queue_of(consumer).rules
         if self.outcome != DISCARD or rules is None or not rules.moves(REJECTED) or not consumer.acquires:
             return
         for tag, entry in zip(self.tags, self.entries, strict=True):
-            if not entry.is_with(consumer):
+            if not owns(consumer, entry, consumer.queue):
                 continue
-            own = death_of(consumer.queue, rules, entry, REJECTED)
+            own = death_of(queue_of(consumer), rules, entry, REJECTED)
             own.held = None  # the transaction settles it
             if self.addition is not None:
                 own.past = own.past or Past()
                 own.past.annotations = self.addition.added_to(own.past.annotations)
             try:
-                self._bury(own, entry, store)
+                self._bury(own, entry, store, dead_letters)
             except Exception as error:  # refused, or the disk does not give the message back
                 text = f"delivery {tag}, rejected in the transaction, cannot be dead-lettered: {error}"
                 raise PreconditionFailed(text) from error
 
-    def _bury(self, own: Death, entry: QueueEntry, store: MessageStore) -> None:
+    def _bury(self, own: Death, entry: QueueEntry, store: MessageStore, dead_letters: DeadLetters) -> None:
         if own.sure and must_line_up(own):
             self.waits[entry] = own, []
             return
-        chain = own.rules.topology.dead_letters.foresee(own, own.sure)
+        chain = dead_letters.foresee(own, own.sure)
         if own.sure and failure_of(chain) != ARRIVES:
             self.waits[entry] = own, full_in(chain)
             forget(chain)
             return
         self.deaths += chain
-        for passage in [death.passage for death in chain if death.passage is not None]:
+        for passage in passages_of(chain):
             if store.failure and (passage.logged or passage.streams):
                 raise PreconditionFailed(store.refusal)
 
@@ -133,7 +142,7 @@ class HeldSettlement:
                 appended = True
         if self.outcome == RELEASE:
             return appended
-        queue = self.consumer.queue
+        queue = queue_of(self.consumer)
         for entry in self.valid():
             message = entry.message
             if entry in self.waits:
@@ -146,9 +155,9 @@ class HeldSettlement:
                 receipts.consumed(message, queue)
         return appended
 
-    def put(self, store: MessageStore) -> None:
+    def put(self, store: MessageStore, dead_letters: DeadLetters) -> None:
         """Have entries leave that are not just settled, and put their dead letters where they go."""
-        queue = self.consumer.queue
+        queue = queue_of(self.consumer)
         seen(self.entries, self.consumer)
         journal = queue.journal
         for entry in self.valid():
@@ -156,7 +165,7 @@ class HeldSettlement:
             if waits is not None:
                 death, full = waits
                 take_out(queue, entry)
-                death.rules.topology.dead_letters.wait(death, full, told=True)
+                dead_letters.wait(death, full, told=True)
                 continue
             is_discarded = self.outcome == DISCARD and not self.deaths and not self.waits
             if journal is not None and self.outcome == REMOVE:
@@ -167,11 +176,11 @@ class HeldSettlement:
             if is_discarded:
                 queue.counters.discarded[REJECTED] += 1
         for death in self.deaths:  # also if the queue has been deleted since the append
-            passage = death.passage
+            passage = passage_of(death)
             if passage is not None:
                 passage.unreserve()
                 passage.leave_out_deleted(store)
-            death.rules.topology.dead_letters.put(death)
+            dead_letters.put(death)
 
     def forget_deaths(self) -> None:
         """Nobody dies: give the room back that was kept for dead letters."""
@@ -183,13 +192,13 @@ class HeldSettlement:
     def take_back(self) -> None:
         """The batch of the transaction has failed: what it says of messages that wait must not hold."""
         for entry in self.waits:
-            append_count(self.consumer.queue, entry)
+            append_count(queue_of(self.consumer), entry)
 
     def _passages(self) -> list[Passage]:
-        return [death.passage for death in self.deaths if death.passage is not None]
+        return passages_of(self.deaths)
 
 
-def settle_held(settlements: list[HeldSettlement], topology: Topology, over: Callable[[], None]) -> None:
+def settle_held(settlements: list[HeldSettlement], topology: Publishing, over: Callable[[], None]) -> None:
     """Settle what is valid, and give back what is to be released; `over` is called when all of that is done.
 
     That is at once, unless very much is settled: then it leaves in slices.
@@ -202,7 +211,7 @@ def settle_held(settlements: list[HeldSettlement], topology: Topology, over: Cal
         if held.outcome == SETTLE:
             leave_all(held.entries, held.consumer)
         elif held.outcome != RELEASE:
-            held.put(topology.store)
+            held.put(topology.store, topology.dead_letters)
     _release(settlements)
     for held in settlements:
         restore(held.entries, held.consumer)
@@ -228,7 +237,7 @@ def _release(settlements: list[HeldSettlement]) -> None:
             released.setdefault((held.consumer, int(held.returned), held.addition), []).extend(held.entries)
     for (consumer, returned, addition), entries in released.items():
         if consumer.acquires:
-            give_back([(consumer, entries)], returned, None, consumer.queue.topology, addition)
+            give_back([(consumer, entries)], returned, None, queue_of(consumer).host, addition)
 
 
 def _nothing() -> None:
@@ -247,24 +256,25 @@ class CommittedLater(Later):
         self,
         settlements: list[HeldSettlement],
         runs: list[Run],
-        topology: Topology,
+        publishing: Publishing,
         over: Callable[[], None],
     ) -> None:
-        super().__init__(runs, None, topology)
+        super().__init__(runs, None, publishing)
+        self._publishing = publishing
         self._settlements = settlements
         self._next: i64 = 0  # the first of them that is not done yet
         self._over = over
 
     def begin(self) -> None:
         """Tell the log, and have them leave in turns to come (Later)."""
-        topology = self._topology
+        topology = self._publishing
         for consumer, entries in reversed(self._left):
             queue = consumer.queue
             if not queue.logged or not consumer.acquires:
                 continue
             for entry in reversed(entries):
                 message = entry.message
-                if message.sequence != 0 and entry.is_with(consumer):
+                if message.sequence != 0 and owns(consumer, entry, consumer.queue):
                     topology.store.append_settle(message, queue)
         topology.settlements.append(self)
         topology.schedule.set(self, topology.schedule.now())
@@ -284,7 +294,7 @@ class CommittedLater(Later):
         self._next += 1
         self._go_on()
 
-    def deleting(self, queue: Queue) -> None:
+    def deleting(self, queue: QueueState) -> None:
         """All that the transaction does is done before (Later).
 
         Whoever it was for learns that in a turn to come, and goes on then: not while the queue is deleted.
@@ -297,11 +307,11 @@ class CommittedLater(Later):
         over, self._over = self._over, _nothing
         self.finish(None)
         self._over = over
-        self._topology.schedule.set(self, self._topology.schedule.now())
+        self._publishing.schedule.set(self, self._publishing.schedule.now())
 
     def ring(self) -> None:
         """Have a slice of them leave, or say that all have (Alarm)."""
-        if self in self._topology.settlements:
+        if self in self._publishing.settlements:
             super().ring()
         else:
             self._over()
@@ -315,7 +325,7 @@ class CommittedLater(Later):
                 return
             self._next += 1
             if held.outcome != RELEASE:
-                held.put(self._topology.store)
+                held.put(self._publishing.store, self._publishing.dead_letters)
         _release(settlements)
         for held in settlements:
             if held.outcome != SETTLE:
@@ -347,13 +357,13 @@ class HeldPublish:
         self.full: Queue | None = None
 
     def taken(self, count: i64) -> None:
-        """The commit has published it; `count` is what VirtualHost.publish returns."""
+        """The commit has published it; `count` is what Publishing.publish returns."""
         raise NotImplementedError
 
-    def resolve(self, virtual_host: VirtualHost) -> str:
+    def resolve(self, virtual_host: Publishing) -> str:
         """Find out where it goes; returns why it would not be kept there, "" if it would.
 
-        Raises what VirtualHost.refresh raises, PreconditionFailed and StoreFailed.
+        Raises what Publishing.refresh raises, PreconditionFailed and StoreFailed.
         """
         route = self.route
         message = self.message
@@ -387,8 +397,8 @@ class HeldPublish:
             self.passage = passage
         return refusal
 
-    def put(self, virtual_host: VirtualHost) -> i64:
-        """Put the message, which has been appended, where it goes; returns what VirtualHost.publish does."""
+    def put(self, virtual_host: Publishing) -> i64:
+        """Put the message, which has been appended, where it goes; returns what Publishing.publish does."""
         virtual_host.counters.published += 1
         passage = self.passage
         if passage.known:
@@ -407,7 +417,7 @@ class Transaction(DurableWaiter):
     `publisher`: whose publishes these are, if anybody's.
     """
 
-    def __init__(self, virtual_host: VirtualHost, publisher: Session | None = None) -> None:
+    def __init__(self, virtual_host: Publishing, publisher: Session | None = None) -> None:
         self.virtual_host = virtual_host
         self.publisher = publisher
         self.publishes: list[HeldPublish] = []
@@ -503,7 +513,7 @@ class Transaction(DurableWaiter):
                 self._tell_refusal(publish, publish.reason, publish.full)
                 raise PreconditionFailed(self._which(number, refusal))
         for settlement in self.settlements:
-            settlement.resolve(self.virtual_host.store)
+            settlement.resolve(self.virtual_host.store, self.virtual_host.dead_letters)
 
     def _tell_refusal(self, publish: HeldPublish, reason: i64, queue: object | None) -> None:
         """Have the journal know which publish of a client is refused, and why."""

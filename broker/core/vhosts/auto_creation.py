@@ -7,14 +7,12 @@ and last the patterns of the setting `auto_create`, which are for all virtual ho
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from broker.core.arguments.queue import DEFAULT_QUEUE_TYPE
 from broker.core.names import RESERVED_PREFIX
 from broker.core.policies.pattern import NamePattern
-
-if TYPE_CHECKING:
-    from broker.core.vhosts.vhost import VirtualHost
+from broker.core.vhosts.vhost import VirtualHost
 
 
 class AutoCreateError(Exception):

@@ -12,6 +12,7 @@ from broker.core.queues.volatile import LOST
 from broker.core.routing.graph import Binding, Exchange
 from broker.core.routing.topology import last_number
 from broker.core.streams.progress import OFFSETS
+from broker.core.streams.stream import stream_of
 from broker.core.values import encode_table
 
 QUEUE: Final = "queue"
@@ -36,8 +37,9 @@ def queue_change(vhost: str, queue: Queue, stopping: bool = False) -> Change:
         change["stopped"] = stopped(queue)
     if queue.volatile is not None:
         change[LOST] = queue.volatile.described(stopping)
-    if queue.stream is not None and queue.stream.offsets.kept:
-        change[OFFSETS] = {name: list(kept) for name, kept in queue.stream.offsets.kept.items()}
+    stream = stream_of(queue)
+    if stream is not None and stream.offsets.kept:
+        change[OFFSETS] = {name: list(kept) for name, kept in stream.offsets.kept.items()}
     return change
 
 

@@ -23,22 +23,28 @@ from broker.core.names import check_name, is_predeclared, refuse_default
 from broker.core.policies.policy import typed
 from broker.core.ports import MessageStore
 from broker.core.publishing.delay import delayed_in
-from broker.core.queues.death import QUEUE_DELETED, LetterWriter, bare_letter
+from broker.core.publishing.publisher import Publishing
+from broker.core.queues.death import LetterWriter, bare_letter
+from broker.core.queues.hooks import QUEUE_DELETED
+from broker.core.queues.host import nobody_told
 from broker.core.queues.limits import touch
 from broker.core.queues.purge import Purge, purge
 from broker.core.queues.queue import Queue
+from broker.core.queues.state import QueueState
 from broker.core.routing.graph import Exchange
 from broker.core.routing.kinds import check_kind, new_exchange
-from broker.core.routing.topology import QueueNumbers, Topology, nobody_told
+from broker.core.routing.topology import QueueNumbers
 from broker.core.schedule import Schedule
 from broker.core.streams.stream import open_stream
 from broker.core.vhosts.changes import exchange_change, exchange_deleted, queue_change, queue_deleted
+from broker.core.vhosts.deletion import Dependents, Vacating
+from broker.core.vhosts.policies import Policies
 from broker.core.view import Views
 
 _GENERATED_PREFIX: Final = "amq.gen-"
 
 
-class Declarations(Topology):
+class Declarations(Publishing):
     """The requests of clients. `owner` is the connection that asks; exclusive queues are for their own."""
 
     def __init__(
@@ -57,6 +63,32 @@ class Declarations(Topology):
             name, store, counters, numbers, schedule, Chance(names), views, write_letter, trouble
         )
         self._names = names
+        self.policies = Policies(self)
+        self.dependents = Dependents(schedule)
+
+    def cover_queue(self, queue: Queue) -> None:
+        """Apply the policies that match a queue (Topology)."""
+        self.policies.cover_queue(queue)
+
+    def cover_exchange(self, exchange: Exchange) -> None:
+        """Apply the policies that match an exchange (Topology)."""
+        self.policies.cover_exchange(exchange)
+
+    def removed(self, node: Queue | Exchange) -> None:
+        """Tell whoever depends on a queue or an exchange that it has been deleted (Topology)."""
+        self.dependents.cut_off(node)
+
+    def vacate(self) -> Vacating:
+        """Have nothing any more: the virtual host is deleted. What there was is the caller's to let go of."""
+        self.policies.stop()
+        for settlement in list(self.settlements):
+            settlement.vacating()
+        vacating = Vacating(self, self.dependents, self.queues, self.exchanges)
+        self.queues = {}
+        self.exchanges = {}
+        self._owned = {}
+        self.changed()
+        return vacating
 
     def declare_exchange(
         self,
@@ -249,17 +281,6 @@ class Declarations(Topology):
         """
         return purge(self.queue(name, owner), self.schedule)
 
-    def existing_exchange(self, name: str) -> Exchange:
-        """Find an exchange, also the default one.
-
-        Raises:
-            NotFound: there is none of this name.
-        """
-        exchange = self.exchanges.get(name)
-        if exchange is None:
-            raise NotFound(f"no {self._exchange_text(name)}")
-        return exchange
-
     def check_owner(self, queue: Queue, owner: object | None) -> None:
         """Refuse a queue that is exclusive to another.
 
@@ -281,14 +302,17 @@ class Declarations(Topology):
                     self.journal.changed(exchange_deleted(self.name, exchange))
                 pending += self.remove_exchange(exchange)
 
-    def queue_unused(self, queue: Queue) -> None:
-        """Nobody has used the queue for as long as it said (Topology)."""
-        if self.queues.get(queue.name) is queue:
-            self._delete_queue(queue)
+    def queue_unused(self, queue: QueueState) -> None:
+        """Delete a queue that nobody has used for as long as it said (QueueHost)."""
+        found = self.queues.get(queue.name)
+        if found is queue and found is not None:
+            self._delete_queue(found)
 
-    def note_queue(self, queue: Queue) -> None:
-        """Its definition says so (Topology)."""
-        self.store.append_definition(queue_change(self.name, queue))
+    def note_queue(self, queue: QueueState) -> None:
+        """Append the queue's definition, which says it (QueueHost)."""
+        found = self.queues.get(queue.name)
+        if found is queue and found is not None:
+            self.store.append_definition(queue_change(self.name, found))
 
     def _delete_queue(self, queue: Queue) -> None:
         if queue.unacked > 0:

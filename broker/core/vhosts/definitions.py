@@ -17,6 +17,7 @@ from broker.core.policies.policy import OPERATOR_POLICY, POLICY, checked_policy
 from broker.core.publishing.delay import delay
 from broker.core.queues.backlog import backlog_of
 from broker.core.queues.death import marked_reason
+from broker.core.queues.duplicates import memory_of
 from broker.core.queues.election import set_stopped
 from broker.core.queues.limits import Rules
 from broker.core.queues.queue import Queue
@@ -51,7 +52,7 @@ from broker.core.vhosts.changes import (
 from broker.core.vhosts.vhost import VirtualHost
 
 
-def apply_change(topology: Topology, change: Change) -> None:
+def apply_change(topology: VirtualHost, change: Change) -> None:
     """Apply one change at recovery. What is there already stays, what is absent need not be deleted.
 
     Exchanges that lost their last binding are not deleted here: the log says so itself if they were.
@@ -87,7 +88,7 @@ def apply_change(topology: Topology, change: Change) -> None:
     topology.bindings.finish()  # a long log may delete more than ever was there at once
 
 
-def _apply_queue(topology: Topology, change: Change) -> None:
+def _apply_queue(topology: VirtualHost, change: Change) -> None:
     name = text_of(change, "name")
     number = number_of(change, "number")
     if number < 1:
@@ -117,7 +118,7 @@ def _apply_queue(topology: Topology, change: Change) -> None:
         queue.entries.offsets_found = change.get(OFFSETS)
 
 
-def _apply_exchange(topology: Topology, change: Change) -> None:
+def _apply_exchange(topology: VirtualHost, change: Change) -> None:
     name = text_of(change, "name")
     arguments = decode_table(change.get("arguments"))
     flags = flag_of(change, "auto_delete"), flag_of(change, "internal")
@@ -140,7 +141,7 @@ def _kept_number(change: Change) -> int:
     return number_of(change, "number") if "number" in change else 0
 
 
-def _apply_binding(topology: Topology, change: Change) -> None:
+def _apply_binding(topology: VirtualHost, change: Change) -> None:
     source = topology.exchanges.get(text_of(change, "source"))
     destination = _destination(topology, change)
     if source is None or destination is None:
@@ -153,7 +154,7 @@ def _apply_binding(topology: Topology, change: Change) -> None:
     topology.add_binding(binding)
 
 
-def _apply_binding_deleted(topology: Topology, change: Change) -> None:
+def _apply_binding_deleted(topology: VirtualHost, change: Change) -> None:
     source = topology.exchanges.get(text_of(change, "source"))
     destination = _destination(topology, change)
     if source is None or destination is None:
@@ -164,7 +165,7 @@ def _apply_binding_deleted(topology: Topology, change: Change) -> None:
         topology.remove_binding(binding)
 
 
-def _apply_policy(topology: Topology, change: Change, operator: bool) -> None:
+def _apply_policy(topology: VirtualHost, change: Change, operator: bool) -> None:
     try:
         policy = checked_policy(
             topology.name,
@@ -181,14 +182,14 @@ def _apply_policy(topology: Topology, change: Change, operator: bool) -> None:
     topology.policies.put(policy)
 
 
-def _destination(topology: Topology, change: Change) -> Queue | Exchange | None:
+def _destination(topology: VirtualHost, change: Change) -> Queue | Exchange | None:
     name = text_of(change, "destination")
     if text_of(change, "destination_type") == QUEUE:
         return topology.queues.get(name)
     return topology.exchanges.get(name)
 
 
-def described(topology: Topology) -> Iterator[list[Change]]:
+def described(topology: VirtualHost) -> Iterator[list[Change]]:
     """The declarations that make everything durable again, in an order that works: a list for each object.
 
     The list is empty if there is nothing to say of an object, so that all of them take a short time. Between
@@ -273,10 +274,12 @@ def restore(
     What its time, which has gone on, and the queue's limits ask for is done when the broker runs.
     """
     if message.marks & REMEMBERED:
-        if queue.memory is not None:
-            queue.memory.restore(message)
-        return queue.memory is not None
-    topology = queue.topology
+        memory = memory_of(queue)
+        if memory is not None:
+            memory.restore(message)
+        return memory is not None
+    host = queue.host
+    topology = host if isinstance(host, Topology) else None
     if topology is None and queue.rules is not None and queue.rules.timetable is not None:
         queue.rules.timetable.add(message)  # it is an exchange's
         return True

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from broker.core.entries.list import EmptyListener
 from broker.core.publishing.delay import delayed_in
 from broker.core.queues.purge import burden, cut_off, dispose
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Exchange
+from broker.core.routing.topology import Topology
 from broker.core.schedule import Alarm, Schedule
-
-if TYPE_CHECKING:
-    from broker.core.routing.topology import Topology
 
 
 @final
-class Lifespan(Alarm):
+class Lifespan(Alarm, EmptyListener):
     """That of a queue which has been made for somebody, its maker, who counts as a link until it is gone.
 
     `links`: it lasts as long as there are links, consumers and `Dependents`; if not, as long as its maker.
@@ -27,14 +26,17 @@ class Lifespan(Alarm):
     Whoever leaves has it `look`, which it does in a turn of its own, never inside the step of leaving.
     """
 
-    def __init__(self, topology: Topology, queue: Queue, links: bool, messages: bool) -> None:
+    def __init__(
+        self, topology: Topology, dependents: Dependents, queue: Queue, links: bool, messages: bool
+    ) -> None:
         super().__init__()
         self.links = links
         self.messages = messages
         self._queue = queue
         self._topology = topology
+        self._dependents = dependents
         self._has_maker = True
-        topology.dependents.lifespans[queue] = self
+        dependents.lifespans[queue] = self
         if messages:
             queue.entries.lifespan = self
 
@@ -51,7 +53,7 @@ class Lifespan(Alarm):
     def ring(self) -> None:
         """Delete it if nothing is left (Alarm)."""
         queue = self._queue
-        if self.links and (queue.consumer_count or self._topology.dependents.has(queue)):
+        if self.links and (queue.consumer_count or self._dependents.has(queue)):
             return
         if self.messages and (queue.messages + delayed_in(queue)):
             return
@@ -152,9 +154,16 @@ class Vacating(Alarm):
     from the start, for all of them. To the log the virtual host is gone as a whole.
     """
 
-    def __init__(self, topology: Topology, queues: dict[str, Queue], exchanges: dict[str, Exchange]) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        dependents: Dependents,
+        queues: dict[str, Queue],
+        exchanges: dict[str, Exchange],
+    ) -> None:
         super().__init__()
         self._topology = topology
+        self._dependents = dependents
         self._queues = queues
         self._exchanges = exchanges
         self._done: Callable[[], None] | None = None
@@ -205,7 +214,7 @@ class Vacating(Alarm):
         while self._exchanges and room > 0:
             exchange = self._exchanges.popitem()[1]
             topology.bindings.cut_off(exchange)
-            topology.dependents.cut_off(exchange)
+            self._dependents.cut_off(exchange)
             room -= QUEUE
             if exchange.kept is not None:
                 room -= self._dispose(exchange.kept)
@@ -220,5 +229,5 @@ class Vacating(Alarm):
         topology = self._topology
         topology.numbers.queues.pop(queue.number, None)
         dispose(queue, topology.schedule)
-        topology.dependents.cut_off(queue)
+        self._dependents.cut_off(queue)
         return cost

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -26,11 +26,8 @@ from broker.core.queues.limits import apply_rules
 from broker.core.queues.queue import Queue, set_limit
 from broker.core.queues.retry import apply_retry
 from broker.core.routing.graph import Exchange
+from broker.core.routing.topology import Topology
 from broker.core.schedule import Alarm
-
-if TYPE_CHECKING:
-    from broker.core.routing.topology import Topology
-
 
 SLICE: Final = 4000  # patterns tried in one turn, which is two or three milliseconds
 SLICE_MS: Final = 3  # longer than which a turn is not, even if patterns take long
@@ -125,7 +122,7 @@ class Policies:
         queue.effect = effect
         queue.effective = queue.arguments if effect is NO_EFFECT else effect.on_queue(queue.arguments)
         if is_stream(queue.arguments):  # nothing else than what is kept of it can be told
-            queue.topology = self._topology
+            queue.host = self._topology
             if queue.stream is not None:
                 queue.stream.apply(queue.effective)
             queue.journal = self._topology.journal.of(queue)

@@ -5,25 +5,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from broker.core.arguments.queue import check_queue_arguments, kind_of
 from broker.core.arguments.rule import Arguments
 from broker.core.errors import PreconditionFailed
 from broker.core.names import check_length, check_name, refuse_default
 from broker.core.policies.policy import ARGUMENT_PREFIX, QUEUE_KEYS, WITHOUT_EFFECT
-from broker.core.publishing.publisher import Publishing
 from broker.core.queues.election import set_stopped, stopped
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Binding, Exchange, binding_key
 from broker.core.vhosts.changes import binding_change, binding_deleted, queue_change
-
-if TYPE_CHECKING:
-    from broker.core.routing.topology import Topology
+from broker.core.vhosts.declarations import Declarations
 
 
 @final
-class VirtualHost(Publishing):
+class VirtualHost(Declarations):
     """A name space of exchanges and queues.
 
     `epoch` grows with every change of them; a `Route` of an older epoch is stale. `names` gives the random
@@ -146,7 +143,7 @@ ALTERABLE: Final = frozenset(ARGUMENT_PREFIX + key for key in QUEUE_KEYS - WITHO
 """The arguments that can be altered: what policies can set too, so that a queue bears any change of them."""
 
 
-def stop_queue(topology: Topology, queue: Queue, names: list[str]) -> None:
+def stop_queue(topology: VirtualHost, queue: Queue, names: list[str]) -> None:
     """Have exactly these of `stopping.ENQUEUE` and `DEQUEUE` be switched off.
 
     Raises:
@@ -184,7 +181,7 @@ def altered_arguments(queue: Queue, changes: Arguments) -> Arguments:
     return altered
 
 
-def alter_queue(topology: Topology, queue: Queue, name: str, arguments: Arguments, shared: bool) -> None:
+def alter_queue(topology: VirtualHost, queue: Queue, name: str, arguments: Arguments, shared: bool) -> None:
     """Have `queue` be called `name` and have these arguments, which `altered_arguments` has checked.
 
     What it holds, its consumers and what leads to it stay. `shared`: an exclusive queue is everybody's from
@@ -208,13 +205,13 @@ def alter_queue(topology: Topology, queue: Queue, name: str, arguments: Argument
     queue.arguments = arguments
     if renamed:
         topology.rename_queue(queue, name)
-    topology.policies.cover_queue(queue)
+    topology.cover_queue(queue)
     if shared:
         topology.share_queue(queue)
     _append(topology, queue)
 
 
-def _append(topology: Topology, queue: Queue) -> None:
+def _append(topology: VirtualHost, queue: Queue) -> None:
     if topology.journal.on:
         topology.journal.changed(queue_change(topology.name, queue))
     if queue.durable:

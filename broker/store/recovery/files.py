@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
 from broker.core.message import REMEMBERED, Message
+from broker.store.append import HeldMessages
 from broker.store.counts import Count
 from broker.store.errors import LogDamaged
 from broker.store.recovery.replay import PAGE, Replay
-from broker.store.recovery.sink import NOWHERE, RecoveryReport
+from broker.store.recovery.sink import NOWHERE, RecoveryReport, RecoverySink
 from broker.store.scan import SegmentScanner
 from broker.store.segment import Segment, SegmentTable, segment_name
-
-if TYPE_CHECKING:
-    from broker.store.log import Log
-    from broker.store.recovery.sink import RecoverySink
-
 
 STRAY_GAP: Final = (
     1000  # starts that can have ended, one after the other, before a segment of theirs had a batch
@@ -28,7 +24,7 @@ _NO_COUNTS: Final[dict[int, Count]] = {}
 class Reading:
     """The read-only half of recovery. Damage raises; `salvage.Salvage` is the one that reads on."""
 
-    def __init__(self, log: Log, cut: tuple[int, int] = NOWHERE) -> None:
+    def __init__(self, log: HeldMessages, cut: tuple[int, int] = NOWHERE) -> None:
         self.log = log
         self.cut = cut  # a segment, and where its last batch begins, which is not whole
         self.segments = SegmentTable()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from broker.store.append import HeldMessages
 from broker.store.format import HEADER_BYTES
 from broker.store.recovery.files import Reading
 from broker.store.recovery.sink import RecoveryReport, RecoverySink
 from broker.store.segment import READY, RESERVE, SPARE
 
-if TYPE_CHECKING:
-    from broker.store.log import Log
 
-
-def recover(log: Log, sink: RecoverySink) -> RecoveryReport:
+def recover(log: HeldMessages, sink: RecoverySink) -> RecoveryReport:
     """Lock the folder, replay it, repair its end, and begin a segment of this run's own.
 
     Nothing is ever appended to a segment of an earlier run. The order of the writes matters: a torn end is
@@ -44,7 +40,7 @@ def recover(log: Log, sink: RecoverySink) -> RecoveryReport:
     return reading.report
 
 
-def begin(log: Log, reading: Reading) -> None:
+def begin(log: HeldMessages, reading: Reading) -> None:
     """Repair the end of what was read and begin a segment of this run's own. Raises OSError."""
     log.identity = log.identity or reading.identity or log.disk.new_identity()
     _mend(log, reading)
@@ -52,7 +48,7 @@ def begin(log: Log, reading: Reading) -> None:
     reading.report.segments = log.segments.count
 
 
-def _mend(log: Log, reading: Reading) -> None:
+def _mend(log: HeldMessages, reading: Reading) -> None:
     """Make the disk hold exactly what has been replayed."""
     disk = log.disk
     files = log.files
@@ -84,7 +80,7 @@ def _mend(log: Log, reading: Reading) -> None:
     reading.report.removed += reading.leftovers
 
 
-def _take_over(log: Log, reading: Reading) -> None:
+def _take_over(log: HeldMessages, reading: Reading) -> None:
     """Take over what was read, and write the first batch: a checkpoint that leaves out what is not needed."""
     replay = reading.replay
     log.next_sequence = replay.next_sequence

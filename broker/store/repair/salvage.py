@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
 from broker.core.message import REMEMBERED
+from broker.store.append import HeldMessages
 from broker.store.format import CHECKPOINT, COUNT, DEFINITION, HEADER_BYTES, MESSAGE, SETTLE, Records
 from broker.store.recovery.files import Reading
 from broker.store.recovery.replay import Replay
 from broker.store.recovery.sink import NOWHERE
 from broker.store.scan import SegmentScanner
 from broker.store.segment import Segment, SegmentTable, segment_name
-
-if TYPE_CHECKING:
-    from broker.store.log import Log
-
 
 KEPT_SUFFIX: Final = ".damaged"  # added to the name of a file that a repair gives up
 
@@ -63,7 +60,7 @@ class Loss:
 class Salvage(Reading):
     """A Reading that steps over damage and notes it."""
 
-    def __init__(self, log: Log, cut: tuple[int, int] = NOWHERE) -> None:
+    def __init__(self, log: HeldMessages, cut: tuple[int, int] = NOWHERE) -> None:
         super().__init__(log, cut)
         self.damages: list[Damage] = []
         self.loss = Loss()

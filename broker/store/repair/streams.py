@@ -11,17 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.store.disk import Disk
 from broker.store.repair.salvage import KEPT_SUFFIX
 from broker.store.streams.files import StreamFiles, StreamSegment, stream_segment_name
+from broker.store.streams.stream import Streams
 from protocol.streams.chunk import HEADER_BYTES, MAGIC, Chunk, ChunkDamagedError, Header, lost_rows
-
-if TYPE_CHECKING:
-    from broker.store.streams.stream import Streams
 
 
 @final

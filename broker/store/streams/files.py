@@ -10,6 +10,7 @@ import structlog
 from mypy_extensions import i64
 
 from broker.core.ports import StreamExtent
+from broker.store.batch import WrittenChunk
 from broker.store.disk import NO_DESCRIPTORS, Disk
 from broker.store.errors import LogDamaged
 from protocol.streams.chunk import HEADER_BYTES, MAGIC, Chunk, ChunkDamagedError, Header, chain
@@ -537,7 +538,7 @@ def _first(segment: StreamSegment) -> int:
 
 
 @final
-class Appended:
+class Appended(WrittenChunk):
     """A chunk that has been written to a segment, and what was known of that before."""
 
     def __init__(self, segment: StreamSegment, size: i64) -> None:
@@ -547,6 +548,16 @@ class Appended:
         self.next = segment.next
         self.last_time = segment.last_time
         self.unsynced = segment.unsynced
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of the chunk's file (WrittenChunk)."""
+        return self.segment.fd
+
+    @property
+    def is_entry_synced(self) -> bool:
+        """Whether the name of the file is on disk (WrittenChunk)."""
+        return self.segment.entry_synced
 
 
 @final

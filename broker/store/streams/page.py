@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from mypy_extensions import i64
 
 from broker.core.message import Address, Message
-from broker.core.ports import StreamPage
+from broker.core.ports import MessageStore, StreamPage
 from protocol.streams.chunk import BODY, EXCHANGE, FILTER, PROPERTIES, ROUTING_KEY, Chunk
 from protocol.streams.offsets import content_at
-
-if TYPE_CHECKING:
-    from broker.core.ports import MessageStore
 
 
 @final

@@ -8,20 +8,18 @@ recovery takes the last batch for torn if a chunk of it is not whole.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.message import Message
 from broker.core.ports import NO_PARTITION, StoredStream, StreamExtent, StreamPage, StreamWatcher
-from broker.store.streams.files import OpenFiles, StreamFiles, parse_stream_name
+from broker.store.batch import Batch, WrittenChunk
+from broker.store.state import LogState
+from broker.store.streams.files import Appended, OpenFiles, StreamFiles, parse_stream_name
 from broker.store.streams.page import ChunkPage, whole_content
 from protocol.streams.chunk import ChunkWriter, Header, chain
 from protocol.streams.rows import columns_of
-
-if TYPE_CHECKING:
-    from broker.core.message import Message
-    from broker.store.append import Filling
-    from broker.store.batch import Batch
 
 
 @final
@@ -191,7 +189,7 @@ class Streams:
     A chunk that has `chunk_bytes` or more ends: whoever reads a row of it has all of it in memory.
     """
 
-    def __init__(self, log: Filling) -> None:
+    def __init__(self, log: LogState) -> None:
         self.log = log
         self.segment_bytes = SEGMENT_BYTES
         self.chunk_bytes = CHUNK_BYTES
@@ -228,7 +226,8 @@ class Streams:
 
     def seal(self, batch: Batch) -> None:
         """Make chunks of what has been appended, and have the batch say how far the streams go with it."""
-        for stream in batch.streams:
+        for stored in batch.streams:
+            stream = _own(stored)
             if stream.writer.rows:
                 stream.cut(batch)
             files = stream.files
@@ -240,28 +239,31 @@ class Streams:
     def write(self, batch: Batch) -> None:
         """Write the chunks of a sealed batch. Raises OSError: then none is there."""
         try:
-            for stream, chunk in batch.chunks:
-                batch.appended.append((stream, stream.files.append(chunk)))
+            for stored, chunk in batch.chunks:
+                batch.appended.append((stored, _own(stored).files.append(chunk)))
         except OSError:
             self._take_back(batch)
             raise
 
     def _take_back(self, batch: Batch) -> None:
-        for stream, appended in reversed(batch.appended):
-            stream.files.take_back(appended)
+        for stored, appended in reversed(batch.appended):
+            _own(stored).files.take_back(_place(appended))
         batch.appended = []
 
     def synced(self, batch: Batch) -> None:
         """A batch is on disk."""
-        for stream, appended in batch.appended:
+        for stored, written in batch.appended:
+            stream = _own(stored)
+            appended = _place(written)
             appended.segment.entry_synced = True
             stream.files.synced(appended)
             stream.durable = stream.files.next
             if stream.watcher is not None:
                 stream.watcher.rows_durable(stream.durable)
-        for stream in batch.dead_streams:
-            stream.files.close()
-            batch.dead_files += stream.files.names()
+        for stored in batch.dead_streams:
+            files = _own(stored).files
+            files.close()
+            batch.dead_files += files.names()
         for name in batch.dead_files:
             self.log.syncer.remove(name)
 
@@ -271,8 +273,8 @@ class Streams:
         self._take_back(batch)
         batch.chunks = []
         batch.streams = []
-        for stream in concerned:
-            stream.forget()
+        for stored in concerned:
+            _own(stored).forget()
 
     def note(self, batch: Batch) -> None:
         """The batch begins a segment, without which older ones may go: have it say how far all streams go."""
@@ -330,3 +332,13 @@ class Streams:
             oldest = next(iter(self._paged))
             del self._paged[oldest]
             oldest.page = None
+
+
+def _own(stored: StoredStream) -> Stream:
+    assert isinstance(stored, Stream), "the streams of a batch are its log's"
+    return stored
+
+
+def _place(written: WrittenChunk) -> Appended:
+    assert isinstance(written, Appended), "chunks are written by the files of streams"
+    return written

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.queues.consumer import BLOCKED_BY_STANDBY, NOTIFIED, QueueConsumer
+from broker.core.queues.election import Election
 from broker.core.queues.groups import Groups
 from broker.core.queues.queue import Queue
 from tests.simulation.queues.clients import Client
@@ -188,6 +189,7 @@ def lookers(queue: Queue) -> int:
     """
     election = queue.election
     count = len(queue.waiting)
+    assert election is None or isinstance(election, Election)
     if election is not None and election.draining:
         count += sum(taker.blockers & BLOCKED_BY_STANDBY != 0 for taker in queue.manager.takers())
     if isinstance(queue.discipline, Groups):

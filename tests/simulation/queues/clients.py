@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from broker.core.delivery.credit import Credit
-from broker.core.delivery.session import Connection, ConsumerTarget, Session
+from broker.core.delivery.session import Connection, PullingTarget, Session
 from broker.core.entries.entry import QueueEntry
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.lease import Lease, LeaseHolder
+from broker.core.queues.state import owns
 from tests.simulation.queues.model import Item, Shelf, Taker
 from tests.simulation.queues.windows import Line, Talk, Window
 
@@ -44,7 +45,7 @@ class Held:
 
     def is_out(self) -> bool:
         """Whether the core has it as it was when it was delivered."""
-        return self.consumer.acquires and self.entry.is_with(self.consumer)
+        return self.consumer.acquires and owns(self.consumer, self.entry, self.consumer.queue)
 
 
 @dataclass(eq=False)
@@ -65,7 +66,7 @@ class Wire:
     channels: list[Channel] = field(default_factory=list)
 
 
-class Client(ConsumerTarget):
+class Client(PullingTarget):
     """A client's end of one consumer, or of one that consumes several queues, or of a basic.get."""
 
     waits = False  # it is a basic.get, which is not known before it begins

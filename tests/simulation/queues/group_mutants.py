@@ -84,7 +84,7 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "groups outlive their owners": Mutant(
         "core/queues/groups.py",
-        "        if consumer.holding is not None and consumer.state == REMOVED:\n",
+        "        if holding_of(consumer) is not None and consumer.state == REMOVED:\n",
         "        if False:\n",
         profile="groups",
     ),
@@ -114,7 +114,7 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "a limit does not know what is parked": Mutant(
         "core/queues/groups.py",
-        "        rules.victims.offer(entry)\n",
+        "        rules.parked(entry)\n",
         "        pass\n",
         profile="groups, limits",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.core.queues.consumer import REMOVED
-from broker.core.queues.groups import Group, Groups
+from broker.core.queues.groups import Group, Groups, holding_of
 from broker.core.queues.queue import Queue
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.clients import Client
@@ -45,8 +45,9 @@ def check_group(seen: Seen, shelf: Shelf, group: Group) -> None:
     if owner is not None:
         assert isinstance(owner.target, Client)
         taker = owner.target.takers[owner]
-        assert owner.holding is not None
-        knows = group.shut or group in owner.holding.groups
+        holding = holding_of(owner)
+        assert holding is not None
+        knows = group.shut or group in holding.groups
         check(seen, "I7", knows, f"its owner does not know group {key}")
     check(seen, "I7", taker is (holder and holder.owner), f"group {key} is another one's")
     if owner is None or owner.state != REMOVED:  # who has gone gets nothing of it anyway

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker.core.arguments.queue import FULL
 from broker.core.broker import Broker
 from broker.core.message import uid_of
+from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.queue import Queue
 from broker.core.view import Views
 from broker.journal.queue_recorder import QueueRecorder
@@ -68,8 +69,9 @@ class Ledger:
         assert isinstance(journal, QueueRecorder)
         found = {int(uid_of(entry.message)): int(entry.order) for entry in queue.entries}
         told = self.queues.get(int(journal.name.fields[2]))
-        if queue.backlog is not None:
-            found |= {int(uid_of(each.message)): int(each.order) for each in queue.backlog.deaths()}
+        backlog = existing_backlog(queue)
+        if backlog is not None:
+            found |= {int(uid_of(each.message)): int(each.order) for each in backlog.deaths()}
         check(seen, "J1", told == found, f"queue {queue.name} has {found}, its journal says {told}")
 
     def _read(self) -> None:

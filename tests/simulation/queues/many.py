@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker.core.arguments.queue import NACK
 from broker.core.queues import returns
 from broker.core.queues.groups import Groups
+from broker.core.queues.queue import queue_of
 from broker.core.queues.returns import discard_all, settle_runs
 from tests.simulation.queues import transacting
 from tests.simulation.queues.clients import Held
@@ -49,12 +50,12 @@ def refuse(world: World) -> None:
     """basic.nack of several that are not to come back. [RabbitMQ negative acknowledgements]"""
     for run in take(world):
         consumer = run[0].consumer
-        groups = consumer.queue.discipline
+        groups = queue_of(consumer).discipline
         alone = isinstance(groups, Groups) and groups.sticky  # or who knows which group is idle first
         for some in [[held] for held in run] if alone else [run]:
             if consumer.acquires:
                 world.turns.refuse(some)
-                discard_all(consumer.queue, [held.entry for held in some], consumer)
+                discard_all(queue_of(consumer), [held.entry for held in some], consumer)
                 world.turns.catch_up()
         for held in run:
             held.client.restore_credit(held.item.note.size)

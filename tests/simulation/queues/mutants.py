@@ -118,7 +118,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "an owner leaves its groups to equals": Mutant(
         "core/queues/consumers.py",
-        "    if relied and (consumer.holding is None or not consumer.holding.groups):\n",
+        "    if relied and (consumer.holding is None or not consumer.holding.owns_some()):\n",
         "    if relied:\n",
         profile="groups, sticky, priorities, bytes",
     ),
@@ -147,7 +147,7 @@ MUTANTS: dict[str, Mutant] = {
         profile="consumer priorities",
     ),
     "rotation broken": Mutant(
-        "core/queues/consumers.py",
+        "core/queues/consumer.py",
         "        tail = self.tail\n        consumer.prev = tail\n        if tail is None:\n"
         "            self.head = consumer\n        else:\n            tail.next = consumer\n"
         "        self.tail = consumer\n",
@@ -180,7 +180,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "those who lacked room are forgotten when the window has room": Mutant(
         "core/delivery/credit.py",
-        "                    stop_waiting(consumer.queue, consumer)\n",
+        "                    stop_waiting(queue, consumer)\n",
         "                    pass\n",
     ),
     "a time goes on with the client": Mutant(

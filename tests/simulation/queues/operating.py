@@ -5,12 +5,13 @@ from __future__ import annotations
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
 from broker.core.operators.operation import Operation, OperatorPublish
+from broker.core.publishing.publisher import Publishing
+from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.death import Death
 from broker.core.queues.hooks import COPIED, MOVED, PUBLISHED, REDRIVEN
 from broker.core.routing.graph import Route
 from broker.core.transactions.transaction import REMOVE
-from broker.core.vhosts.vhost import VirtualHost
 from tests.simulation.queues import checks
 from tests.simulation.queues.book import Book
 from tests.simulation.queues.clients import Client, Held
@@ -34,7 +35,7 @@ class Sent(OperatorPublish):
         self.to = to
         self.where = to.name
 
-    def put(self, virtual_host: VirtualHost) -> int:
+    def put(self, virtual_host: Publishing) -> int:
         job, to = self.errand.job, self.to
         job.put(self.note, [to])
         count = super().put(virtual_host)
@@ -158,8 +159,9 @@ def begin_dead(world: World) -> None:
         return
     shelf, to = rng.choice(shelves), world.shelf(rng.choice(list(world.work)))
     errand = Errand(world, shelf, rng.choice((DELETE, MOVE, MOVE, COPY)))
-    assert errand.queue.backlog is not None
-    deaths = {world.life.number(death.message): death for death in errand.queue.backlog.deaths()}
+    backlog = existing_backlog(errand.queue)
+    assert backlog is not None
+    deaths = {world.life.number(death.message): death for death in backlog.deaths()}
     free = [number for number in shelf.dead if number not in shelf.seized]
     for number in sorted(rng.sample(free, min(len(free), rng.randrange(1, COUNT_MAX))), key=free.index):
         errand.take_dead(number, deaths[number], to)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.core.queues.duplicates import memory_of
 from broker.core.queues.queue import Queue
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.journal import MAY
@@ -47,7 +48,7 @@ def recognize(world: World, shelf: Shelf, queue: Queue, found: set[tuple[str, in
     `was_there`: it had not just been deleted; then nobody knows any more.
     """
     seen, recall, now = world.seen, shelf.recall, world.clock.now
-    memory = queue.memory
+    memory = memory_of(queue)
     if memory is None:
         return
     offset = world.clock.offset

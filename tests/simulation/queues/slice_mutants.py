@@ -37,8 +37,8 @@ SLICE_MUTANTS: dict[str, Mutant] = {
     ),
     "what is settled next makes what has turns to come be forgotten": Mutant(
         "core/queues/returns.py",
-        "        topology.settlements.append(self)\n",
-        "        topology.settlements[:] = [self]\n",
+        "        host.settlements.append(self)\n",
+        "        host.settlements[:] = [self]\n",
         profile="many at once",
         haste=HASTE,
     ),

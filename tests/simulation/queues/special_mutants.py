@@ -21,8 +21,8 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "what nobody takes at once is remembered": Mutant(
         "core/publishing/identity.py",
-        "if queue.memory is not None and queue in taken:",
-        "if queue.memory is not None:",
+        "if memory is not None and queue in taken:",
+        "if memory is not None:",
         profile="ids, not in the log",
     ),
     "what is remembered is not in the log": Mutant(
@@ -74,9 +74,9 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "a delayed message comes twice after a restart": Mutant(
         "core/publishing/delay.py",
-        "        logged = held if held.sequence != 0 else None\n        self.topology.dead_letters.pass_on("
-        "Passage(copy, [self.queue], []), logged, self.queue)",
-        "        self.topology.dead_letters.pass_on(Passage(copy, [self.queue], []), None, self.queue)",
+        "        logged = held if held.sequence != 0 else None\n"
+        "        self.topology.pass_on(copy, self.queue, logged)\n",
+        "        self.topology.pass_on(copy, self.queue, None)\n",
         profile="delays, in the log",
     ),
     "a delayed message is released before its date is over": Mutant(

@@ -7,6 +7,7 @@ from broker.core.queues.attach import attach as attach_consumer
 from broker.core.queues.attach import detach as detach_consumer
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.lease import Lease
+from broker.core.queues.queue import queue_of
 from broker.core.queues.returns import deliver_again
 from tests.simulation.queues import checks
 from tests.simulation.queues.clients import Channel, Client, Held, Wire
@@ -102,7 +103,7 @@ def cancel(world: World) -> None:
             world.book.detach(taker)
         client.close()
         for consumer in list(client.consumers):
-            detach_consumer(consumer.queue, consumer, [])
+            detach_consumer(queue_of(consumer), consumer, [])
 
 
 def leave(world: World, clients: list[Client]) -> None:
@@ -114,10 +115,10 @@ def leave(world: World, clients: list[Client]) -> None:
             client.held = [held for held in client.held if held.consumer is not consumer]
             if consumer.acquires:
                 world.turns.give_back([helds])
-                detach_consumer(consumer.queue, consumer, [held.entry for held in helds])
+                detach_consumer(queue_of(consumer), consumer, [held.entry for held in helds])
                 world.turns.catch_up()
             else:
-                detach_consumer(consumer.queue, consumer, [])
+                detach_consumer(queue_of(consumer), consumer, [])
             for held in helds:
                 client.restore_credit(held.item.note.size)
         if client.lease is not None:
@@ -204,7 +205,7 @@ def settle(world: World) -> None:
         if held.there:
             world.book.settle(held.shelf, held.item)
         if held.consumer.acquires:
-            held.consumer.queue.settle(held.entry)
+            queue_of(held.consumer).settle(held.entry)
         held.client.restore_credit(held.item.note.size)
 
 
@@ -215,7 +216,7 @@ def discard(world: World) -> None:
             held.client.held.remove(held)
             if held.there:
                 world.book.discard(held.shelf, held.item)
-            held.consumer.queue.discard(held.entry)
+            queue_of(held.consumer).discard(held.entry)
             held.client.restore_credit(held.item.note.size)
 
 
@@ -224,7 +225,7 @@ def release(world: World) -> None:
     picked = pick(world)
     for consumer in dict.fromkeys(held.consumer for held in picked):
         helds = [held for held in picked if held.consumer is consumer]
-        queue = consumer.queue
+        queue = queue_of(consumer)
         limited = queue.rules is not None
         before = queue.manager.wakeups
         waiting = checks.lookers(queue)
@@ -257,7 +258,7 @@ def send_again(world: World) -> None:
             item.count += 1
             if shelf.spec.counts:
                 world.book.journal.count((shelf.name, item.number), item.count)
-        sent = deliver_again(consumer.queue, held.entry)
+        sent = deliver_again(queue_of(consumer), held.entry, consumer)
         checks.check(world.seen, "D9", sent != gone, f"{item.number} is sent again: {sent}")
         if gone:
             held.client.restore_credit(item.note.size)

@@ -7,6 +7,7 @@ from itertools import pairwise
 from broker.core.entries.cursor import SWEEP
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.entries.entry import HELD as WAITING
+from broker.core.queues.backlog import Lane, existing_backlog
 from broker.core.queues.consumer import (
     BLOCKED_BY_GATE,
     BLOCKED_BY_PURGE,
@@ -21,6 +22,7 @@ from broker.core.queues.consumer import (
     NOTIFIED,
     QueueConsumer,
 )
+from broker.core.queues.hooks import QueueLimits
 from broker.core.queues.queue import Queue
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.clients import Client
@@ -66,7 +68,8 @@ def check_entries(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueEnt
         elif item.state == OUT:
             out += 1
             out_bytes += item.note.size
-            client = entry.owner.target if entry.owner is not None else None
+            assert isinstance(entry.owner, QueueConsumer)
+            client = entry.owner.target
             assert isinstance(client, Client)
             holds = [held.item for held in client.held + client.leaving if held.entry is entry]
             check(seen, "I3", holds == [item], f"{item.number} is held by who does not own it")
@@ -98,12 +101,22 @@ def check_dead(seen: Seen, shelf: Shelf, queue: Queue, waiting: list[tuple[int, 
     recount = (len(waiting), sum(shelf.dead_sizes.values()), len(shelf.items) + len(waiting))
     check(seen, "Z2", counts == recount, f"{counts} instead of {recount}")
     rules = queue.rules
-    sought = set() if rules is None else {lane.backlog.queue.name for lane in rules.seekers}
+    sought = set() if rules is None else seekers(rules)
     check(seen, "Z3", sought == shelf.sought, f"{sought} wait for room, not {shelf.sought}")
-    if queue.backlog is not None:
-        deaths = queue.backlog.deaths()
-        found = [queue.backlog.find(death.message.sequence, death.arrival) for death in deaths]
-        check(seen, "Z2", found == deaths == queue.backlog.after(0, len(deaths) + 1), "who is found")
+    backlog = existing_backlog(queue)
+    if backlog is not None:
+        deaths = backlog.deaths()
+        found = [backlog.find(death.message.sequence, death.arrival) for death in deaths]
+        check(seen, "Z2", found == deaths == backlog.after(0, len(deaths) + 1), "who is found")
+
+
+def seekers(rules: QueueLimits) -> set[str]:
+    """The names of the queues whose dead letters wait for room in the queue that has these rules."""
+    names: set[str] = set()
+    for lane in rules.seekers:
+        assert isinstance(lane, Lane)
+        names.add(lane.backlog.queue.name)
+    return names
 
 
 def check_consumers(seen: Seen, queue: Queue, shelf: Shelf, now: int) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from broker.core.errors import PreconditionFailed
 from broker.core.publishing.passage import DUPLICATE
+from broker.core.publishing.publisher import Publishing
 from broker.core.routing.graph import Route
 from broker.core.transactions.transaction import DISCARD, RELEASE, REMOVE, SETTLE, HeldPublish, Transaction
-from broker.core.vhosts.vhost import VirtualHost
 from tests.simulation.queues import checks
 from tests.simulation.queues.clients import Held
 from tests.simulation.queues.letters import Letter
@@ -100,7 +100,7 @@ class Sending(HeldPublish):
         self.shelves = shelves
         self.last = last
 
-    def put(self, virtual_host: VirtualHost) -> int:
+    def put(self, virtual_host: Publishing) -> int:
         self.job.put(self.note, self.shelves)
         count = super().put(virtual_host)
         for shelf in self.shelves:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from broker.core.entries.entry import DEQUEUED, QueueEntry
 from broker.core.queues.groups import Groups
 from broker.core.queues.returns import DISCARD_SLICE as REFUSED_AT_ONCE
-from broker.core.queues.returns import FEW
+from broker.core.queues.returns import FEW, Later
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.model import Shelf
 from tests.simulation.queues.purging import Purging
@@ -136,8 +136,11 @@ class Turns:
 
     def _rest(self) -> set[tuple[QueueConsumer, QueueEntry]]:
         """What has been settled or given back, and has turns to come."""
-        settlements = self.world.life.vhost.settlements
-        return {(consumer, entry) for each in settlements for consumer, some in each.rest() for entry in some}
+        rest: set[tuple[QueueConsumer, QueueEntry]] = set()
+        for each in self.world.life.vhost.settlements:
+            assert isinstance(each, Later)
+            rest |= {(consumer, entry) for consumer, some in each.rest() for entry in some}
+        return rest
 
     def catch_up(self, dying: int = 0) -> None:
         """The model does what the core has done; but for a message that is dying this very moment."""

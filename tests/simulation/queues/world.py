@@ -13,9 +13,11 @@ from broker.core.delivery.session import Connection, Session
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import BY_CLOCK, DELAYED, Message
 from broker.core.ports import MessageStore
+from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.death import REASONS, DeadLetter, Notice
-from broker.core.queues.queue import Queue
+from broker.core.queues.death import DeadLetter, Notice
+from broker.core.queues.hooks import REASONS
+from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.returns import release_entries
 from broker.core.routing.graph import Route
 from broker.core.view import MessageView
@@ -31,7 +33,7 @@ from tests.simulation.queues.letters import Letter
 from tests.simulation.queues.life import Life, Mark, NoteView, content_of, message_of
 from tests.simulation.queues.model import InvariantError, Item, Note, Seen, Shelf, Spec, Taker
 from tests.simulation.queues.profiles import Profile
-from tests.simulation.queues.structure import check_dead, check_structure
+from tests.simulation.queues.structure import check_dead, check_structure, seekers
 from tests.simulation.queues.turns import Turns
 from tests.simulation.queues.windows import Line, Talk
 from tests.simulation.sim_disk import SimDisk
@@ -230,12 +232,12 @@ class World:
             target = self.book.shelves.get(shelf.spec.dead_letter or "")
             if shelf.is_seized() and target is not None:
                 rules = self.queue_of(target).rules
-                if rules is None or all(lane.backlog.queue.name != shelf.name for lane in rules.seekers):
+                if rules is None or shelf.name not in seekers(rules):
                     target.sought.discard(shelf.name)
 
     def waiting(self, name: str) -> list[tuple[int, str]]:
         """The messages of a queue that wait to be dead-lettered, each with its reason."""
-        backlog = self.life.vhost.queues[name].backlog
+        backlog = existing_backlog(self.life.vhost.queues[name])
         deaths = [] if backlog is None else backlog.deaths()
         return [(self.life.number(death.message), REASONS[death.reason]) for death in deaths]
 
@@ -254,7 +256,7 @@ class World:
             held.client.held.remove(held)
         if consumer.acquires:
             self.turns.give_back([helds])
-            release_entries(consumer.queue, [held.entry for held in helds], consumer)
+            release_entries(queue_of(consumer), [held.entry for held in helds], consumer)
             self.turns.catch_up()
 
     # ---- queues that go

@@ -1,0 +1,122 @@
+"""The state of a queue: what it is, what it has, and what it counts."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core.counters import Counters
+from broker.core.entries.cursor import Browsers, QueueContext
+from broker.core.entries.entry import ACQUIRED, Holder, QueueEntry
+from broker.core.entries.index import Index
+from broker.core.entries.list import QueueEntryList
+from broker.core.entries.places import IDLE_MIN, Places
+from broker.core.policies.policy import NO_EFFECT, Effect
+from broker.core.ports import LoggedQueue, MessageStore
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class QueueState(LoggedQueue):
+    """A queue as its consumers and its features see it. Only `broker.core.queues.queue` changes the counts.
+
+    `store` is told what is settled if the queue is `logged`, by its `number`. `counters` are the broker's.
+    `ready`, `unacked`, `held`, `dead` and their `_bytes` (of bodies) are what is in the queue now;
+    `published`, `delivered`, `acked` and `redelivered` count since start. `vhost` is the name of the virtual
+    host, for messages to clients. `arguments` are those of the declaration, `effective` what `effect`, the
+    policies of the queue, makes of them.
+
+    Consumers that see everything share `context`, those with the same filter one of `filtered`, and each
+    browser has its own. `alike`: all consumers see the same, so it does not matter which consumer is told of
+    which entry. `places`: which entry stands where, while an operator asks for that. `sample`: what showed
+    the queue's counters last.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: MessageStore,
+        entries: QueueEntryList,
+        counters: Counters,
+        durable: bool,
+        logged: bool,
+        number: i64,
+        vhost: str,
+    ) -> None:
+        super().__init__(name, number, logged)
+        self.vhost = vhost
+        self.store = store
+        self.entries = entries
+        self.counters = counters
+        self.durable = durable
+        self.exclusive_owner: object | None = None
+        self.auto_delete: bool = False
+        self.arguments: dict[str, object] = {}
+        self.effect: Effect = NO_EFFECT
+        self.effective: dict[str, object] = self.arguments
+        self.delivery_limit: i64 = -1  # see `set_limit`
+        self.counts: bool = False
+        self.ready: i64 = 0
+        self.ready_bytes: i64 = 0
+        self.unacked: i64 = 0
+        self.unacked_bytes: i64 = 0
+        self.held: i64 = 0
+        self.held_bytes: i64 = 0
+        self.dead: i64 = 0
+        self.dead_bytes: i64 = 0
+        self.published: i64 = 0
+        self.delivered: i64 = 0
+        self.redelivered: i64 = 0
+        self.acked: i64 = 0
+        self.context = QueueContext(entries)
+        self.filtered: list[QueueContext] = []
+        self.browsers: Browsers | None = None
+        self.index: Index | None = None
+        self.alike: bool = True
+        self.places: Places | None = None
+        self.sample: object | None = None
+
+    @property
+    def depth(self) -> i64:
+        """The number of linked entries."""
+        return self.ready + self.unacked + self.held
+
+    @property
+    def messages(self) -> i64:
+        """The count of messages: linked entries, and messages that wait to be dead-lettered."""
+        return self.depth + self.dead
+
+
+def owns(holder: Holder, entry: QueueEntry, queue: QueueState) -> bool:
+    """Whether `holder` still owns this entry of `queue`: the queue has not taken it back."""
+    return entry.state == ACQUIRED and entry.owner is holder and not queue.deleted
+
+
+def places_of(queue: QueueState) -> Places:
+    """Return the places of a queue that is no stream; they are kept from now on if they were not."""
+    if queue.places is None:
+        queue.places = Places(queue.entries)
+    return queue.places
+
+
+def note_change(queue: QueueState, places: Places, entry: QueueEntry, ready: i64) -> None:
+    """Note that `entry` is ready now (1), or is not any more (-1); give up places that nobody asks for."""
+    places.changed(entry, ready)
+    if places.idle > IDLE_MIN and places.is_idle:
+        queue.places = None
+
+
+def begin_browsing(queue: QueueState, cursor: QueueContext) -> None:
+    """Add the cursor of a new browser of `queue`."""
+    if queue.browsers is None:
+        queue.browsers = Browsers()
+    queue.browsers.add(cursor, queue.delivered)
+
+
+def end_browsing(queue: QueueState, cursor: QueueContext) -> None:
+    """Remove the cursor of a browser. Nothing happens if the queue has been deleted with all its cursors."""
+    browsers = queue.browsers
+    if browsers is not None:
+        browsers.remove(cursor)
+        if cursor.row is not None and queue.index is not None:
+            queue.index.release(cursor.row)
+        if not browsers.cursors:
+            queue.browsers = None
