@@ -27,6 +27,7 @@ import uvloop
 from broker import __version__, logs
 from broker.adapters.access import is_loopback
 from broker.adapters.amqp091.rows import rows_of
+from broker.adapters.amqp10.names import LinkNames
 from broker.adapters.formats.amqp091 import write_receipt
 from broker.adapters.formats.either import view_of, write_letter
 from broker.adapters.peers.server import Server
@@ -143,6 +144,7 @@ class Daemon:
             self.gate,
             __version__,
             lambda prefix: prefix + self._unique(),
+            LinkNames(),
             frame_max=settings.frame_max,
             channel_max=settings.channel_max,
             heartbeat=settings.heartbeat,

@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 
-from broker.adapters.amqp10.states import CLOSED, CLOSING
+from broker.adapters.amqp10.state import CLOSED, CLOSING
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.composites import (
     Accepted,

@@ -13,6 +13,7 @@ from pamqp.common import FieldTable
 
 from broker.adapters.access import Access, Origin
 from broker.adapters.amqp091.connection import Connection091
+from broker.adapters.amqp10.names import LinkNames
 from broker.adapters.formats.either import view_of, write_letter
 from broker.adapters.peers.server import Server
 from broker.core.broker import Broker
@@ -190,7 +191,12 @@ class House:
         self.scheduler = scheduler or self.turns
         self.door = Door()
         self.server = Server(
-            self.broker, self.store, access or self.door, "0", lambda prefix: f"{prefix}{next(numbers)}"
+            self.broker,
+            self.store,
+            access or self.door,
+            "0",
+            lambda prefix: f"{prefix}{next(numbers)}",
+            LinkNames(),
         )
 
     def connect(self) -> "Wired":

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.adapters.amqp10.answers import owed_by
 from protocol.amqp10.performatives import Attach, Detach, Disposition, Flow
 from tests.returning10 import SENDS, kinds, premises, sends
 from tests.wired import House
@@ -48,4 +49,4 @@ def test_what_is_said_behind_a_detach_is_not_waited_for(house: House, client: Wi
 
     assert kinds(client) == [Attach, Flow, Detach, Disposition]
     [session] = client.connection.mapped.all()
-    assert session.halves.settle(0, 9) == 0, "none is left to look at"
+    assert owed_by(session).halves.settle(0, 9) == 0, "none is left to look at"

@@ -5,6 +5,7 @@ from pamqp import base
 from pamqp.commands import Basic, Channel, Connection, Queue
 
 from broker.adapters.amqp091.connection import CLOSES_MAX
+from broker.adapters.amqp091.large import bodies_of
 from broker.adapters.peers.connections import HELD_FOR_PEER, HELD_FOR_REPLY, UNREAD_BYTES_MAX
 from broker.core.delivery.session import EARLY_MAX
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
@@ -208,7 +209,7 @@ def test_a_peer_that_asks_for_large_bodies_and_does_not_read_is_not_listened_to(
     client.connection.receive(get("q") * 64)
     assert client.edge.holds & HELD_FOR_PEER
     assert client.connection.bodies is not None
-    assert len(client.connection.bodies._sendings) <= UNREAD_BYTES_MAX // WHOLE_BYTES_MAX + 2
+    assert len(bodies_of(client.connection)._sendings) <= UNREAD_BYTES_MAX // WHOLE_BYTES_MAX + 2
     answers = 0
     client.edge.room = 8 * WHOLE_BYTES_MAX
     while client.connection.blocked or house.turns.waiting:

@@ -19,6 +19,7 @@ from protocol.amqp091.fields import Reader
 from protocol.amqp091.properties import Properties
 from protocol.amqp10.types import Symbol
 from protocol.conversion.to091 import content091
+from tests.clock import HandClock
 from tests.contents10 import BODY, content10
 from tests.kept10 import data, put
 from tests.wired import CAPABILITIES, House, Wired
@@ -131,7 +132,7 @@ def test_an_expiration_is_what_is_left_of_it(house: House) -> None:
     message.expiration = 50
     for date, said in ((0, "50"), (1, "0")):
         message.date = date
-        content = content_for091(house.server, message, message.content or b"")
+        content = content_for091(house.server.conversions, message, message.content or b"")
         assert Properties(content).text(basic.EXPIRATION) == said
 
 
@@ -231,7 +232,7 @@ def test_a_direct_reply_with_headers_that_are_too_long_is_dropped(house: House) 
 
 
 def test_a_message_for_many_is_converted_once() -> None:
-    conversions = Conversions()
+    conversions = Conversions(HandClock().schedule)
     content = content10(ANNOTATED)
     first = conversions.content(content)
     assert first == content091(content)
@@ -239,7 +240,7 @@ def test_a_message_for_many_is_converted_once() -> None:
 
 
 def test_conversions_take_a_bounded_amount_of_memory() -> None:
-    conversions = Conversions()
+    conversions = Conversions(HandClock().schedule)
     kept: dict[bytes, bytes] = conversions._kept
     for number in range(5000):
         payload = b"%04d" % number + bytes(1000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 from pamqp import commands
@@ -12,7 +12,7 @@ from broker.adapters.amqp091.confirms import Confirms
 from broker.adapters.amqp091.consume import cancel, consume
 from broker.adapters.amqp091.get import get
 from broker.adapters.amqp091.settle import give_back, recover_deliveries
-from broker.adapters.amqp091.topology import Handler
+from broker.adapters.amqp091.state import ChannelState, Handler
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import QueueEntry
@@ -23,11 +23,8 @@ from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.errors import SYNTAX_ERROR, ProtocolError
 
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.channel import Channel
 
-
-def qos(channel: Channel, frame: commands.Basic.Qos) -> None:
+def qos(channel: ChannelState, frame: commands.Basic.Qos) -> None:
     """basic.qos: the window of each consumer to come, or one for the whole channel.
 
     Live consumers keep the windows of their own. A new window for the channel holds for them too.
@@ -41,7 +38,7 @@ def qos(channel: Channel, frame: commands.Basic.Qos) -> None:
     channel.reply(methods.method_frame(channel.number, c.BASIC_QOS_OK))
 
 
-def _limit(channel: Channel, count: i64, size: i64) -> None:
+def _limit(channel: ChannelState, count: i64, size: i64) -> None:
     """basic.qos for the whole channel: one window for its consumers, those that it has included."""
     window = channel.window
     if window is None:
@@ -58,7 +55,7 @@ def _limit(channel: Channel, count: i64, size: i64) -> None:
     window.resize(count, size)
 
 
-def _unsettled(channel: Channel) -> Iterator[tuple[QueueConsumer, QueueEntry]]:
+def _unsettled(channel: ChannelState) -> Iterator[tuple[QueueConsumer, QueueEntry]]:
     """The deliveries that have not given their credit back."""
     unacked = channel.unacked
     for tag in unacked.up_to(0):
@@ -77,28 +74,28 @@ def _unsettled(channel: Channel) -> Iterator[tuple[QueueConsumer, QueueEntry]]:
                     yield consumer, entry
 
 
-def reject(channel: Channel, frame: commands.Basic.Reject) -> None:
+def reject(channel: ChannelState, frame: commands.Basic.Reject) -> None:
     """basic.reject. [amqp-0-9-1 1.8.3.14]"""
     give_back(channel, frame.delivery_tag or 0, False, frame.requeue, c.BASIC_REJECT)
 
 
-def nack(channel: Channel, frame: commands.Basic.Nack) -> None:
+def nack(channel: ChannelState, frame: commands.Basic.Nack) -> None:
     """basic.nack. [RabbitMQ negative acknowledgements]"""
     give_back(channel, frame.delivery_tag or 0, frame.multiple, frame.requeue, c.BASIC_NACK)
 
 
-def recover_async(channel: Channel, frame: commands.Basic.RecoverAsync) -> None:
+def recover_async(channel: ChannelState, frame: commands.Basic.RecoverAsync) -> None:
     """basic.recover-async. [amqp-0-9-1 1.8.3.15]"""
     recover_deliveries(channel, frame.requeue)
 
 
-def recover(channel: Channel, frame: commands.Basic.Recover) -> None:
+def recover(channel: ChannelState, frame: commands.Basic.Recover) -> None:
     """basic.recover. [amqp-0-9-1 1.8.3.16]"""
     recover_deliveries(channel, frame.requeue)
     channel.reply(methods.method_frame(channel.number, c.BASIC_RECOVER_OK))
 
 
-def flow(channel: Channel, frame: commands.Channel.Flow) -> None:
+def flow(channel: ChannelState, frame: commands.Channel.Flow) -> None:
     """channel.flow: the client stops or restarts its deliveries. [amqp-0-9-1 1.5.2.3]"""
     active = bool(frame.active)
     channel.session.set_flow(active)
@@ -107,7 +104,7 @@ def flow(channel: Channel, frame: commands.Channel.Flow) -> None:
     channel.reply(methods.channel_flow_ok(channel.number, active))
 
 
-def confirm_select(channel: Channel, frame: commands.Confirm.Select) -> None:
+def confirm_select(channel: ChannelState, frame: commands.Confirm.Select) -> None:
     """confirm.select; again is fine. [RabbitMQ confirms]"""
     if channel.transaction is not None:
         raise PreconditionFailed("cannot switch from tx to confirm mode")
@@ -117,12 +114,12 @@ def confirm_select(channel: Channel, frame: commands.Confirm.Select) -> None:
         channel.reply(methods.method_frame(channel.number, c.CONFIRM_SELECT_OK))
 
 
-def malformed_ack(channel: Channel, frame: object) -> None:
+def malformed_ack(channel: ChannelState, frame: object) -> None:
     """A basic.ack whose arguments are not the 9 bytes that they must be."""
     raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Ack", c.BASIC_ACK)
 
 
-def access_request(channel: Channel, frame: methods.AccessRequest) -> None:
+def access_request(channel: ChannelState, frame: methods.AccessRequest) -> None:
     """access.request: everybody gets the same ticket; what counts are permissions. [RabbitMQ]"""
     channel.reply(methods.access_request_ok(channel.number))
 

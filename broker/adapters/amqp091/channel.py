@@ -1,20 +1,18 @@
 """One AMQP 0-9-1 channel: publishes in, settlements in, and how it ends. [amqp-0-9-1 1.5, 1.8]
 
-The hot path is here; methods that come once per consumer or queue are in `basic091` and `topology091`,
-confirms in `confirms`.
+The hot path is here; methods that come once per consumer or queue are in `basic` and `topology`, confirms in
+`confirms`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 import structlog
 from mypy_extensions import i64
 
 from broker.adapters.amqp091 import basic, consume, direct_reply, topology, tx
-from broker.adapters.amqp091.confirms import Confirms
 from broker.adapters.amqp091.deliver import Target091
-from broker.adapters.amqp091.direct_reply import ReplyConsumer
 from broker.adapters.amqp091.errors import connection_ends, reply_code
 from broker.adapters.amqp091.large import take_piece
 from broker.adapters.amqp091.publish import (
@@ -26,31 +24,22 @@ from broker.adapters.amqp091.publish import (
     refuse_publish,
     resolve,
 )
-from broker.adapters.amqp091.settle import ChannelLeases, give_everything_back, hold_ack, known, settle_up_to
+from broker.adapters.amqp091.settle import give_everything_back, hold_ack, known, settle_up_to
 from broker.adapters.amqp091.shortage import hold_publisher
-from broker.adapters.amqp091.topology import Handler
-from broker.adapters.amqp091.tx import Transaction091
-from broker.adapters.peers.unsettled import Unacked
+from broker.adapters.amqp091.state import ChannelState, ChannelTarget, Connection091State, Handler
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.journal import INVALID
-from broker.core.delivery.session import Session
 from broker.core.errors import BrokerError, ExchangeReplaced
 from broker.core.message import Address, Body, Message
 from broker.core.publishing.passage import BY_MESSAGE, REFUSED
 from broker.core.queues.returns import settle_one
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.connection import CHANNEL_CLOSED, CHANNEL_OPEN, ERROR, advance_channel
 from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, SPECIAL
-from protocol.amqp091.incoming import DISCARD, WHOLE_BYTES_MAX, IncomingChannel
+from protocol.amqp091.incoming import DISCARD, WHOLE_BYTES_MAX
 from protocol.errors import COMMAND_INVALID, PRECONDITION_FAILED, REPLY_NAMES, ChannelError, ProtocolError
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.connection import Connection091
-    from broker.adapters.amqp091.get import WaitingGet
-    from broker.adapters.amqp091.picked import PickedConsume
-    from broker.core.vhosts.vhost import VirtualHost
-
 
 HANDLERS: Final[dict[int, Handler]] = basic.HANDLERS | topology.HANDLERS | tx.HANDLERS
 LIFE: Final = (c.CHANNEL_OPEN, c.CHANNEL_CLOSE, c.CHANNEL_CLOSE_OK)
@@ -59,36 +48,14 @@ _log = structlog.get_logger("amqpd.channel")
 
 
 @final
-class Channel(IncomingChannel):
+class Channel(ChannelState):
     """An open channel. Made by channel.open; its number is free again when both sides have closed it."""
 
-    def __init__(self, connection: Connection091, number: i64, virtual_host: VirtualHost) -> None:
-        super().__init__(connection.server.body_bytes_max)
-        self.connection = connection
-        self.server = connection.server
-        self.number = number
-        self.virtual_host = virtual_host
-        self.state = CHANNEL_OPEN
-        self.session = Session(connection, number)
-        self.window: Credit | None = None  # of the whole channel, basic.qos global=true
-        self.prefetch_count: i64 = 0  # of each consumer to come, basic.qos global=false
-        self.prefetch_bytes: i64 = 0
-        self.targets: dict[str, Target091] = {}
-        self.unacked = Unacked()
-        self.confirms: Confirms | None = None
-        self.leases: ChannelLeases | None = None
-        self.transaction: Transaction091 | None = None
-        self.replies: ReplyConsumer | None = None
-        self.waiting_get: WaitingGet | None = None
-        self.picked: PickedConsume | None = None
-        self.last_queue = ""  # the latest declared on this channel: what an empty name means
+    def __init__(self, connection: Connection091State, number: i64, virtual_host: VirtualHost) -> None:
+        super().__init__(connection, number, virtual_host)
         self._get_target: Target091 | None = None
         self._body: Body | None = None  # of the content that is coming, if it is large
         self._publications: dict[bytes, Publication] = {}
-
-    def is_open(self) -> bool:
-        """Whether the client would understand an answer."""
-        return self.state == CHANNEL_OPEN and self.connection.is_open()
 
     def on_publish(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
         """Take one basic.publish with its content (IncomingChannel). [amqp-0-9-1 1.8.3.7]"""
@@ -191,7 +158,7 @@ class Channel(IncomingChannel):
         if self.waiting_get is not None:
             self.waiting_get.frame_kept(method)
         elif self.picked is not None:
-            self.picked.frame_kept()
+            self.picked.frame_kept(method)
 
     # -- settling
 
@@ -250,18 +217,18 @@ class Channel(IncomingChannel):
                 self.connection.out.write(methods.method_frame(self.number, c.CHANNEL_CLOSE_OK))
 
     def reply(self, frame: bytes) -> None:
-        """Answer the method that is being handled."""
+        """Answer the method that is being handled (ChannelState)."""
         self.connection.out.write(frame)
 
     def refuse(self, error: BrokerError, method: int) -> None:
-        """The broker refuses: end the channel, or the connection where the reply code asks for it."""
+        """The broker refuses: end the channel, or the connection (ChannelState)."""
         code = reply_code(error)
         if connection_ends(code):
             raise ProtocolError(code, error.text, method)
         self.fail(code, error.text, method)
 
     def fail(self, code: int, text: str, method: int) -> None:
-        """A channel error: say why and let everything go. [amqp-0-9-1 1.5.2.5]"""
+        """A channel error: say why and let everything go (ChannelState). [amqp-0-9-1 1.5.2.5]"""
         if self.state != CHANNEL_OPEN:
             return
         connection = self.connection
@@ -321,15 +288,15 @@ class Channel(IncomingChannel):
         self._publications = {}
 
     def forget_publications(self) -> None:
-        """Resolve what the next publishes mean anew: something has changed that they depend on."""
+        """Resolve what the next publishes mean anew (ChannelState)."""
         self._publications = {}
 
     def get_target(self) -> Target091:
-        """The target that basic.get delivers through: it has no consumers and no limit."""
+        """The target that basic.get delivers through has no consumers and no limit (ChannelState)."""
         if self._get_target is None:
             self._get_target = Target091(self, Credit(), None, "", False)
         return self._get_target
 
-    def forget_target(self, target: Target091) -> None:
-        """Its queue was deleted: the tag is free again."""
+    def forget_target(self, target: ChannelTarget) -> None:
+        """Its queue was deleted: the tag is free again (ChannelState)."""
         self.targets.pop(target.tag, None)

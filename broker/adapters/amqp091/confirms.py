@@ -8,32 +8,27 @@ order.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from mypy_extensions import i64
 
+from broker.adapters.amqp091.state import ChannelState, PublisherConfirms
 from broker.core.message import ON_ITS_WAY, Message
-from broker.core.ports import DurableWaiter
 from protocol.amqp091 import methods
 from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
 
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.channel import Channel
-
 
 @final
-class Confirms(DurableWaiter):
-    """Made by confirm.select. Sequence numbers count from 1.
+class Confirms(PublisherConfirms):
+    """Made by confirm.select.
 
     The log has at most one batch in flight and one that is being filled, so two marks suffice.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChannelState) -> None:
+        super().__init__()
         self.channel = channel
         self.store = channel.server.store
-        self.published: i64 = 0  # sequence number of the latest publish
-        self.answered: i64 = 0  # everything up to here was acked or nacked
-        self.ended = False
         self._owes = False  # on the connection's list for the end of this turn
         self._logged_batch: i64 = 0  # log batch that holds the latest logged publish; 0: none
         self._waiting_batch: i64 = 0  # latest batch that is waited for; 0: none
@@ -42,7 +37,7 @@ class Confirms(DurableWaiter):
         self._refused: deque[int] = deque()  # of what has no answer yet: to be nacked when its turn comes
 
     def add(self, message: Message) -> None:
-        """One more message was published and taken (or returned, which is an answer of its own)."""
+        """One more message was published and taken, or returned (PublisherConfirms)."""
         self.published += 1
         if message.sequence != 0 or message.marks & ON_ITS_WAY:
             self._logged_batch = self.store.batch
@@ -51,7 +46,7 @@ class Confirms(DurableWaiter):
             self.channel.connection.owing.append(self)
 
     def add_refused(self) -> None:
-        """One more message was published, and a full queue did not take it.
+        """One more message was published, and a full queue did not take it (PublisherConfirms).
 
         The nack waits for its turn among the answers, so that no ack covers what was nacked.
         """
@@ -62,7 +57,7 @@ class Confirms(DurableWaiter):
             self.channel.connection.owing.append(self)
 
     def refuse(self) -> None:
-        """Nack one more message, which could not be kept, once what came before it has its answer.
+        """Nack one more message, once what came before it has its answer (PublisherConfirms).
 
         The log has failed, so that nothing has to be waited for.
         """
@@ -71,7 +66,7 @@ class Confirms(DurableWaiter):
         self._nack()
 
     def end_turn(self) -> None:
-        """Answer what this turn published, or arrange to do so when the log is synced."""
+        """Answer what this turn published, or arrange to do so (PublisherConfirms)."""
         self._owes = False
         if self.ended:
             return

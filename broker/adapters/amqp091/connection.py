@@ -1,11 +1,11 @@
 """One AMQP 0-9-1 connection: its handshake, its states, its channels and its end. [amqp-0-9-1 1.4]
 
-Its methods are in `controlling` and `handshake091`, channels in `channel091`. A mistake ends no more than it.
+A mistake on a connection ends no more than the connection.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 import structlog
 from librt.strings import BytesWriter
@@ -14,12 +14,11 @@ from pamqp import base, commands
 
 from broker.adapters.access import Login, Origin, Rights
 from broker.adapters.amqp091.channel import Channel
-from broker.adapters.amqp091.confirms import Confirms
-from broker.adapters.amqp091.large import LargeBodies, cut_bodies, send_on, take_out, unsent_bytes
-from broker.adapters.amqp091.shortage import HeldPublisher, hold_publisher
+from broker.adapters.amqp091.large import cut_bodies, send_on, take_out, unsent_bytes
+from broker.adapters.amqp091.shortage import hold_publisher
+from broker.adapters.amqp091.state import Connection091State
 from broker.adapters.peers.connections import (
     FLUSH_BYTES_MIN,
-    FRAME_BYTES_MAX,
     HELD,
     HELD_FOR_END,
     HELD_FOR_PEER,
@@ -29,7 +28,7 @@ from broker.adapters.peers.connections import (
     Edge,
 )
 from broker.adapters.peers.durable import UNSYNCED_BYTES_MAX, brake, wait_for_log
-from broker.adapters.peers.peer import ServedConnection, Turns
+from broker.adapters.peers.peer import Turns
 from broker.adapters.peers.requests import vhost_for
 from broker.adapters.peers.server import Server
 from broker.auth.terms import MAX_CHANNELS
@@ -48,10 +47,8 @@ from protocol.amqp091.connection import (
     CLOSING,
     ERROR,
     OPEN,
-    STARTING,
     advance,
 )
-from protocol.amqp091.wire import Wire
 from protocol.errors import (
     ACCESS_REFUSED,
     CHANNEL_ERROR,
@@ -64,10 +61,6 @@ from protocol.errors import (
     ProtocolError,
 )
 from protocol.sasl import EXTERNAL
-
-if TYPE_CHECKING:
-    from broker.core.vhosts.vhost import VirtualHost
-
 
 _log = structlog.get_logger("amqpd.connection")
 
@@ -417,35 +410,19 @@ GATHERED_BYTES_MAX: Final = 1048576  # of contents in part, on all channels, whi
 
 
 @final
-class Connection091(ServedConnection):
+class Connection091(Connection091State):
     """One of a client of AMQP 0-9-1."""
 
     def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin) -> None:
         super().__init__(server, scheduler, edge, origin)
-        self.state = STARTING
-        self.client_name = ""
-        self.client_properties: dict[str, object] = {}
-        self.client_capabilities: dict[str, object] = {}
-        self.virtual_host: VirtualHost | None = None
-        self.frame_max: i64 = server.frame_max
-        self.channel_max: i64 = server.channel_max
         self.channel_count: i64 = 0
-        self.out = BytesWriter()
-        self.bodies: LargeBodies | None = None  # while there are any on their way: `out` waits behind them
-        self.wire = Wire(self, FRAME_BYTES_MAX)
-        self.owing: list[Confirms] = []  # channels that owe their publisher an answer at the turn's end
         self.handshake: Handshake | None = Handshake(self)
-        self.held: HeldPublisher | None = None
         self._turns = Turns(self)
         self._holds: i64 = 0  # reasons for which frames are kept back
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
         self.closes: i64 = 0  # of the peer that have been answered
         self._close_watch = CloseWatch()
         self._dead = False
-
-    def is_open(self) -> bool:
-        """Whether the handshake is over."""
-        return self.state == OPEN
 
     def start(self) -> None:
         """Send connection.start. [amqp-0-9-1 1.4.2.1]"""
@@ -494,12 +471,12 @@ class Connection091(ServedConnection):
             self.held.listen()
 
     def internal_error(self) -> None:
-        """The broker's own mistake costs this connection and no other."""
+        """The broker's own mistake costs this connection and no other (Connection091State)."""
         _log.exception("internal error", peer=self.peer)
         self.fail(ProtocolError(INTERNAL_ERROR, "internal error, see the broker's log"))
 
     def hold(self, reason: i64) -> None:
-        """Take no more frames, and read no more, until every reason for it has been released."""
+        """Take no more frames, and read no more (Connection091State)."""
         self.keep_back(reason)
         self.edge.hold(reason)
 
@@ -552,7 +529,7 @@ class Connection091(ServedConnection):
             raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", method)
 
     def channel_closed(self, number: i64) -> None:
-        """Both sides agree that the channel is closed: its number is free again."""
+        """Both sides agree that the channel is closed: its number is free (Connection091State)."""
         self.wire.channels[number] = None
         self.channel_count -= 1
         self.server.counters.channels_closed += 1
@@ -586,14 +563,14 @@ class Connection091(ServedConnection):
                 self.release(HELD_FOR_PEER)
 
     def flush(self) -> None:
-        """Write what the turn has produced, once."""
+        """Write what the turn has produced, once (Connection091State)."""
         if self.bodies is not None and not send_on(self, self.bodies):
             return
         if len(self.out) > 0:
             self.edge.write(take_out(self))
 
     def answer(self) -> None:
-        """Flush answers. A peer that asks on and reads nothing is not listened to until it reads.
+        """Flush answers (Connection091State). A peer that asks on and reads nothing is held until it reads.
 
         Deliveries do not count: they stop by themselves, and a client may be busy sending meanwhile.
         """
@@ -607,7 +584,7 @@ class Connection091(ServedConnection):
     # -- the end
 
     def fail(self, error: ProtocolError) -> None:
-        """A connection error: say why, let everything go, wait for close-ok. [amqp-0-9-1 1.4.2.9]"""
+        """A connection error: say why, let everything go, wait for close-ok (Connection091State)."""
         if self._dead or self.state in (CLOSING, CLOSED):
             return
         tell(self, error)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mypy_extensions import i64
 from pamqp import commands
 
 from broker.adapters.access import QUEUE
 from broker.adapters.amqp091 import direct_reply
 from broker.adapters.amqp091.deliver import Target091
-from broker.adapters.amqp091.notices import check_notified
 from broker.adapters.amqp091.picked import CountedTarget, PickedConsume
 from broker.adapters.amqp091.settle import ChannelLeases
-from broker.adapters.amqp091.topology import queue_named, serve_first
+from broker.adapters.amqp091.state import ChannelState, queue_named
+from broker.adapters.amqp091.topology import serve_first
 from broker.adapters.formats.either import SelectorFilter
+from broker.adapters.peers.notices import check_notified
 from broker.auth.terms import READ
 from broker.core.arguments.consumer import (
     ALSO_CONSUME,
@@ -45,11 +44,8 @@ from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO
 
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.channel import Channel
 
-
-def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
+def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
     """basic.consume. [amqp-0-9-1 1.8.3.3]
 
     Raises NotFound, ResourceLocked, AccessRefused (exclusive use), NotAllowed (the tag is in use),
@@ -101,7 +97,7 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
         channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, tag))
 
 
-def _queues(channel: Channel, queue: Queue, arguments: dict[str, object]) -> list[Queue]:
+def _queues(channel: ChannelState, queue: Queue, arguments: dict[str, object]) -> list[Queue]:
     """The queues that are to be consumed by turns: `queue`, and those that `x-also-consume` names.
 
     Raises what `readable` raises, and PreconditionFailed for one that is named twice.
@@ -118,7 +114,7 @@ def _queues(channel: Channel, queue: Queue, arguments: dict[str, object]) -> lis
     return queues
 
 
-def _target(channel: Channel, tag: str, no_ack: bool, prefetch: i64, counted: bool) -> Target091:
+def _target(channel: ChannelState, tag: str, no_ack: bool, prefetch: i64, counted: bool) -> Target091:
     credit, window = Credit(), None
     if not no_ack:  # else nothing is ever outstanding, so there is nothing to limit
         credit, window = Credit(prefetch, channel.prefetch_bytes), channel.window
@@ -128,7 +124,7 @@ def _target(channel: Channel, tag: str, no_ack: bool, prefetch: i64, counted: bo
 
 
 def _consumer(
-    channel: Channel,
+    channel: ChannelState,
     target: Target091,
     queue: Queue,
     frame: commands.Basic.Consume,
@@ -155,7 +151,7 @@ def _consumer(
 
 
 def _stream_extent(
-    channel: Channel,
+    channel: ChannelState,
     queue: Queue,
     frame: commands.Basic.Consume,
     arguments: dict[str, object],
@@ -170,7 +166,7 @@ def _stream_extent(
     return stream_extent(arguments, where, channel.virtual_host.schedule.date())
 
 
-def cancel(channel: Channel, frame: commands.Basic.Cancel) -> None:
+def cancel(channel: ChannelState, frame: commands.Basic.Cancel) -> None:
     """basic.cancel: what is unacked stays with the channel; an unknown tag is fine. [amqp-0-9-1 1.8.3.5]"""
     tag = frame.consumer_tag or ""
     target = channel.targets.get(tag)
@@ -190,7 +186,7 @@ def cancel(channel: Channel, frame: commands.Basic.Cancel) -> None:
         channel.reply(methods.consumer_tag(channel.number, c.BASIC_CANCEL_OK, tag))
 
 
-def readable(channel: Channel, name: str) -> Queue:
+def readable(channel: ChannelState, name: str) -> Queue:
     """The queue of a name, for a user who may read it.
 
     Raises NotFound, ResourceLocked, AccessRefused.
@@ -200,11 +196,11 @@ def readable(channel: Channel, name: str) -> Queue:
     return channel.virtual_host.queue(name, channel.connection)
 
 
-def cancel_forbidden(channel: Channel) -> None:
+def cancel_forbidden(channel: ChannelState) -> None:
     """Cancel the consumers whose queues the user may no longer read. [RabbitMQ consumer_cancel_notify]"""
-    waiting = channel.waiting_get
-    if waiting is not None and not channel.connection.rights.allow(READ, waiting.consumer.queue.name):
-        waiting.end()
+    for pending in (channel.waiting_get, channel.picked):
+        if pending is not None:
+            pending.rights_changed()
     for target in list(channel.targets.values()):
         for consumer in list(target.consumers):
             if not channel.connection.rights.allow(READ, consumer.queue.name):
@@ -213,7 +209,7 @@ def cancel_forbidden(channel: Channel) -> None:
                 channel.virtual_host.consumer_gone(queue_of(consumer))
 
 
-def lease_of(channel: Channel, queue: Queue, asked: object) -> Lease | None:
+def lease_of(channel: ChannelState, queue: Queue, asked: object) -> Lease | None:
     """What limits the time of a delivery of `queue`, None if nothing does."""
     milliseconds = lease_milliseconds(queue, asked, channel.server.consumer_timeout)
     if milliseconds == 0:

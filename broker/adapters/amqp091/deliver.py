@@ -6,17 +6,17 @@ publisher has written is not: a client without room for that cannot be given the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i64
 
 from broker.adapters.amqp091.large import send_body, send_sections
+from broker.adapters.amqp091.state import ChannelState, ChannelTarget
 from broker.adapters.formats.amqp091 import with_counts
 from broker.adapters.formats.either import content_for091, given091
 from broker.core.arguments.consumer import NOTIFY_ACTIVE
 from broker.core.delivery.credit import Credit
-from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import Address, Body, Message
 from broker.core.queues.attach import detach
@@ -29,9 +29,6 @@ from protocol.amqp091.content import header_frame_bytes, largest_frame, write_co
 from protocol.amqp091.deaths import without_deaths, without_oldest_deaths
 from protocol.amqp091.properties import Properties
 from protocol.errors import PRECONDITION_FAILED
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.channel import Channel
 
 
 def fitted(message: Message, content: bytes, frame_max: i64) -> bytes | None:
@@ -63,7 +60,7 @@ def too_long(queue: Queue, content: bytes, frame_max: i64) -> str:
 class Misfit(Alarm):
     """Ends a channel that was to be given what does not fit, in a turn of its own: a delivery must not."""
 
-    def __init__(self, channel: Channel, text: str) -> None:
+    def __init__(self, channel: ChannelState, text: str) -> None:
         super().__init__()
         self._channel = channel
         self._text = text
@@ -80,17 +77,13 @@ class Misfit(Alarm):
 OUTPUT_BYTES_MAX: Final = 524288  # then the connection flushes before it delivers more
 
 
-class Target091(PullingTarget):
+class Target091(ChannelTarget):
     """Writes deliveries. What surrounds the delivery tag in the frame is made once per address."""
 
     def __init__(
-        self, channel: Channel, credit: Credit, channel_credit: Credit | None, tag: str, no_ack: bool
+        self, channel: ChannelState, credit: Credit, channel_credit: Credit | None, tag: str, no_ack: bool
     ) -> None:
-        super().__init__(channel.session, credit, channel_credit)
-        self.channel = channel
-        self.tag = tag
-        self.no_ack = no_ack
-        self.arguments: dict[str, object] = {}  # what the consumer was asked for with
+        super().__init__(channel, credit, channel_credit, tag, no_ack)
         self._tag = methods.short_string(tag)
         self._address: Address | None = None
         self._prefix = b""
@@ -110,9 +103,9 @@ class Target091(PullingTarget):
         queue = queue_of(consumer)
         if queue.entries.annotations is not None:
             frame_max = channel.connection.frame_max
-            kept, content = given091(channel.server, message, content, queue, entry, frame_max)
+            kept, content = given091(channel.server.conversions, message, content, queue, entry, frame_max)
         elif content[0] == 0:
-            content = content_for091(channel.server, message, content)
+            content = content_for091(channel.server.conversions, message, content)
         if message.address is not self._address:
             self._compose(message.address)
         suffix = self._suffix
@@ -165,11 +158,6 @@ class Target091(PullingTarget):
         Misfit(self.channel, too_long(queue_of(consumer), content, connection.frame_max))
         self.close()  # what is behind it must not overtake it
 
-    def share(self, window: Credit) -> None:
-        """Count in the channel's window too; the caller adds to it what is out already."""
-        self.session_credit = window
-        window.targets[self] = None
-
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """`consumer` is gone, and if it was the last one the client is told that it gets no more.
 
@@ -219,14 +207,14 @@ class Target091(PullingTarget):
         self._suffix_redelivered = b"\x01" + address.encoded + bytes([FRAME_END])
 
 
-def write_message(channel: Channel, message: Message, kept: bytes, content: bytes) -> None:
+def write_message(channel: ChannelState, message: Message, kept: bytes, content: bytes) -> None:
     """Write a message that is an answer for `channel`: it is kept with one content, and given the other."""
     write_content_for(channel, content)
     if message.body is not None:
         _send_body(channel, message.body, message.size, kept, content)
 
 
-def _send_body(channel: Channel, body: Body, size: i64, kept: bytes, content: bytes) -> None:
+def _send_body(channel: ChannelState, body: Body, size: i64, kept: bytes, content: bytes) -> None:
     """Send a large body behind its content header, which has been written; `size` as in `send_body`."""
     if kept[0] == 0:
         head = header_frame_bytes(content)
@@ -235,7 +223,7 @@ def _send_body(channel: Channel, body: Body, size: i64, kept: bytes, content: by
         send_body(channel.connection, body, channel.number, size)
 
 
-def write_content_for(channel: Channel, content: bytes) -> None:
+def write_content_for(channel: ChannelState, content: bytes) -> None:
     """Write content for `channel`, as received or split anew for a smaller frame_max."""
     out = channel.connection.out
     frame_max = channel.connection.frame_max

@@ -6,12 +6,12 @@ is published to the default exchange with the name as routing key is written to 
 no queue and nothing in the log. A name lives as long as its consumer, and is good in its virtual host only.
 
 A requester of AMQP 1.0 gets such a name too. It is that of a queue of the requester's link, which keeps
-replies until the requester has credit for them (`amqp10/sources.py`). Either may answer the other.
+replies until the requester has credit for them (`amqp10/nodes.py`). Either may answer the other.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from librt.strings import write_i64_be
 from mypy_extensions import i64
@@ -19,7 +19,10 @@ from pamqp import commands
 
 from broker.adapters.amqp091.deliver import write_message
 from broker.adapters.amqp091.large import unsent_bytes
+from broker.adapters.amqp091.state import ChannelReplies, ChannelState
 from broker.adapters.formats.either import content_for091
+from broker.adapters.peers.direct_reply import PREFIX, find
+from broker.adapters.peers.server import ReplyReceiver
 from broker.core.counters import Counters
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed
 from broker.core.message import Address, Message, held_bytes
@@ -27,25 +30,17 @@ from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO, header_frame_bytes, with_reply_to
 
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.channel import Channel
-    from broker.adapters.peers.server import Server
-    from broker.core.vhosts.vhost import VirtualHost
-
-
-PREFIX: Final = DIRECT_REPLY_TO + "."
 DELIVER_TAG_AT: Final = 11  # where in basic.deliver the consumer tag is; the delivery tag is behind it
 UNREAD_BYTES_MAX: Final = 8388608  # for a client that takes nothing: further replies to it are dropped
 
 
 @final
-class ReplyConsumer:
+class ReplyConsumer(ChannelReplies):
     """The consumer of direct replies of one channel. `channel` is None when it is gone."""
 
-    def __init__(self, channel: Channel | None, tag: str, name: str) -> None:
+    def __init__(self, channel: ChannelState | None, tag: str, name: str) -> None:
+        super().__init__(tag, methods.short_string(name))
         self.channel = channel
-        self.tag = tag
-        self.name = methods.short_string(name)
         number = 0 if channel is None else channel.number
         deliver = methods.basic_deliver(number, tag, 0, False, Address("", name).encoded)
         tag_end = DELIVER_TAG_AT + len(methods.short_string(tag))
@@ -55,7 +50,7 @@ class ReplyConsumer:
         self._kept_bytes: i64 = 0
 
     def deliver(self, message: Message, counters: Counters) -> i64:
-        """Send a reply, or drop it if nobody takes it, or can; it counts as routed in either case."""
+        """Send a reply, or drop the reply if nobody takes it, or can (ReplyReceiver)."""
         counters.published += 1
         channel = self.channel
         if channel is None or header_frame_bytes(_content(channel, message)) > channel.connection.frame_max:
@@ -69,7 +64,7 @@ class ReplyConsumer:
         return 1
 
     def resume(self) -> None:
-        """The client wants deliveries again."""
+        """The client wants deliveries again (ChannelReplies)."""
         kept = self._kept
         self._kept = []
         self._kept_bytes = 0
@@ -78,7 +73,7 @@ class ReplyConsumer:
                 self._write(self.channel, message)
 
     def close(self) -> None:
-        """The consumer is cancelled, or gone with its channel."""
+        """The consumer is cancelled, or gone with its channel (ChannelReplies)."""
         channel = self.channel
         if channel is not None:
             channel.server.replies.pop((channel.virtual_host, self.name), None)
@@ -92,7 +87,7 @@ class ReplyConsumer:
             self._kept_bytes += held_bytes(message)
             self._kept.append(message)
 
-    def _write(self, channel: Channel, message: Message) -> None:
+    def _write(self, channel: ChannelState, message: Message) -> None:
         kept = message.content
         assert kept is not None, "a reply is never logged"
         connection = channel.connection
@@ -105,23 +100,23 @@ class ReplyConsumer:
         connection.schedule()  # it is not its turn, but somebody has to flush
 
 
-def _content(channel: Channel, message: Message) -> bytes:
+def _content(channel: ChannelState, message: Message) -> bytes:
     """The content of a reply as clients of AMQP 0-9-1 have it."""
     content = message.content
     assert content is not None, "a reply is never logged"
-    return content_for091(channel.server, message, content)
+    return content_for091(channel.server.conversions, message, content)
 
 
 NOBODY: Final = ReplyConsumer(None, "", "")
 """Who gets the replies to requests of channels that are gone."""
 
 
-def is_used(channel: Channel, tag: str) -> bool:
+def is_used(channel: ChannelState, tag: str) -> bool:
     """Whether a consumer of the channel, of whichever kind, has this tag."""
     return tag in channel.targets or (channel.replies is not None and tag == channel.replies.tag)
 
 
-def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
+def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
     """basic.consume of `amq.rabbitmq.reply-to`. Raises NotAllowed, PreconditionFailed."""
     tag = frame.consumer_tag
     if not tag:
@@ -139,7 +134,7 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
         channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, tag))
 
 
-def addressed(channel: Channel, content: bytes) -> bytes:
+def addressed(channel: ChannelState, content: bytes) -> bytes:
     """A request with the name of the channel's reply consumer as its reply-to. Raises PreconditionFailed."""
     if channel.replies is None:
         raise PreconditionFailed("fast reply consumer does not exist")
@@ -152,7 +147,7 @@ def addressed(channel: Channel, content: bytes) -> bytes:
     return changed
 
 
-def answered(channel: Channel, address: Address) -> ReplyConsumer | None:
+def answered(channel: ChannelState, address: Address) -> ReplyReceiver | None:
     """The recipient of messages sent to this address, if it is that of a reply consumer, living or dead.
 
     None also for the queue of a requester of AMQP 1.0, to which the address leads as to any queue.
@@ -163,19 +158,7 @@ def answered(channel: Channel, address: Address) -> ReplyConsumer | None:
     return find(channel.server, channel.virtual_host, name) or NOBODY
 
 
-def answers(server: Server, virtual_host: VirtualHost, address: Address) -> ReplyConsumer | None:
-    """Return the reply consumer that an address of no queue leads to, None if it leads to none."""
-    return None if address.exchange else find(server, virtual_host, address.routing_key)
-
-
-def find(server: Server, virtual_host: VirtualHost, name: str) -> ReplyConsumer | None:
-    """Return the reply consumer of AMQP 0-9-1 with this name, None if there is none."""
-    if not name.startswith(PREFIX):
-        return None
-    return server.replies.get((virtual_host, methods.short_string(name)))
-
-
-def declare(channel: Channel, frame: commands.Queue.Declare) -> None:
+def declare(channel: ChannelState, frame: commands.Queue.Declare) -> None:
     """queue.declare of such a name: whether somebody still waits for the reply. Raises NotFound."""
     name = frame.queue
     virtual_host = channel.virtual_host

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 from pamqp import commands
 
 from broker.adapters.amqp091.consume import lease_of, readable
 from broker.adapters.amqp091.deliver import OUTPUT_BYTES_MAX, Misfit, fitted, too_long, write_message
+from broker.adapters.amqp091.state import ChannelState, PendingRequest
 from broker.adapters.amqp091.topology import serve_first
 from broker.adapters.formats.amqp091 import with_counts
 from broker.adapters.formats.either import given091
+from broker.auth.terms import READ
 from broker.core.arguments.queue import GET_WAIT, RELEASED, is_non_destructive
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import PullingTarget
@@ -25,14 +27,10 @@ from broker.core.schedule import Alarm
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.channel import Channel
-
-
 BEHIND_BYTES_MAX: Final = 1048576  # of frames behind a get that waits: with more it waits no longer
 
 
-def get(channel: Channel, frame: commands.Basic.Get) -> None:
+def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
     """basic.get.
 
     Raises what `readable` and `get_one` raise, PreconditionFailed: it is too long, Unsupported: of a stream.
@@ -71,7 +69,7 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
         connection.answer()  # a small method, a large answer: many must not pile up
 
 
-def _wait(channel: Channel, queue: Queue) -> i64:
+def _wait(channel: ChannelState, queue: Queue) -> i64:
     """How many milliseconds a get waits: as the client says, or else the queue; 0: not at all."""
     value = channel.connection.client_properties.get(GET_WAIT)
     if value is None:
@@ -81,11 +79,13 @@ def _wait(channel: Channel, queue: Queue) -> i64:
     return milliseconds
 
 
-def _given(channel: Channel, queue: Queue, entry: QueueEntry, content: bytes) -> tuple[bytes, bytes]:
-    return given091(channel.server, entry.message, content, queue, entry, channel.connection.frame_max)
+def _given(channel: ChannelState, queue: Queue, entry: QueueEntry, content: bytes) -> tuple[bytes, bytes]:
+    return given091(
+        channel.server.conversions, entry.message, content, queue, entry, channel.connection.frame_max
+    )
 
 
-def _fitting(channel: Channel, queue: Queue, entry: QueueEntry, content: bytes) -> bytes | None:
+def _fitting(channel: ChannelState, queue: Queue, entry: QueueEntry, content: bytes) -> bytes | None:
     """The content as this client is given it, None if it has no room for that."""
     frame_max = channel.connection.frame_max
     if entry.redelivered and queue.counts:
@@ -94,7 +94,12 @@ def _fitting(channel: Channel, queue: Queue, entry: QueueEntry, content: bytes) 
 
 
 def _write(
-    channel: Channel, consumer: QueueConsumer, entry: QueueEntry, kept: bytes, content: bytes, no_ack: bool
+    channel: ChannelState,
+    consumer: QueueConsumer,
+    entry: QueueEntry,
+    kept: bytes,
+    content: bytes,
+    no_ack: bool,
 ) -> None:
     """Write basic.get-ok with its content; the delivery has a tag from now on.
 
@@ -121,7 +126,7 @@ def _write(
 
 
 @final
-class WaitingGet(PullingTarget):
+class WaitingGet(PullingTarget, PendingRequest):
     """A basic.get on an empty queue: to the queue a consumer with a credit of one.
 
     So it has its turn among consumers and other gets that wait. The channel's next frames are kept until it
@@ -130,7 +135,7 @@ class WaitingGet(PullingTarget):
     more than BEHIND_BYTES_MAX behind it).
     """
 
-    def __init__(self, channel: Channel, queue: Queue, no_ack: bool) -> None:
+    def __init__(self, channel: ChannelState, queue: Queue, no_ack: bool) -> None:
         super().__init__(channel.session, Credit(1))
         self.channel = channel
         self.consumer = QueueConsumer(self, queue, not is_non_destructive(queue.arguments), no_ack=no_ack)
@@ -173,7 +178,7 @@ class WaitingGet(PullingTarget):
         self.end()
 
     def frame_kept(self, method: i64) -> None:
-        """One more frame is behind it; `method` is 0 for a part of a content."""
+        """Wait no longer for a client that closes the channel, or sends much (PendingRequest)."""
         if method == c.CHANNEL_CLOSE or self.channel.kept_bytes > BEHIND_BYTES_MAX:
             self.end()
 
@@ -182,8 +187,13 @@ class WaitingGet(PullingTarget):
         schedule = self.channel.virtual_host.schedule
         schedule.set(self._end, schedule.now())
 
+    def rights_changed(self) -> None:
+        """Wait no longer if the user may not read the queue any more (PendingRequest)."""
+        if not self.channel.connection.rights.allow(READ, self.consumer.queue.name):
+            self.end()
+
     def abandon(self) -> None:
-        """The channel ends from this side: nobody is to be answered."""
+        """The channel ends from this side: nobody is to be answered (PendingRequest)."""
         self._leave()
         self.end()  # what was kept may contain the client's own close
 

@@ -7,12 +7,13 @@ is done step by step as sending them is. [amqp-0-9-1 4.2.6.1]
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from broker.adapters.amqp091.shortage import hold_publisher
+from broker.adapters.amqp091.state import Connection091State, OutgoingBodies
 from broker.adapters.peers.connections import OUTPUT_KEPT_MAX
 from broker.core.message import Body, Message, piece_of
 from protocol.amqp091.content import (
@@ -27,10 +28,6 @@ from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.descriptors import AMQP_SEQUENCE, AMQP_VALUE
 from protocol.conversion.parts import BodyParts
 from protocol.conversion.to091 import content091
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.connection import Connection091
-
 
 STEP_BYTES: Final = 2097152  # then other connections have their turn
 STEP_BYTES_MIN: Final = 65536  # a step counts as so many, as it may have read what it has not written
@@ -53,7 +50,7 @@ class Sending:
         """Whether there is nothing more to write."""
         return not self.before and self.sent == len(self.body.pieces)
 
-    def next(self, connection: Connection091) -> bytes:
+    def next(self, connection: Connection091State) -> bytes:
         """What is to be written next, if anything; it took a step to find out.
 
         Raises what MessageStore.load raises.
@@ -70,32 +67,30 @@ class Sending:
         self.before = b""
         return before
 
-    def take_piece(self, connection: Connection091) -> bytes:
+    def take_piece(self, connection: Connection091State) -> bytes:
         """The content of the next piece. Raises what MessageStore.load raises."""
         piece = self.body.pieces[self.sent]
         self.sent += 1
         return self.content_of(piece, connection)
 
-    def content_of(self, piece: Message, connection: Connection091) -> bytes:
+    def content_of(self, piece: Message, connection: Connection091State) -> bytes:
         """The content of a piece. Raises what MessageStore.load raises."""
         content = piece.content
         return connection.server.store.load(piece) if content is None else content
 
 
 @final
-class LargeBodies:
+class LargeBodies(OutgoingBodies):
     """What a connection sends while it has large bodies to send, in order.
 
     Whatever is written meanwhile waits behind them: no other frame of its channel may stand in a content
     [amqp-0-9-1 4.2.6], and what is on its way is in memory only by the piece.
-
-    `waiting`: bytes of answers of which nothing has been written yet.
     """
 
-    def __init__(self, connection: Connection091) -> None:
+    def __init__(self, connection: Connection091State) -> None:
+        super().__init__()
         self._connection = connection
         self._sendings: deque[Sending] = deque()
-        self.waiting: i64 = 0
 
     def add(self, sending: Sending) -> None:
         """Send this behind the others."""
@@ -103,10 +98,7 @@ class LargeBodies:
         self.waiting += sending.counted
 
     def go_on(self) -> bool:
-        """Write what the peer takes, about STEP_BYTES; returns whether that was the last of it.
-
-        Raises what MessageStore.load raises.
-        """
+        """Write what the peer takes, about STEP_BYTES (OutgoingBodies)."""
         connection = self._connection
         edge = connection.edge
         written: i64 = 0
@@ -127,7 +119,9 @@ class LargeBodies:
         return not sendings
 
 
-def take_piece(connection: Connection091, body: Body, frames: bytes, size: i64, persistent: bool) -> None:
+def take_piece(
+    connection: Connection091State, body: Body, frames: bytes, size: i64, persistent: bool
+) -> None:
     """Take a part of a body that is coming. A persistent one goes to disk at once, whatever its route.
 
     What no queue takes is let go of with the body. A publisher of either is held during a shortage, in the
@@ -141,7 +135,7 @@ def take_piece(connection: Connection091, body: Body, frames: bytes, size: i64, 
         hold_publisher(connection)
 
 
-def send_body(connection: Connection091, body: Body, channel: i64, size: i64) -> None:
+def send_body(connection: Connection091State, body: Body, channel: i64, size: i64) -> None:
     """Send a large body behind what has been written, which ends with its content header.
 
     `size`: its bytes if it is an answer, 0 if it is a delivery: those stop by themselves.
@@ -150,22 +144,28 @@ def send_body(connection: Connection091, body: Body, channel: i64, size: i64) ->
     enqueue(connection, Sending(before, body, channel, len(before) + size))
 
 
-def enqueue(connection: Connection091, sending: Sending) -> None:
+def enqueue(connection: Connection091State, sending: Sending) -> None:
     """Send this when what is before it has been sent."""
-    if connection.bodies is None:
-        connection.bodies = LargeBodies(connection)
-    connection.bodies.add(sending)
+    bodies_of(connection).add(sending)
     connection.full = True
     connection.schedule()
 
 
-def unsent_bytes(connection: Connection091) -> i64:
+def bodies_of(connection: Connection091State) -> LargeBodies:
+    """Return the large bodies that a connection sends; they are made if there are none."""
+    if connection.bodies is None:
+        connection.bodies = LargeBodies(connection)
+    assert isinstance(connection.bodies, LargeBodies), "bodies are made here only"
+    return connection.bodies
+
+
+def unsent_bytes(connection: Connection091State) -> i64:
     """Bytes that have been written, and large bodies of answers, of which the socket has nothing yet."""
     waiting: i64 = 0 if connection.bodies is None else connection.bodies.waiting
     return len(connection.out) + waiting
 
 
-def take_out(connection: Connection091) -> bytes:
+def take_out(connection: Connection091State) -> bytes:
     """What has been written and not flushed; whoever takes it sends it."""
     out = connection.out
     written = out.getvalue()
@@ -176,7 +176,7 @@ def take_out(connection: Connection091) -> bytes:
     return written
 
 
-def send_on(connection: Connection091, bodies: LargeBodies) -> bool:
+def send_on(connection: Connection091State, bodies: OutgoingBodies) -> bool:
     """Send on what is on its way; returns whether that is done. A disk that fails ends the connection."""
     try:
         done = bodies.go_on()
@@ -190,7 +190,7 @@ def send_on(connection: Connection091, bodies: LargeBodies) -> bool:
     return done
 
 
-def cut_bodies(connection: Connection091) -> None:
+def cut_bodies(connection: Connection091State) -> None:
     """Send no more of what is on its way, nor of what is behind it: the connection ends."""
     if connection.bodies is not None:
         connection.bodies = None
@@ -217,7 +217,7 @@ class SendingSections(Sending):
         self._measured = False
         self._as_they_are = False  # the pieces are the body
 
-    def next(self, connection: Connection091) -> bytes:
+    def next(self, connection: Connection091State) -> bytes:
         """What is to be written next, if anything (Sending)."""
         if not self._measured:
             self._measure(connection)
@@ -231,7 +231,7 @@ class SendingSections(Sending):
         write_body(out, piece, self.channel, connection.frame_max)
         return out.getvalue()
 
-    def _measure(self, connection: Connection091) -> None:
+    def _measure(self, connection: Connection091State) -> None:
         """Walk on to the next piece that has to be looked into; behind the last one, say what was found."""
         parts = self._parts
         pieces = self.body.pieces
@@ -292,7 +292,7 @@ class SendingSections(Sending):
 
 
 def send_sections(
-    connection: Connection091, body: Body, channel: i64, size: i64, kept: bytes, head: i64
+    connection: Connection091State, body: Body, channel: i64, size: i64, kept: bytes, head: i64
 ) -> None:
     """As `send_body`, for a message that is kept as sections, `kept` and then those of the body.
 

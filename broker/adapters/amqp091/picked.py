@@ -6,12 +6,13 @@ basic.consume wait, so that consume-ok says that there is such a message, and 40
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.adapters.access import QUEUE
 from broker.adapters.amqp091.deliver import Target091
+from broker.adapters.amqp091.state import ChannelState, PendingRequest
 from broker.adapters.formats.either import SelectorFilter
 from broker.auth.terms import READ
 from broker.core.arguments.consumer import GET_COUNT, GET_MESSAGE_ID, GET_POSITION
@@ -28,10 +29,6 @@ from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.errors import ProtocolError
 
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.channel import Channel
-
-
 LOOK: Final[i64] = 5000  # entries that are looked at in one turn
 LOOK_AGAIN_MS: Final[i64] = 500  # between looks at a counted consumer that may be served
 BEHIND_BYTES_MAX: Final = 1048576  # of frames behind the request: with more the channel ends
@@ -42,7 +39,7 @@ class CountedTarget(Target091):
     """A target that is cancelled after so many deliveries, or as soon as there is nothing more for it."""
 
     def __init__(
-        self, channel: Channel, credit: Credit, window: Credit | None, tag: str, no_ack: bool
+        self, channel: ChannelState, credit: Credit, window: Credit | None, tag: str, no_ack: bool
     ) -> None:
         super().__init__(channel, credit, window, tag, no_ack)
         self.left: i64 = 0
@@ -104,13 +101,15 @@ class Ending(Alarm):
 
 
 @final
-class PickedConsume(Alarm):
+class PickedConsume(Alarm, PendingRequest):
     """A basic.consume that asks for chosen messages of `queue`, until it is answered.
 
     `consumer` is made for it and not attached. The channel's next frames wait for the answer.
     """
 
-    def __init__(self, channel: Channel, target: Target091, consumer: QueueConsumer, nowait: bool) -> None:
+    def __init__(
+        self, channel: ChannelState, target: Target091, consumer: QueueConsumer, nowait: bool
+    ) -> None:
         super().__init__()
         self.queue = queue_of(consumer)
         self._channel = channel
@@ -161,14 +160,17 @@ class PickedConsume(Alarm):
         except BrokerError as error:
             self._channel.refuse(error, c.BASIC_CONSUME)
 
-    def frame_kept(self) -> None:
-        """Note that another frame waits behind the request."""
+    def frame_kept(self, method: i64) -> None:
+        """End the channel if too much waits behind the request (PendingRequest)."""
         if self._channel.kept_bytes > BEHIND_BYTES_MAX:
             text = f"{self._channel.kept_bytes} bytes came behind a basic.consume that is not answered yet"
             self._channel.refuse(PreconditionFailed(text), c.BASIC_CONSUME)
 
+    def rights_changed(self) -> None:
+        """Go on: the answer asks for the rights (PendingRequest)."""
+
     def abandon(self) -> None:
-        """The channel ends: nobody is to be answered."""
+        """The channel ends: nobody is to be answered (PendingRequest)."""
         self._leave()
         self._abandoned = True
         schedule = self._channel.virtual_host.schedule
@@ -217,7 +219,7 @@ def _shown(arguments: dict[str, object]) -> str:
     return ", ".join(f"{name} '{arguments[name]}'" for name in names if name in arguments)
 
 
-def _search_for(channel: Channel, target: Target091, consumer: QueueConsumer) -> Search:
+def _search_for(channel: ChannelState, target: Target091, consumer: QueueConsumer) -> Search:
     """The search for what the arguments of a consumer, which have been checked, ask for."""
     queue, arguments = queue_of(consumer), target.arguments
     wanted = arguments.get(GET_MESSAGE_ID)

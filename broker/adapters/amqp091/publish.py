@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.adapters.access import EXCHANGE, Rights
 from broker.adapters.amqp091 import direct_reply
 from broker.adapters.amqp091.deliver import write_message
+from broker.adapters.amqp091.state import ChannelState
 from broker.adapters.formats.amqp091 import BCC, CC, View091, parse_expiration
 from broker.adapters.peers.requests import mark_receipts
+from broker.adapters.peers.server import ReplyReceiver
 from broker.auth.terms import WRITE
 from broker.core.errors import BrokerError, PreconditionFailed, QueueStopped, StoreFailed
 from broker.core.message import Address, Message
 from broker.core.publishing.delay import hold_until_due
 from broker.core.publishing.passage import DUPLICATE, NOT_NOW
+from broker.core.publishing.publisher import Publishing
 from broker.core.routing.graph import Route
 from broker.core.schedule import PROPERTIES
+from broker.core.transactions.transaction import HeldPublish
 from broker.core.values import type_name
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.constants import BASIC_PUBLISH
@@ -32,12 +37,6 @@ from protocol.errors import (
     SYNTAX_ERROR,
     ProtocolError,
 )
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.channel import Channel
-    from broker.adapters.amqp091.direct_reply import ReplyConsumer
-    from broker.core.vhosts.vhost import VirtualHost
-
 
 REMEMBERED_MAX: Final = 4096  # per channel; then all are forgotten, which costs one look-up each
 
@@ -53,7 +52,7 @@ class Publication:
         self.route = route
         self.mandatory = mandatory
         self.immediate = immediate
-        self.replies: ReplyConsumer | None = None
+        self.replies: ReplyReceiver | None = None
         self.special = immediate or route.by_message
 
 
@@ -92,7 +91,7 @@ def _short_string(data: bytes, p: i64) -> tuple[str, i64]:
         raise ProtocolError(SYNTAX_ERROR, "a name in Basic.Publish is not UTF-8", BASIC_PUBLISH) from e
 
 
-def not_taken(channel: Channel, publication: Publication, message: Message, taken: i64) -> None:
+def not_taken(channel: ChannelState, publication: Publication, message: Message, taken: i64) -> None:
     """Give a message back if it was published so; `taken` is what VirtualHost.publish has returned."""
     if taken == DUPLICATE:
         if publication.mandatory:
@@ -107,7 +106,9 @@ def not_taken(channel: Channel, publication: Publication, message: Message, take
     _give_back(channel, message, code, REPLY_NAMES[code])
 
 
-def refuse_publish(channel: Channel, publication: Publication, message: Message, error: BrokerError) -> None:
+def refuse_publish(
+    channel: ChannelState, publication: Publication, message: Message, error: BrokerError
+) -> None:
     """Tell the publisher of a message that cannot be kept, and that nobody has got.
 
     It is nacked to who wants confirms and, if a stopped queue was in its way, given back to who asked for
@@ -133,7 +134,7 @@ def refuse_publish(channel: Channel, publication: Publication, message: Message,
     channel.refuse(error, c.BASIC_PUBLISH)
 
 
-def _give_back(channel: Channel, message: Message, code: int, text: str) -> None:
+def _give_back(channel: ChannelState, message: Message, code: int, text: str) -> None:
     assert message.content is not None
     channel.server.counters.returned += 1
     channel.virtual_host.schedule.allowance.use(PROPERTIES)
@@ -142,10 +143,43 @@ def _give_back(channel: Channel, message: Message, code: int, text: str) -> None
     write_message(channel, message, message.content, message.content)
 
 
+@final
+class HeldPublish091(HeldPublish):
+    """A basic.publish that waits for tx.commit."""
+
+    def __init__(
+        self, channel: ChannelState, publication: Publication, message: Message, keys: list[str]
+    ) -> None:
+        super().__init__(publication.route, message, keys, publication.immediate)
+        self.channel = channel
+        self.publication = publication
+
+    def resolve(self, virtual_host: Publishing) -> str:
+        """Find out where it goes (HeldPublish): a direct reply needs no queue."""
+        if self.publication.replies is not None:
+            return ""
+        try:
+            return super().resolve(virtual_host)
+        except ProtocolError as error:  # its headers do not decode
+            return error.text
+
+    def put(self, virtual_host: Publishing) -> i64:
+        """Put it there (HeldPublish)."""
+        replies = self.publication.replies
+        if replies is not None:
+            return replies.deliver(self.message, virtual_host.counters)
+        return super().put(virtual_host)
+
+    def taken(self, count: i64) -> None:
+        """Give it back if no queue took it and the publisher asked for that (HeldPublish)."""
+        if count <= 0 and self.channel.is_open():
+            not_taken(self.channel, self.publication, self.message, count)
+
+
 DECODED: Final = SPECIAL & ~REPLIES  # traits of properties that have to be decoded
 
 
-def publish_special(channel: Channel, publication: Publication, message: Message, traits: i64) -> i64:
+def publish_special(channel: ChannelState, publication: Publication, message: Message, traits: i64) -> i64:
     """Publish a message that is immediate, routed by more than its key, or whose `traits` are SPECIAL.
 
     In a transaction every message comes here, is held, and counts as taken. Otherwise this returns what
@@ -184,7 +218,7 @@ def publish_special(channel: Channel, publication: Publication, message: Message
     if keys:
         keys = [route.address.routing_key, *keys]
     if channel.transaction is not None:
-        return channel.transaction.publish(publication, message, keys)
+        return channel.transaction.hold_publish(HeldPublish091(channel, publication, message, keys))
     if publication.replies is not None:
         return publication.replies.deliver(message, channel.server.counters)
     if not keys and not route.by_message:
@@ -193,7 +227,7 @@ def publish_special(channel: Channel, publication: Publication, message: Message
 
 
 def _by_message(
-    channel: Channel, publication: Publication, message: Message, keys: list[str], view: View091 | None
+    channel: ChannelState, publication: Publication, message: Message, keys: list[str], view: View091 | None
 ) -> i64:
     """Publish a message whose route depends on more than the publication."""
     route = publication.route

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -17,6 +17,8 @@ from broker.core.names import check_length
 from broker.core.operators.sink import Known, Row
 from broker.core.publishing.delay import due_date, hold_until_due
 from broker.core.publishing.receipts import receipt_marks
+from broker.core.routing.graph import Exchange
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.content import (
     COPIES,
     DELAYS,
@@ -33,11 +35,6 @@ from protocol.amqp091.properties import EXPIRATION, USER_ID, Properties
 from protocol.errors import ProtocolError
 from protocol.streams.chunk import BASIC, BODY, EXCHANGE, PROPERTIES, ROUTING_KEY, Chunk
 from protocol.streams.rows import content_of
-
-if TYPE_CHECKING:
-    from broker.core.routing.graph import Exchange
-    from broker.core.vhosts.vhost import VirtualHost
-
 
 STORED_IN: Final = "amqpd.sink"  # the exchange of stored chunks, in the log
 HAS_HEADERS: Final = 0x20  # in the first octet of properties

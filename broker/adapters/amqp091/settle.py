@@ -1,15 +1,16 @@
 """Deliveries that go back: nacked, rejected, recovered, overdue, or left by a channel. [amqp-0-9-1 1.8.3]
 
-Single acknowledgements are the hot path, and are in `channel091`.
+Single acknowledgements are the hot path, and are in `channel`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.adapters.amqp091.deliver import Target091
+from broker.adapters.amqp091.state import ChannelState
 from broker.adapters.peers.leases import Leases
 from broker.adapters.peers.unsettled import Unacked
 from broker.core.arguments.queue import CRASH, NACK, RECOVER, REJECT, TIMEOUT
@@ -24,15 +25,12 @@ from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE
 from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
 from protocol.errors import PRECONDITION_FAILED
 
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.channel import Channel
-
 
 @final
 class ChannelLeases(Leases):
     """Deliveries are known by their tags."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChannelState) -> None:
         super().__init__(channel.virtual_host.schedule, channel.server.counters)
         self._channel = channel
 
@@ -71,7 +69,7 @@ class ChannelLeases(Leases):
 AGAIN_MAX: Final[i64] = 5000  # deliveries that are sent again by one basic.recover
 
 
-def known(channel: Channel, tag: i64, multiple: bool, method: int) -> bool:
+def known(channel: ChannelState, tag: i64, multiple: bool, method: int) -> bool:
     """Whether a settlement names a delivery that is outstanding; tag 0 with `multiple` names all of them.
 
     The channel ends with 406 if not, unless the delivery was taken back because it took too long: `multiple`
@@ -89,7 +87,7 @@ def known(channel: Channel, tag: i64, multiple: bool, method: int) -> bool:
     return False
 
 
-def hold_ack(channel: Channel, tag: i64, multiple: bool) -> None:
+def hold_ack(channel: ChannelState, tag: i64, multiple: bool) -> None:
     """basic.ack in a transaction. [amqp-0-9-1 1.9.1]"""
     unacked = channel.unacked
     transaction = channel.transaction
@@ -97,14 +95,14 @@ def hold_ack(channel: Channel, tag: i64, multiple: bool) -> None:
         transaction.settle(unacked.up_to(tag) if multiple else [tag], SETTLE, NACK)
 
 
-def settle_up_to(channel: Channel, tag: i64) -> None:
+def settle_up_to(channel: ChannelState, tag: i64) -> None:
     """basic.ack of several, 0: of all. [amqp-0-9-1 1.8.3.13.2]"""
     if not known(channel, tag, True, BASIC_ACK):
         return
     settle_runs(channel.unacked.take_up_to(tag), channel.session, channel.virtual_host)
 
 
-def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:
+def give_back(channel: ChannelState, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:
     """basic.nack, basic.reject: to where they were, or discarded. [amqp-0-9-1 1.8.3.14]"""
     unacked = channel.unacked
     if not known(channel, tag, multiple, method):
@@ -122,7 +120,7 @@ def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method
             restore(entries, consumer)
 
 
-def requeue(channel: Channel, tags: list[i64], outcome: i64) -> None:
+def requeue(channel: ChannelState, tags: list[i64], outcome: i64) -> None:
     """Release deliveries, all of one consumer at once: the earliest is the first to go out again.
 
     `outcome`: how they come back, one of `broker.core.arguments.queue`.
@@ -130,7 +128,7 @@ def requeue(channel: Channel, tags: list[i64], outcome: i64) -> None:
     _release(channel, take_back(channel.unacked, tags), outcome)
 
 
-def _release(channel: Channel, taken: dict[QueueConsumer, list[QueueEntry]], outcome: i64) -> None:
+def _release(channel: ChannelState, taken: dict[QueueConsumer, list[QueueEntry]], outcome: i64) -> None:
     core.give_back(list(taken.items()), outcome, channel.session, channel.virtual_host)
 
 
@@ -151,7 +149,7 @@ def take_back(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[Que
     return taken
 
 
-def recover_deliveries(channel: Channel, to_queue: bool) -> None:
+def recover_deliveries(channel: ChannelState, to_queue: bool) -> None:
     """Requeue everything unacked, or send it again to the consumers that have it.
 
     What has no consumer any more (basic.get, cancelled) is requeued in either case. So is what is more than
@@ -200,7 +198,7 @@ def _send_again(unacked: Unacked, tag: i64, target: Target091) -> None:
         target.restore_credit(entry.message.size)
 
 
-def give_everything_back(channel: Channel) -> None:
+def give_everything_back(channel: ChannelState) -> None:
     """The channel ends: return what is out, and remove its consumers. [amqp-0-9-1 1.5.2.5]"""
     held = channel.unacked.take_all()
     targets = channel.targets

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 import structlog
 
-from broker.adapters.peers.connections import HELD_FOR_SHORTAGE, Held
+from broker.adapters.amqp091.state import Connection091State, HeldConnection
+from broker.adapters.peers.connections import HELD_FOR_SHORTAGE
 from protocol.amqp091 import methods
 from protocol.amqp091.closing import asks_to_close
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.connection import Connection091
-
 
 CAPABILITY: Final = "connection.blocked"
 KEPT_BYTES_MAX: Final = 16384  # of a held publisher; as long as it sends no more, it is listened to
@@ -21,14 +18,14 @@ _log = structlog.get_logger("amqpd.connection")
 
 
 @final
-class HeldPublisher(Held):
+class HeldPublisher(HeldConnection):
     """A connection of AMQP 0-9-1 that has published during a shortage.
 
     Its frames are kept back. It is still read from until that is KEPT_BYTES_MAX, so that its heartbeats are
     heard and its end is noticed; and if it closes the connection, what it has sent before is taken after all.
     """
 
-    def __init__(self, connection: Connection091) -> None:
+    def __init__(self, connection: Connection091State) -> None:
         self.connection = connection
         self._told = connection.client_capabilities.get(CAPABILITY) is True
         self._leaving = False
@@ -39,7 +36,7 @@ class HeldPublisher(Held):
             connection.out.write(methods.connection_blocked(shortage.reason))
 
     def listen(self) -> None:
-        """More has come."""
+        """More has come (HeldConnection)."""
         connection = self.connection
         if self._leaving:
             return
@@ -59,12 +56,12 @@ class HeldPublisher(Held):
         connection.release(HELD_FOR_SHORTAGE)
 
     def forget(self) -> None:
-        """The connection is gone, or held no longer."""
+        """The connection is gone, or held no longer (HeldConnection)."""
         self.connection.server.shortage.held.pop(self, None)
         self.connection.held = None
 
 
-def hold_publisher(connection: Connection091) -> None:
+def hold_publisher(connection: Connection091State) -> None:
     """Hold a connection that publishes, unless it is held."""
     if connection.held is None:
         connection.held = HeldPublisher(connection)

@@ -2,51 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
+from mypy_extensions import i64
 from pamqp import commands
 
 from broker.adapters.access import EXCHANGE, QUEUE
 from broker.adapters.amqp091 import direct_reply
+from broker.adapters.amqp091.state import ChannelState, Connection091State, Handler, queue_named
 from broker.adapters.peers import requests
 from broker.adapters.peers.connections import HELD_FOR_REPLY
-from broker.adapters.peers.durable import await_durable
 from broker.core.delivery.session import serve_notified
-from broker.core.errors import NotFound
 from broker.core.names import one_line, refuse_default
+from broker.core.ports import DurableWaiter
 from broker.core.queues.purge import Purge, PurgeWaiter
+from broker.core.queues.queue import Queue
 from broker.core.schedule import DELIVERY
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.channel import Channel
-    from broker.core.queues.queue import Queue
-
-
-# pamqp's classes say what a frame holds; the table that finds the handler is keyed by their method numbers
-Handler = Callable[["Channel", Any], None]
+from protocol.errors import RESOURCE_ERROR, ProtocolError
 
 
 def _arguments(given: dict[str, Any] | None) -> dict[str, object]:
     return dict(given) if given else {}
 
 
-def queue_named(channel: Channel, name: str) -> str:
-    """The queue meant by a name: an empty one is the latest that the channel declared. [amqp-0-9-1 1.7.2.3]
-
-    Raises NotFound when there was none.
-    """
-    if name:
-        return name
-    if not channel.last_queue:
-        raise NotFound(f"no previously declared queue in vhost '{channel.virtual_host.name}'")
-    return channel.last_queue
-
-
-def serve_first(channel: Channel, queue: Queue) -> bool:
+def serve_first(channel: ChannelState, queue: Queue) -> bool:
     """Deliver what consumers of `queue` have been told of, before a request that must not overtake that.
 
     Returns whether the channel is still open: a delivery on it may have failed.
@@ -57,13 +39,39 @@ def serve_first(channel: Channel, queue: Queue) -> bool:
     return channel.is_open()
 
 
-def _serve_named(channel: Channel, name: str) -> bool:
+def _serve_named(channel: ChannelState, name: str) -> bool:
     """Deliver what consumers of a queue were told of, if there is one of that name; see `serve_first`."""
     queue = channel.virtual_host.queues.get(name)
     return queue is None or serve_first(channel, queue)
 
 
-def _answer(channel: Channel, frame: bytes, durable: bool, nowait: bool) -> None:
+@final
+class DurableReply(DurableWaiter):
+    """An answer that must not overtake the log: the connection reads on when it has been given."""
+
+    def __init__(self, connection: Connection091State, reply: bytes) -> None:
+        self.connection = connection
+        self.reply = reply
+
+    def on_durable(self, batch: i64) -> None:
+        """Give the answer."""
+        connection = self.connection
+        if connection.is_open():
+            connection.out.write(self.reply)
+            connection.release(HELD_FOR_REPLY)
+
+    def on_store_failed(self, reason: str) -> None:
+        """Refuse instead: what was asked for may not survive."""
+        self.connection.fail(ProtocolError(RESOURCE_ERROR, f"the log has failed: {reason}"))
+
+
+def await_durable(connection: Connection091State, reply: bytes) -> None:
+    """Answer with `reply` when all that was appended is on disk, and take no more frames before."""
+    connection.hold(HELD_FOR_REPLY)
+    connection.server.store.wait(DurableReply(connection, reply))
+
+
+def _answer(channel: ChannelState, frame: bytes, durable: bool, nowait: bool) -> None:
     """Reply, when a durable change is on disk. [amqp-0-9-1 durable]"""
     if nowait:
         return
@@ -73,7 +81,7 @@ def _answer(channel: Channel, frame: bytes, durable: bool, nowait: bool) -> None
         channel.reply(frame)
 
 
-def exchange_declare(channel: Channel, frame: commands.Exchange.Declare) -> None:
+def exchange_declare(channel: ChannelState, frame: commands.Exchange.Declare) -> None:
     """exchange.declare. [amqp-0-9-1 1.6.2.1]"""
     virtual_host = channel.virtual_host
     name = one_line(frame.exchange)
@@ -96,7 +104,7 @@ def exchange_declare(channel: Channel, frame: commands.Exchange.Declare) -> None
     _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_DECLARE_OK), durable, frame.nowait)
 
 
-def exchange_delete(channel: Channel, frame: commands.Exchange.Delete) -> None:
+def exchange_delete(channel: ChannelState, frame: commands.Exchange.Delete) -> None:
     """exchange.delete; of an absent one too. [amqp-0-9-1 1.6.2.3]"""
     durable = requests.delete_exchange(
         channel.connection, channel.virtual_host, one_line(frame.exchange), frame.if_unused
@@ -104,7 +112,7 @@ def exchange_delete(channel: Channel, frame: commands.Exchange.Delete) -> None:
     _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_DELETE_OK), durable, frame.nowait)
 
 
-def exchange_bind(channel: Channel, frame: commands.Exchange.Bind) -> None:
+def exchange_bind(channel: ChannelState, frame: commands.Exchange.Bind) -> None:
     """exchange.bind. [RabbitMQ exchange-to-exchange bindings]"""
     requests.bind(
         channel.connection,
@@ -118,7 +126,7 @@ def exchange_bind(channel: Channel, frame: commands.Exchange.Bind) -> None:
     _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_BIND_OK), True, frame.nowait)
 
 
-def exchange_unbind(channel: Channel, frame: commands.Exchange.Unbind) -> None:
+def exchange_unbind(channel: ChannelState, frame: commands.Exchange.Unbind) -> None:
     """exchange.unbind. [RabbitMQ exchange-to-exchange bindings]"""
     requests.unbind(
         channel.connection,
@@ -132,7 +140,7 @@ def exchange_unbind(channel: Channel, frame: commands.Exchange.Unbind) -> None:
     _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_UNBIND_OK), True, frame.nowait)
 
 
-def queue_declare(channel: Channel, frame: commands.Queue.Declare) -> None:
+def queue_declare(channel: ChannelState, frame: commands.Queue.Declare) -> None:
     """queue.declare. [amqp-0-9-1 1.7.2.1]"""
     if frame.queue.startswith(DIRECT_REPLY_TO):
         direct_reply.declare(channel, frame)
@@ -159,7 +167,7 @@ def queue_declare(channel: Channel, frame: commands.Queue.Declare) -> None:
     _answer(channel, reply, queue.durable and not frame.passive, frame.nowait)
 
 
-def queue_bind(channel: Channel, frame: commands.Queue.Bind) -> None:
+def queue_bind(channel: ChannelState, frame: commands.Queue.Bind) -> None:
     """queue.bind. [amqp-0-9-1 1.7.2.3]"""
     name = queue_named(channel, frame.queue)
     key = frame.routing_key
@@ -172,7 +180,7 @@ def queue_bind(channel: Channel, frame: commands.Queue.Bind) -> None:
     _answer(channel, methods.method_frame(channel.number, c.QUEUE_BIND_OK), durable, frame.nowait)
 
 
-def queue_unbind(channel: Channel, frame: commands.Queue.Unbind) -> None:
+def queue_unbind(channel: ChannelState, frame: commands.Queue.Unbind) -> None:
     """queue.unbind. [amqp-0-9-1 1.7.2.5]"""
     name = queue_named(channel, frame.queue)
     virtual_host = channel.virtual_host
@@ -185,7 +193,7 @@ def queue_unbind(channel: Channel, frame: commands.Queue.Unbind) -> None:
     _answer(channel, methods.method_frame(channel.number, c.QUEUE_UNBIND_OK), durable, False)
 
 
-def queue_purge(channel: Channel, frame: commands.Queue.Purge) -> None:
+def queue_purge(channel: ChannelState, frame: commands.Queue.Purge) -> None:
     """queue.purge; what is unacked stays. Nothing else is read before it is over. [amqp-0-9-1 1.7.2.7]"""
     name = queue_named(channel, frame.queue)
     if not _serve_named(channel, name):
@@ -201,7 +209,7 @@ def queue_purge(channel: Channel, frame: commands.Queue.Purge) -> None:
 class PurgeReply(PurgeWaiter):
     """The answer to a queue.purge."""
 
-    def __init__(self, channel: Channel, nowait: bool) -> None:
+    def __init__(self, channel: ChannelState, nowait: bool) -> None:
         self._channel = channel
         self._nowait = nowait
 
@@ -217,7 +225,7 @@ class PurgeReply(PurgeWaiter):
             channel.connection.release(HELD_FOR_REPLY)
 
 
-def queue_delete(channel: Channel, frame: commands.Queue.Delete) -> None:
+def queue_delete(channel: ChannelState, frame: commands.Queue.Delete) -> None:
     """queue.delete; of an absent one too. The client's own consumers are cancelled behind the reply.
 
     [amqp-0-9-1 1.7.2.9]

@@ -2,67 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 from pamqp import commands
 
-from broker.adapters.amqp091.publish import Publication, not_taken
-from broker.adapters.amqp091.topology import Handler
+from broker.adapters.amqp091.state import ChannelState, ChannelTransaction, Handler
 from broker.adapters.peers.connections import HELD_FOR_REPLY
 from broker.core.errors import PreconditionFailed
-from broker.core.message import Message, held_bytes
-from broker.core.publishing.publisher import Publishing
+from broker.core.message import held_bytes
 from broker.core.queues.queue import queue_of
 from broker.core.schedule import ENTRIES
-from broker.core.transactions.transaction import RELEASE, HeldPublish, HeldSettlement, Transaction
+from broker.core.transactions.transaction import RELEASE, HeldPublish, HeldSettlement
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
-from protocol.errors import PRECONDITION_FAILED, ProtocolError
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.channel import Channel
-
+from protocol.errors import PRECONDITION_FAILED
 
 PUBLISH_OVERHEAD: Final = 512  # bytes of memory that a held publish takes beside its content, roughly
 
 
 @final
-class HeldPublish091(HeldPublish):
-    """A basic.publish that waits for tx.commit."""
-
-    def __init__(self, channel: Channel, publication: Publication, message: Message, keys: list[str]) -> None:
-        super().__init__(publication.route, message, keys, publication.immediate)
-        self.channel = channel
-        self.publication = publication
-
-    def resolve(self, virtual_host: Publishing) -> str:
-        """Find out where it goes (HeldPublish): a direct reply needs no queue."""
-        if self.publication.replies is not None:
-            return ""
-        try:
-            return super().resolve(virtual_host)
-        except ProtocolError as error:  # its headers do not decode
-            return error.text
-
-    def put(self, virtual_host: Publishing) -> i64:
-        """Put it there (HeldPublish)."""
-        replies = self.publication.replies
-        if replies is not None:
-            return replies.deliver(self.message, virtual_host.counters)
-        return super().put(virtual_host)
-
-    def taken(self, count: i64) -> None:
-        """Give it back if no queue took it and the publisher asked for that (HeldPublish)."""
-        if count <= 0 and self.channel.is_open():
-            not_taken(self.channel, self.publication, self.message, count)
-
-
-@final
-class Transaction091(Transaction):
+class Transaction091(ChannelTransaction):
     """What a channel that was told tx.select holds until the next tx.commit or tx.rollback."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChannelState) -> None:
         super().__init__(channel.virtual_host, channel.session)
         self.channel = channel
         self.bytes: i64 = 0
@@ -71,22 +34,19 @@ class Transaction091(Transaction):
         self._known: i64 = 0  # and how many of that are
         self.ended = False
 
-    def publish(self, publication: Publication, message: Message, keys: list[str]) -> i64:
-        """Hold a publish; returns 1, as if one queue had taken it.
-
-        Raises PreconditionFailed when the transaction holds too much.
-        """
-        self.bytes += held_bytes(message) + PUBLISH_OVERHEAD
+    def hold_publish(self, publish: HeldPublish) -> i64:
+        """Hold a publish, unless the transaction holds too much (ChannelTransaction)."""
+        self.bytes += held_bytes(publish.message) + PUBLISH_OVERHEAD
         limit = self.channel.server.transaction_bytes_max
         if self.bytes > limit:
             raise PreconditionFailed(
                 f"transaction of {self.bytes} bytes is larger than configured max size {limit}"
             )
-        self.publishes.append(HeldPublish091(self.channel, publication, message, keys))
+        self.publishes.append(publish)
         return 1
 
     def settle(self, tags: list[i64], outcome: i64, returned: i64) -> None:
-        """Hold the settlements of these outstanding deliveries of the channel; they count as settled."""
+        """Hold the settlements of these outstanding deliveries (ChannelTransaction)."""
         unacked = self.channel.unacked
         self.channel.virtual_host.schedule.allowance.use(len(tags) // ENTRIES)
         held: HeldSettlement | None = None
@@ -104,7 +64,7 @@ class Transaction091(Transaction):
                 discipline.promised(entry, consumer)
 
     def forget(self, most: i64) -> i64:
-        """Forget up to `most` settlements, of queues that are gone; returns how many those were."""
+        """Forget settlements of queues that are gone (ChannelTransaction)."""
         left = most
         while left > 0 and self.settlements:
             held = self.settlements[-1]
@@ -117,7 +77,7 @@ class Transaction091(Transaction):
         return most - left
 
     def tags(self) -> set[int]:
-        """Those of the deliveries whose settlement it holds."""
+        """The tags of the deliveries whose settlement it holds (ChannelTransaction)."""
         known = self._tags
         while self._run < len(self.settlements):
             tags = self.settlements[self._run].tags
@@ -130,10 +90,7 @@ class Transaction091(Transaction):
         return known
 
     def roll_back(self, why: str) -> None:
-        """Forget the publishes, and have the deliveries outstanding again. [amqp-0-9-1 1.9.2.6]
-
-        `why`: the cause, for the journal; "": the client asked for it.
-        """
+        """Forget the publishes, and have the deliveries outstanding again (ChannelTransaction)."""
         settlements = self.settlement_count()
         if not why or self.publishes or settlements:
             journal = self.virtual_host.journal
@@ -174,7 +131,7 @@ class Transaction091(Transaction):
             connection.release(HELD_FOR_REPLY)
 
 
-def select(channel: Channel, frame: commands.Tx.Select) -> None:
+def select(channel: ChannelState, frame: commands.Tx.Select) -> None:
     """tx.select; again is fine. [amqp-0-9-1 1.9.2.1]"""
     if channel.confirms is not None:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
@@ -184,7 +141,7 @@ def select(channel: Channel, frame: commands.Tx.Select) -> None:
     channel.reply(methods.method_frame(channel.number, c.TX_SELECT_OK))
 
 
-def commit(channel: Channel, frame: commands.Tx.Commit) -> None:
+def commit(channel: ChannelState, frame: commands.Tx.Commit) -> None:
     """tx.commit: answered when all of it is on disk. Nothing else is read before. [amqp-0-9-1 1.9.2.3]
 
     Raises what Transaction.commit raises, which ends the channel and so rolls back.
@@ -200,15 +157,16 @@ def commit(channel: Channel, frame: commands.Tx.Commit) -> None:
         channel.connection.hold(HELD_FOR_REPLY)
 
 
-def rollback(channel: Channel, frame: commands.Tx.Rollback) -> None:
+def rollback(channel: ChannelState, frame: commands.Tx.Rollback) -> None:
     """tx.rollback: what was settled is unacked again and stays with the channel. [amqp-0-9-1 1.9.2.5]"""
     _transaction(channel).roll_back("")
     channel.reply(methods.method_frame(channel.number, c.TX_ROLLBACK_OK))
 
 
-def _transaction(channel: Channel) -> Transaction091:
+def _transaction(channel: ChannelState) -> Transaction091:
     if channel.transaction is None:
         raise PreconditionFailed("channel is not transactional")
+    assert isinstance(channel.transaction, Transaction091), "transactions of channels are made here only"
     return channel.transaction
 
 

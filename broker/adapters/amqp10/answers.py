@@ -7,21 +7,17 @@ of a sync, and the answers stay in order.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.link import Link10
+from broker.adapters.amqp10.state import Session10State, SessionOwed
 from broker.core.ports import DurableWaiter
 from protocol.amqp10.conditions import INTERNAL_ERROR
 from protocol.amqp10.outcomes import ACCEPTED_VALUE
 from protocol.amqp10.outgoing import disposition
 from protocol.amqp10.serials import distance, forward
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.link import Link10
-    from broker.adapters.amqp10.receive import IncomingLink
-    from broker.adapters.amqp10.send import OutgoingLink
-    from broker.adapters.amqp10.session import Session10
 
 
 @final
@@ -29,10 +25,10 @@ class Halves:
     """Of one session, by their ids. There are no more of them than its links allow."""
 
     def __init__(self) -> None:
-        self._links: dict[int, IncomingLink] = {}
+        self._links: dict[int, Link10] = {}
         self._outcomes: dict[int, bytes] = {}
 
-    def add(self, link: IncomingLink, first: i64, count: i64, outcome: bytes) -> None:
+    def add(self, link: Link10, first: i64, count: i64, outcome: bytes) -> None:
         """The sender has been told what became of these."""
         for _ in range(count):
             self._links[first] = link
@@ -55,11 +51,11 @@ class Halves:
                 link.settled_last(each)
         return looked
 
-    def told(self, link: IncomingLink) -> dict[int, bytes]:
+    def told(self, link: Link10) -> dict[int, bytes]:
         """What the sender of a link has been told, by delivery-ids, and has not settled."""
         return {each: self._outcomes[each] for each, its in self._links.items() if its is link}
 
-    def forget(self, link: IncomingLink) -> None:
+    def forget(self, link: Link10) -> None:
         """The link has ended."""
         for each in [each for each, its in self._links.items() if its is link]:
             del self._links[each]
@@ -72,7 +68,7 @@ class _Run:
     They are safe when the log has synced `batch`.
     """
 
-    def __init__(self, link: IncomingLink | None, first: i64, count: i64, state: bytes, batch: i64) -> None:
+    def __init__(self, link: Link10 | None, first: i64, count: i64, state: bytes, batch: i64) -> None:
         self.link = link
         self.first = first
         self.count = count
@@ -95,17 +91,16 @@ class _Ending(_Run):
 class Answers(DurableWaiter):
     """Those that one session owes its peer, in the order of what they answer."""
 
-    def __init__(self, session: Session10) -> None:
+    def __init__(self, session: Session10State, owed: Owed) -> None:
         self._session = session
+        self._owed = owed
         self._store = session.peer.server.store
         self._runs: deque[_Run] = deque()
         self._last: _Run | None = None  # of them
         self._waited: i64 = 0  # the latest batch that is waited for
         self._next: i64 = 0  # the id that would make the last run longer
 
-    def add(
-        self, link: IncomingLink | None, delivery_id: i64, count: i64, state: bytes, logged: bool
-    ) -> None:
+    def add(self, link: Link10 | None, delivery_id: i64, count: i64, state: bytes, logged: bool) -> None:
         """Owe the answer to `count` deliveries; `logged`: something for them has been appended."""
         last = self._last
         batch: i64 = self._store.batch if logged else 0
@@ -121,7 +116,7 @@ class Answers(DurableWaiter):
                 self._next = forward(delivery_id, count)
                 return
         else:
-            self._session.owed.owe()
+            self._owed.owe()
         self._last = last = _Run(link, delivery_id, count, state, batch)
         self._runs.append(last)
         self._next = forward(delivery_id, count)
@@ -152,7 +147,7 @@ class Answers(DurableWaiter):
         """The log has synced `batch`."""
         self._give(batch)
         if self._runs:
-            self._session.owed.owe()
+            self._owed.owe()
         self._session.peer.end_turn()
 
     def on_store_failed(self, reason: str) -> None:
@@ -162,7 +157,7 @@ class Answers(DurableWaiter):
             self._session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
             self._session.peer.flush()
 
-    def owed_to(self, link: IncomingLink) -> tuple[dict[int, bytes], i64]:
+    def owed_to(self, link: Link10) -> tuple[dict[int, bytes], i64]:
         """The answers for one link, by delivery-ids, and the batch with which all of them are safe."""
         states: dict[int, bytes] = {}
         batch: i64 = 0
@@ -204,18 +199,19 @@ class Answers(DurableWaiter):
         if settled:
             link.answered(run.count)
         elif not link.leaving:
-            session.halves.add(link, run.first, run.count, run.state)
+            self._owed.halves.add(link, run.first, run.count, run.state)
 
 
 @final
-class Owed:
+class Owed(SessionOwed):
     """Gathered while frames are taken and messages delivered, so that much is said at once."""
 
-    def __init__(self, session: Session10) -> None:
-        self.answers = Answers(session)
+    def __init__(self, session: Session10State) -> None:
+        self.answers = Answers(session, self)
+        self.halves = Halves()
         self._session = session
-        self._touched: dict[IncomingLink, None] = {}
-        self._drained: dict[OutgoingLink, None] = {}
+        self._touched: dict[Link10, None] = {}
+        self._drained: dict[Link10, None] = {}
         self._owes = False
 
     def owe(self) -> None:
@@ -224,25 +220,29 @@ class Owed:
             self._owes = True
             self._session.peer.owing.append(self)
 
-    def touch(self, link: IncomingLink) -> None:
+    def touch(self, link: Link10) -> None:
         """It may be time to allow a link more."""
         self._touched[link] = None
         self.owe()
 
-    def drained(self, link: OutgoingLink) -> None:
+    def drained(self, link: Link10) -> None:
         """A receiver that wants to hear it is to be told that there is nothing more."""
         self._drained[link] = None
         self.owe()
 
+    def say_answers(self) -> None:
+        """Give the answers that can be given, and have the others wait for the log (SessionOwed)."""
+        self.answers.end_turn()
+
     def end_turn(self) -> None:
-        """Say it."""
+        """Say everything that is owed (SessionOwed)."""
         self._owes = False
         if self._session.ending:
             return
         self.answers.end_turn()
         drained, self._drained = self._drained, {}
         for link in drained:
-            if link.target.draining and not link.leaving:
+            if not link.leaving:
                 link.drained()
         touched, self._touched = self._touched, {}
         for each in touched:
@@ -253,3 +253,10 @@ class Owed:
         self.answers.clear()
         self._touched = {}
         self._drained = {}
+
+
+def owed_by(session: Session10State) -> Owed:
+    """Return what a session owes its peer."""
+    owed = session.owed
+    assert isinstance(owed, Owed), "sessions have these"
+    return owed

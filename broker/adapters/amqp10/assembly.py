@@ -6,10 +6,11 @@ footer, no byte of which is changed. Delivery annotations were for this hop, and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.state import Connection10State
 from broker.core.message import Body, piece_of
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp10.annotations import check_annotations
@@ -28,9 +29,6 @@ from protocol.amqp10.sections import Layout, scan, scan_front
 from protocol.amqp10.transfers import MESSAGE_FORMAT, Transfer
 from protocol.amqp10.windows import LinkCredit
 from protocol.conversion.opaque import enclosed
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.connection import Connection10
 
 
 @final
@@ -175,7 +173,7 @@ class LargeArrival:
     Pieces that no message comes to have, or that no queue takes, are let go of with the body.
     """
 
-    def __init__(self, connection: Connection10, start: bytes, header: Header) -> None:
+    def __init__(self, connection: Connection10State, start: bytes, header: Header) -> None:
         """`start` holds all that is in front of the body. Raises DecodeError and PeerError."""
         layout = scan_front(start)
         front = check_front(start, layout, header)
@@ -223,7 +221,7 @@ TRANSFERS_MAX: Final = 100_000  # of one delivery
 class Assembly:
     """That of one link. `transfers`: how many there have been of the delivery that is under way."""
 
-    def __init__(self, connection: Connection10, header: Header) -> None:
+    def __init__(self, connection: Connection10State, header: Header) -> None:
         self.transfers: i64 = 0
         self._connection = connection
         self._header = header

@@ -9,13 +9,12 @@ begins anew, and what was unsettled is so no longer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.adapters.access import EXCHANGE as EXCHANGE_ACCESS
 from broker.adapters.access import QUEUE
-from broker.adapters.amqp091.notices import check_notified
 from broker.adapters.amqp10.coordinator import CoordinatorLink
 from broker.adapters.amqp10.errors import condition_of
 from broker.adapters.amqp10.filters.source import CAPABILITIES as FILTERS
@@ -24,7 +23,7 @@ from broker.adapters.amqp10.link import Link10, shortened
 from broker.adapters.amqp10.link_arguments import LinkArguments, link_arguments
 from broker.adapters.amqp10.management.links import BYTES_MAX as REQUEST_BYTES_MAX
 from broker.adapters.amqp10.management.links import RequestLink, ResponseLink, pair_of
-from broker.adapters.amqp10.names import Expiry, expiry_of
+from broker.adapters.amqp10.names import Expiry, WaitingLink, expiry_of, link_names
 from broker.adapters.amqp10.nodes import (
     SHARED,
     VOLATILE_QUEUE,
@@ -36,10 +35,12 @@ from broker.adapters.amqp10.nodes import (
 from broker.adapters.amqp10.reach import Small
 from broker.adapters.amqp10.receive import SETTLED, UNSETTLED, IncomingLink
 from broker.adapters.amqp10.resume import Remembered, Resuming, check_states
-from broker.adapters.amqp10.routes import destination_of, place
+from broker.adapters.amqp10.routes import destination_of, place, routes_of
 from broker.adapters.amqp10.send import OutgoingLink
 from broker.adapters.amqp10.settle import lease_of
+from broker.adapters.amqp10.state import Session10State
 from broker.adapters.peers.connections import HELD_FOR_REPLY
+from broker.adapters.peers.notices import check_notified
 from broker.auth.terms import READ, WRITE
 from broker.core.arguments.consumer import (
     ALSO_CONSUME,
@@ -68,21 +69,17 @@ from protocol.amqp10.decoding import decode_typed
 from protocol.amqp10.performatives import Attach, Detach
 from protocol.amqp10.types import Symbol
 
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.session import Session10
-
-
 FRAME_ROOM: Final = 64  # of a frame, for its header and what grows in the attach with a map
 ITEM_ROOM: Final = 5  # of a tag in a map
 
-Again = Callable[["Session10", Attach], None]
+Again = Callable[[Session10State, Attach], None]
 
 
 @final
 class TakenUpLater(DurableWaiter):
     """An attach whose sender is to be told of outcomes that the log does not have yet."""
 
-    def __init__(self, session: Session10, attach: Attach, again: Again) -> None:
+    def __init__(self, session: Session10State, attach: Attach, again: Again) -> None:
         self._session = session
         self._attach = attach
         self._again = again
@@ -112,23 +109,23 @@ class TakenUpLater(DurableWaiter):
         hear_again(session)
 
 
-def hear_again(session: Session10) -> None:
+def hear_again(session: Session10State) -> None:
     """An attach has its answer, or the session has ended meanwhile: frames are taken again, if any come."""
     if session.peer.is_open():
         session.peer.release(HELD_FOR_REPLY)
 
 
-def is_ahead(session: Session10, attach: Attach) -> bool:
+def is_ahead(session: Session10State, attach: Attach) -> bool:
     """Whether what this takes up has outcomes that the log does not have yet."""
     server = session.peer.server
-    suspended = server.link_names.suspended(session, attach.name, not attach.role)
+    suspended = link_names(server).suspended(session, attach.name, not attach.role)
     return suspended is not None and suspended.batch > server.store.durable
 
 
 def take_up_received(link: IncomingLink, attach: Attach, answer: Attach) -> None:
     """Compare what the sender knows with what an earlier link has received, and tell it."""
     session = link.session
-    suspended = session.peer.server.link_names.suspended(session, link.name, True)
+    suspended = link_names(session.peer.server).suspended(session, link.name, True)
     if suspended is None:
         return
     if attach.unsettled is None:
@@ -146,7 +143,7 @@ def take_up_received(link: IncomingLink, attach: Attach, answer: Attach) -> None
 def take_up_sent(link: OutgoingLink, consumers: list[QueueConsumer], attach: Attach, answer: Attach) -> None:
     """Compare what the receiver knows with what an earlier link has sent, and tell it."""
     session = link.session
-    suspended = session.peer.server.link_names.suspended(session, link.name, False)
+    suspended = link_names(session.peer.server).suspended(session, link.name, False)
     if suspended is None:
         return
     known = attach.unsettled
@@ -156,13 +153,13 @@ def take_up_sent(link: OutgoingLink, consumers: list[QueueConsumer], attach: Att
         suspended.end()
         return
     complete = _tell(session, answer, dict.fromkeys(suspended.sent))
-    resuming = Resuming(link, attach.incomplete_unsettled, not complete)
+    resuming = Resuming(link.target, attach.incomplete_unsettled, not complete)
     resuming.take_over(suspended, queues, known)
     if not resuming.is_over():
-        link.resuming = resuming
+        link.target.resuming = resuming
 
 
-def _tell(session: Session10, answer: Attach, states: Mapping[bytes, bytes | None]) -> bool:
+def _tell(session: Session10State, answer: Attach, states: Mapping[bytes, bytes | None]) -> bool:
     """Say what is unsettled here, as far as a frame of the peer holds it; whether that is all."""
     room: i64 = session.peer.frame_max - len(encode_composite(answer)) - FRAME_ROOM
     told: dict[bytes, object] = {}
@@ -192,17 +189,11 @@ def answer_to(attach: Attach) -> Attach:
     )
 
 
-class Waiting(DurableWaiter):
-    """A link to a queue that may have to be on disk before the peer hears of it. A subclass attaches it.
+class Waiting(WaitingLink):
+    """A link to a queue that may have to be on disk before the peer hears of it. A subclass attaches it."""
 
-    `stolen`: a later link of its name has taken its place before it was attached. [amqp-1.0 2.6.1]
-    """
-
-    def __init__(self, session: Session10, attach: Attach, answer: Attach) -> None:
-        self.session = session
-        self.name = attach.name
-        self.receives = not attach.role
-        self.stolen = False
+    def __init__(self, session: Session10State, attach: Attach, answer: Attach) -> None:
+        super().__init__(session, attach.name, not attach.role)
         self.waited = False
         self._attach = attach
         self._answer = answer
@@ -216,13 +207,13 @@ class Waiting(DurableWaiter):
         self.waited = True
         connection = self.session.peer
         connection.hold(HELD_FOR_REPLY)
-        connection.server.link_names.begin_waiting(self)
+        link_names(connection.server).begin_waiting(self)
         connection.server.store.wait(self)
 
     def on_durable(self, batch: i64) -> None:
         """It is on disk (DurableWaiter)."""
         session = self.session
-        session.peer.server.link_names.end_waiting(self)
+        link_names(session.peer.server).end_waiting(self)
         if not session.gone:
             self._go_on()
         hear_again(session)
@@ -244,7 +235,7 @@ class Waiting(DurableWaiter):
     def on_store_failed(self, reason: str) -> None:
         """It may not be (DurableWaiter)."""
         session = self.session
-        session.peer.server.link_names.end_waiting(self)
+        link_names(session.peer.server).end_waiting(self)
         if not session.gone:
             session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
         hear_again(session)
@@ -270,7 +261,7 @@ class WaitingSender(Waiting):
                 session.vhost.queue(self._made.name)  # which says so, unless there is another one by now
         take_up_received(link, self._attach, self._answer)
         establish(session, link, self._answer)
-        link.destination = destination_of(link)
+        link.destination = destination_of(link, link.exchange, link.key)
         link.top_up()  # at once: deliveries may be right behind the attach
 
 
@@ -316,14 +307,14 @@ class WaitingReceiver(Waiting):
             raise NotFound(f"queue '{queue.name}' in vhost '{queue.vhost}' was deleted and declared again")
 
 
-def establish(session: Session10, link: Link10, answer: Attach) -> None:
+def establish(session: Session10State, link: Link10, answer: Attach) -> None:
     """Say that the link is attached."""
     session.links[link.handle] = link
-    session.peer.server.link_names.add(link)
+    link_names(session.peer.server).add(link)
     session.say(answer)
 
 
-def note_refusal(session: Session10, attach: Attach, error: BrokerError) -> None:
+def note_refusal(session: Session10State, attach: Attach, error: BrokerError) -> None:
     """Have the journal know of a sender whose link is refused, as none of its messages will be taken."""
     journal = session.vhost.journal
     target = attach.target
@@ -331,7 +322,7 @@ def note_refusal(session: Session10, attach: Attach, error: BrokerError) -> None
         journal.refused_by(session, Message(_address_of(session, target), None, 0, False, 0), error)
 
 
-def _address_of(session: Session10, target: Target) -> Address:
+def _address_of(session: Session10State, target: Target) -> Address:
     """Return where messages to `target` would go: to an exchange, or else to a queue."""
     try:
         node = node_of(target.address)
@@ -344,7 +335,7 @@ def _address_of(session: Session10, target: Target) -> Address:
     return Address("", node.name)
 
 
-def refuse(session: Session10, attach: Attach, why: PeerError, *, answered: bool = False) -> None:
+def refuse(session: Session10State, attach: Attach, why: PeerError, *, answered: bool = False) -> None:
     """Answer an attach without a terminus of this side, and detach at once. [amqp-1.0 2.6.3]
 
     `answered`: `attach` is the answer already.
@@ -379,7 +370,7 @@ COPY: Final = "copy"
 TXN_CAPABILITIES: Final = ("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn")
 
 
-def attach_link(session: Session10, attach: Attach) -> None:
+def attach_link(session: Session10State, attach: Attach) -> None:
     """Take the peer's attach: answer it, or refuse the link. The session is the actor of what that does."""
     journal = session.vhost.journal
     before = journal.actor
@@ -390,12 +381,12 @@ def attach_link(session: Session10, attach: Attach) -> None:
         journal.actor = before
 
 
-def _attach_link(session: Session10, attach: Attach) -> None:
+def _attach_link(session: Session10State, attach: Attach) -> None:
     try:
         if len(attach.name) > NAME_CHARACTERS_MAX:
             text = f"link name of {len(attach.name)} characters, at most {NAME_CHARACTERS_MAX} are allowed"
             raise PeerError(INVALID_FIELD, text)
-        session.peer.server.link_names.steal(session, attach)
+        link_names(session.peer.server).steal(session, attach)
         if session.ending:  # by what was to be said before
             return
         if is_ahead(session, attach):
@@ -417,7 +408,7 @@ def _attach_link(session: Session10, attach: Attach) -> None:
 # ---- the peer sends
 
 
-def _receive_from(session: Session10, attach: Attach) -> None:
+def _receive_from(session: Session10State, attach: Attach) -> None:
     """Answer the attach of a sender. Raises PeerError, AddressError and BrokerError."""
     target = attach.target
     if attach.initial_delivery_count is None:
@@ -441,7 +432,7 @@ def _receive_from(session: Session10, attach: Attach) -> None:
         return
     if node.kind != addresses.ANONYMOUS:
         exchange, key, made = place(session, node, () if target is None else target.capabilities)
-        session.peer.routes.check(exchange, key)
+        routes_of(session.peer).check(exchange, key)
     link = IncomingLink(
         session,
         attach.name,
@@ -489,7 +480,7 @@ def _manage(link: Link10, attach: Attach) -> None:
     establish(link.session, link, answer)
 
 
-def _coordinate(session: Session10, attach: Attach, count: i64) -> None:
+def _coordinate(session: Session10State, attach: Attach, count: i64) -> None:
     """Answer the attach of a controller of transactions. [amqp-1.0 4.1]"""
     source = attach.source
     link = CoordinatorLink(
@@ -516,7 +507,7 @@ def _outcomes(source: Source) -> tuple[str, ...]:
 # ---- the peer receives
 
 
-def _send_to(session: Session10, attach: Attach) -> None:
+def _send_to(session: Session10State, attach: Attach) -> None:
     """Answer the attach of a receiver. Raises PeerError, AddressError and BrokerError."""
     source = attach.source
     mode = None if source is None else source.distribution_mode
@@ -551,7 +542,7 @@ def _send_to(session: Session10, attach: Attach) -> None:
 
 
 def _receive_with(
-    session: Session10,
+    session: Session10State,
     attach: Attach,
     asked: LinkArguments,
     filters: SourceFilters,
@@ -585,7 +576,9 @@ def _receive_with(
     copies = not consumers[0].acquires
     if not settled and not copies:
         link.expiry = _kept(source, supply)
-        link.generation = session.peer.server.link_names.next_generation()
+        generation = link_names(session.peer.server).next_generation()
+        if link.expiry is not None:
+            link.target.generation = generation
     answer = answer_to(attach)
     if asked.properties:
         answer.properties = {**asked.properties, **(answer.properties or {})}
@@ -604,7 +597,7 @@ def _receive_with(
         waiting.attach()
 
 
-def _further(session: Session10, first: str, asked: LinkArguments) -> list[Queue]:
+def _further(session: Session10State, first: str, asked: LinkArguments) -> list[Queue]:
     """The queues that the link receives from besides the one named `first`, which may not be there yet.
 
     Raises PeerError for one that is named twice, NotFound, ResourceLocked and AccessRefused.

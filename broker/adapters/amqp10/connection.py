@@ -6,44 +6,46 @@ from collections.abc import Mapping
 from typing import Final, final
 
 import structlog
-from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from broker.adapters.access import Origin
 from broker.adapters.amqp10 import handshake
-from broker.adapters.amqp10.answers import Owed
 from broker.adapters.amqp10.handshake import closed_by_peer, end_output, open_connection
 from broker.adapters.amqp10.idle import Idle
-from broker.adapters.amqp10.lifetimes import Lifetime
 from broker.adapters.amqp10.link import send_all_on
-from broker.adapters.amqp10.names import Suspended
-from broker.adapters.amqp10.receive import IncomingLink
-from broker.adapters.amqp10.routes import Routes
+from broker.adapters.amqp10.routes import Routes, routes_of
 from broker.adapters.amqp10.sasl import SaslLogin
 from broker.adapters.amqp10.session import Session10
 from broker.adapters.amqp10.shortage import HeldCredit
-from broker.adapters.amqp10.states import AUTHENTICATED, AUTHENTICATING, CLOSED, CLOSING, OPENED, OPENING
-from broker.adapters.amqp10.transactions import Transactions
+from broker.adapters.amqp10.state import (
+    AUTHENTICATED,
+    AUTHENTICATING,
+    CLOSED,
+    CLOSING,
+    OPENED,
+    OPENING,
+    Connection10State,
+    Session10State,
+    expire_all,
+)
+from broker.adapters.amqp10.transactions import Transactions, transactions_of
 from broker.adapters.peers.connections import (
     FLUSH_BYTES_MIN,
     FRAME_BYTES_MAX,
     HELD_FOR_END,
     HELD_FOR_PEER,
-    OUTPUT_KEPT_MAX,
     STRANGER_BYTES_MAX,
-    UNREAD_BYTES_MAX,
     Edge,
 )
 from broker.adapters.peers.durable import UNSYNCED_BYTES_MAX, brake, wait_for_log
-from broker.adapters.peers.peer import ServedConnection, Turns
+from broker.adapters.peers.peer import Turns
 from broker.adapters.peers.server import Server
 from broker.auth.terms import MAX_CHANNELS
 from broker.core.delivery.session import Scheduler
 from broker.core.errors import LimitReached
-from broker.core.queues.queue import Queue
 from broker.core.schedule import METHOD, PAYLOAD
 from broker.core.vhosts.vhost import VirtualHost
-from protocol.amqp10.composing import decode_composite, encode_composite
+from protocol.amqp10.composing import decode_composite
 from protocol.amqp10.conditions import (
     CONNECTION_FORCED,
     FRAMING_ERROR,
@@ -59,7 +61,7 @@ from protocol.amqp10.descriptors import DISPOSITION, FLOW, TRANSFER
 from protocol.amqp10.dispositions import Disposition
 from protocol.amqp10.fields import Fields
 from protocol.amqp10.flows import Flow
-from protocol.amqp10.frames import AMQP_FRAME, FRAME_MAX_MIN, SASL_FRAME, Frames, frame
+from protocol.amqp10.frames import AMQP_FRAME, FRAME_MAX_MIN, SASL_FRAME, Frames
 from protocol.amqp10.performatives import Attach, Begin, Close, Detach, End, Open
 from protocol.amqp10.transfers import Transfer
 from protocol.amqp10.types import Composite
@@ -176,13 +178,6 @@ class Sessions:
                 more = more or (len(session.sending) > 0 and session.outgoing.left > 0)
         return more
 
-    def top_up(self) -> None:
-        """Allow senders more."""
-        for session in self.all():
-            for link in session.links.values():
-                if isinstance(link, IncomingLink):
-                    session.owed.touch(link)
-
     def let_go(self) -> None:
         """The connection ends: no session catches what another one gives back."""
         self._connection.close_targets()
@@ -248,10 +243,9 @@ def _begun(connection: Connection10, channel: i64, begin: Begin) -> Session10:
 
 @final
 class Hearing:
-    """The frames of one connection. `holds`: reasons for which none is taken."""
+    """The frames of one connection."""
 
     def __init__(self, connection: Connection10) -> None:
-        self.holds: i64 = 0
         self.frames = Frames(SASL_FRAME, FRAME_BYTES_MAX, 0)
         self.turns = Turns(connection)
         self._connection = connection
@@ -276,7 +270,7 @@ class Hearing:
         try:
             if connection.login is not None and self._stranger_bytes > STRANGER_BYTES_MAX:
                 raise PeerError(FRAMING_ERROR, f"more than {STRANGER_BYTES_MAX} bytes before the log-in")
-            while self.holds == 0 and connection.state != CLOSED:
+            while connection.holds == 0 and connection.state != CLOSED:
                 if connection.state == AUTHENTICATED:
                     if not self._take_header():
                         break
@@ -322,50 +316,25 @@ CLOSING_SECONDS: Final = 2
 
 
 @final
-class Connection10(ServedConnection):
-    """One of a client of AMQP 1.0. `secured`: it begins with the layer of SASL."""
+class Connection10(Connection10State):
+    """A connection of a client of AMQP 1.0."""
 
     def __init__(
         self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin, secured: bool
     ) -> None:
-        super().__init__(server, scheduler, edge, origin)
-        self.state = AUTHENTICATING
-        self.secured = secured
-        self.client_name = ""  # the peer's container-id
-        self.client_properties: Mapping[str, object] = {}
-        self.virtual_host: VirtualHost | None = None
-        self._routes: Routes | None = None
-        self.frame_max: i64 = FRAME_MAX_MIN  # of frames that the peer takes
-        self.channel_max: i64 = 0
-        self.out = BytesWriter()
+        super().__init__(server, scheduler, edge, origin, secured)
+        self.transactions = Transactions(self)
         self.login: SaslLogin | None = SaslLogin(self)
         self.mapped = Sessions(self)
         self.idle = Idle(self)
-        self.owing: list[Owed] = []  # sessions that have something to say at the turn's end
-        self.spoke = False
-        self.heard = False
         self.hearing = Hearing(self)
-        self._unread: i64 = 0  # bytes of answers since the peer stopped reading
         self.held_credit = HeldCredit(self)
-        self.transactions = Transactions(self)
-        self.suspended: dict[Suspended, None] = {}  # links, until it ends
-        self.lifetimes: dict[Queue, Lifetime] = {}  # that sessions have left behind
-
-    def is_open(self) -> bool:
-        """Whether both sides have said open, and neither has said close."""
-        return self.state == OPENED
 
     def start(self) -> None:
         """Say which mechanisms there are, or let the peer in without one. [amqp-1.0 5.3.2]"""
         if self.login is not None:
             self.login.start()
         self.flush()
-
-    @property
-    def routes(self) -> Routes:
-        """Where its messages go, once it is open."""
-        assert self._routes is not None, "what is sent before it is open is refused"
-        return self._routes
 
     # -- in
 
@@ -394,25 +363,18 @@ class Connection10(ServedConnection):
         else:
             self.begin_amqp()
 
-    def opened(self, virtual_host: VirtualHost) -> None:
-        """Both sides have said open."""
+    def opened(self, virtual_host: VirtualHost, idle_time_out: i64) -> None:
+        """Both sides have said open (Connection10State)."""
+        self.server.connections.add(self, self.user, virtual_host.name)
         self.virtual_host = virtual_host
-        self._routes = Routes(self, virtual_host)
+        self.routes = Routes(self, virtual_host)
         self.state = OPENED
+        self.idle.start(idle_time_out, self.server.heartbeat * 2000)
 
     def set_channel_max(self, channel_max: i64) -> None:
-        """Take no frames on channels above this one. [amqp-1.0 2.7.1]"""
+        """Take no frames on channels above this one (Connection10State). [amqp-1.0 2.7.1]"""
         self.channel_max = channel_max
         self.hearing.frames.channel_max = channel_max
-
-    def hold(self, reason: i64) -> None:
-        """Take no more frames, and read no more, until every reason for it has been released."""
-        self.keep_back(reason)
-        self.edge.hold(reason)
-
-    def keep_back(self, reason: i64) -> None:
-        """Take no more frames, but read on (ServedConnection)."""
-        self.hearing.holds |= reason
 
     def kept_bytes(self) -> i64:
         """How much of what was read is in no frame that has been taken (ServedConnection)."""
@@ -424,49 +386,11 @@ class Connection10(ServedConnection):
 
     def release(self, reason: i64) -> None:
         """Go on, unless there is another reason not to (ServedConnection)."""
-        hearing = self.hearing
-        if hearing.holds & reason:
-            hearing.holds &= ~reason
+        if self.holds & reason:
+            self.holds &= ~reason
             self.edge.release(reason)
-            if hearing.holds == 0:
-                hearing.take()
-
-    # -- out
-
-    def write(self, performative: Composite, channel: int = 0) -> None:
-        """Say something, at the end of the turn."""
-        self.out.write(frame(channel, encode_composite(performative)))
-
-    def end_turn(self) -> None:
-        """Have the sessions say what they owe, and write it.
-
-        A peer that asks on and reads nothing has to wait. Deliveries do not count: they stop by themselves.
-        """
-        if self.owing:
-            self.say_owed()
-        size: i64 = len(self.out)
-        self.flush()
-        if self.blocked:
-            self._unread += size
-            if self._unread > UNREAD_BYTES_MAX and self.state == OPENED:
-                self.hold(HELD_FOR_PEER)
-
-    def say_owed(self) -> None:
-        """Have the sessions say what they owe."""
-        owing, self.owing = self.owing, []
-        for owed in owing:
-            owed.end_turn()
-
-    def flush(self) -> None:
-        """Write what the turn has produced, once."""
-        out = self.out
-        if len(out) > 0:
-            self.spoke = True
-            self.edge.write(out.getvalue())
-            if len(out) > OUTPUT_KEPT_MAX:
-                self.out = BytesWriter()
-            else:
-                out.truncate(0)
+            if self.holds == 0:
+                self.hearing.take()
 
     def pump(self, budget: i64) -> None:
         """Deliver to this client, and write what that produced (Connection)."""
@@ -498,7 +422,49 @@ class Connection10(ServedConnection):
                 self.schedule()
                 self.release(HELD_FOR_PEER)
 
+    # -- sessions
+
+    def open_sessions(self) -> list[Session10State]:
+        """Return the sessions that are mapped, in the order of their channels (Connection10State)."""
+        return list(self.mapped.all())
+
+    def session_ended(self, channel: i64) -> None:
+        """Free the channel of a session (Connection10State)."""
+        self.mapped.ended(channel)
+
+    def hold_senders(self) -> None:
+        """Hold the senders, as there is a shortage (Connection10State)."""
+        self.held_credit.hold()
+
     # -- the end
+
+    def let_go(self) -> None:
+        """Give back everything that the connection holds, and be the actor of that (Connection10State)."""
+        virtual_host = self.virtual_host
+        if virtual_host is None:
+            self._let_go()
+            return
+        journal = virtual_host.journal
+        before = journal.actor
+        journal.actor = self
+        try:
+            self._let_go()
+            self.server.connections.remove(self, self.user, virtual_host.name)
+            virtual_host.delete_exclusive_queues(self)
+        finally:
+            journal.actor = before
+
+    def _let_go(self) -> None:
+        self.idle.stop()
+        self.mapped.let_go()
+        transactions_of(self).roll_back("the connection ended")
+        expire_all(self.suspended)
+        for lifetime in self.lifetimes.values():
+            lifetime.connection_ended()
+        self.owing = []
+        self.held_credit.forget()
+        if self.login is not None:
+            self.login.abandon()
 
     def internal_error(self) -> None:
         """The broker's own mistake costs this connection and no other."""
@@ -533,8 +499,8 @@ class Connection10(ServedConnection):
 
     def rights_changed(self) -> None:
         """What the user may do has changed (OpenConnection)."""
-        if self._routes is not None:
-            self._routes.forget()
+        if self.routes is not None:
+            routes_of(self).forget()
         for session in self.mapped.all():
             session.rights_changed()
         self.end_turn()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.assembly import Gathering
-from broker.adapters.amqp10.link import Link10
-from broker.adapters.amqp10.transactions import Transaction10
+from broker.adapters.amqp10.state import Session10State
+from broker.adapters.amqp10.transactions import ControllerLink, Transaction10, transactions_of
 from broker.core.errors import BrokerError
 from broker.core.schedule import METHOD
 from protocol.amqp10.composing import decode_composite
@@ -31,10 +31,6 @@ from protocol.amqp10.sections import Sections
 from protocol.amqp10.transfers import Transfer
 from protocol.amqp10.types import Composite
 
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.session import Session10
-
-
 CREDIT: Final[i64] = 100
 BYTES_MAX: Final = 4096  # of one message to the coordinator
 OPEN_MAX: Final = 100  # transactions that a link may have declared and not discharged
@@ -42,15 +38,14 @@ REJECTED: Final = "amqp:rejected:list"
 
 
 @final
-class CoordinatorLink(Link10):
+class CoordinatorLink(ControllerLink):
     """`outcomes`: what the controller understands, by the names of their descriptors; none: all."""
 
     def __init__(
-        self, session: Session10, name: str, handle: i64, count: i64, outcomes: tuple[str, ...]
+        self, session: Session10State, name: str, handle: i64, count: i64, outcomes: tuple[str, ...]
     ) -> None:
-        super().__init__(session, name, handle, True, count)
+        super().__init__(session, name, handle, count)
         self.outcomes = outcomes
-        self.open_count: i64 = 0
         self._gathering = Gathering(self.credit, BYTES_MAX)
 
     def on_flow(self, flow: Flow) -> None:
@@ -74,17 +69,17 @@ class CoordinatorLink(Link10):
         self.session.write_flow(self.handle, self.credit.delivery_count, self.credit.left, NONE, False)
 
     def top_up(self) -> None:
-        """Allow more when half is used up."""
+        """Allow more when half is used up (Link10)."""
         if self.credit.left <= CREDIT // 2:
             self.credit.left = CREDIT
             self.say_flow()
 
     def let_go(self, closed: bool) -> None:
         """What has been declared and not discharged is rolled back (Link10). [amqp-1.0 4.3]"""
-        self.session.peer.transactions.roll_back("the link to the coordinator ended", self)
+        transactions_of(self.session.peer).roll_back("the link to the coordinator ended", self)
 
     def discharged(self, delivery_id: i64, failure: str) -> None:
-        """A commit has happened, or failed for this reason."""
+        """A commit has happened, or failed for this reason (ControllerLink)."""
         if failure:
             self._reject(delivery_id, TRANSACTION_ROLLBACK, failure)
         else:
@@ -118,12 +113,12 @@ class CoordinatorLink(Link10):
             self._reject(delivery_id, RESOURCE_LIMIT_EXCEEDED, text)
         else:
             self.open_count += 1
-            transaction = self.session.peer.transactions.declare(self)
+            transaction = transactions_of(self.session.peer).declare(self)
             self._answer(delivery_id, declared(transaction.txn_id))
 
     def _discharge(self, asked: Discharge, delivery_id: i64) -> None:
         """End a transaction. [amqp-1.0 4.3]"""
-        transactions = self.session.peer.transactions
+        transactions = transactions_of(self.session.peer)
         try:
             transaction = transactions.find(asked.txn_id)
         except PeerError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from librt.strings import BytesWriter
@@ -11,12 +11,12 @@ from librt.strings import BytesWriter
 from broker.adapters.access import Rights
 from broker.adapters.amqp10.idle import LEAST_MS
 from broker.adapters.amqp10.link import shortened
-from broker.adapters.amqp10.names import expire_all
-from broker.adapters.amqp10.states import CLOSED, CLOSING, OPENED, OPENING
+from broker.adapters.amqp10.state import CLOSED, CLOSING, OPENED, OPENING, Connection10State
 from broker.adapters.peers.connections import HELD
 from broker.adapters.peers.peer import ServedConnection
 from broker.adapters.peers.requests import LimitError, vhost_for
 from broker.adapters.peers.server import PRODUCT
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.composites import Error
 from protocol.amqp10.conditions import (
@@ -33,11 +33,6 @@ from protocol.amqp10.performatives import Close, Open
 from protocol.amqp10.types import Symbol
 from protocol.errors import ProtocolError
 
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.connection import Connection10
-    from broker.core.vhosts.vhost import VirtualHost
-
-
 CAPABILITY: Final = "sole-connection-for-container"
 ENFORCEMENT: Final = "sole-connection-enforcement-policy"
 DETECTION: Final = "sole-connection-detection-policy"
@@ -47,7 +42,7 @@ STRONG: Final = 0
 WEAK: Final = 1
 
 
-def enforce(connection: Connection10, peer: Open) -> None:
+def enforce(connection: Connection10State, peer: Open) -> None:
     """Have a connection be the only one of its container if it asks for that, or refuse it.
 
     Raises PeerError. By weak detection only those count that have asked for the same.
@@ -91,7 +86,7 @@ REFUSED: Final = Symbol("amqp:connection-establishment-failed")
 _log = structlog.get_logger("amqpd.connection")
 
 
-def open_connection(connection: Connection10, peer: Open) -> None:
+def open_connection(connection: Connection10State, peer: Open) -> None:
     """Take the peer's open, and answer with the broker's. Raises PeerError."""
     server = connection.server
     if len(peer.container_id) > CONTAINER_CHARACTERS_MAX:
@@ -110,11 +105,8 @@ def open_connection(connection: Connection10, peer: Open) -> None:
     connection.set_channel_max(min(peer.channel_max, SESSIONS_MAX))
     connection.container = peer.container_id
     enforce(connection, peer)
-    server.connections.add(connection, connection.user, virtual_host.name)
     say_open(connection, {})
-    connection.opened(virtual_host)
-    allowed: int = server.heartbeat * 2000
-    connection.idle.start(asked, allowed)
+    connection.opened(virtual_host, asked)
     _log.info(
         "connection opened",
         peer=connection.peer,
@@ -126,12 +118,12 @@ def open_connection(connection: Connection10, peer: Open) -> None:
     )
 
 
-def refuse(connection: Connection10) -> None:
+def refuse(connection: Connection10State) -> None:
     """Say open, although close follows at once. [amqp-1.0 2.4.3]"""
     say_open(connection, {REFUSED: True})
 
 
-def say_open(connection: Connection10, properties: dict[str, object]) -> None:
+def say_open(connection: Connection10State, properties: dict[str, object]) -> None:
     """Say what the broker is and what it allows, and no more of the former than the peer's frames hold."""
     server = connection.server
     known: dict[str, object] = {Symbol(name): value for name, value in server.said.items()}
@@ -156,7 +148,7 @@ def close_with(condition: str, text: str, info: Mapping[str, object] | None) -> 
     return Close(error=Error(condition=condition, description=shortened(text), info=info))
 
 
-def _vhost(connection: Connection10, hostname: str | None) -> VirtualHost:
+def _vhost(connection: Connection10State, hostname: str | None) -> VirtualHost:
     """Return the virtual host that `vhost:NAME` names, or a name that is a virtual host's, else the default.
 
     An unknown virtual host is refused as an access that the user lacks: clients stop trying on
@@ -182,29 +174,29 @@ CLOSING_SECONDS: Final = 2
 
 
 def close(
-    connection: Connection10, condition: str, text: str, info: Mapping[str, object] | None = None
+    connection: Connection10State, condition: str, text: str, info: Mapping[str, object] | None = None
 ) -> None:
     """Send close with an error, and open before it if that has not been said; the peer's close follows."""
     if connection.state == OPENING:
         refuse(connection)
-    let_go(connection)
+    connection.let_go()
     connection.state = CLOSING
     connection.write(close_with(condition, text, info))
-    connection.hearing.holds = 0
+    connection.holds = 0
     connection.edge.release(HELD)
     connection.edge.closing(CLOSING_SECONDS)
     connection.flush()
 
 
-def closed_by_peer(connection: Connection10) -> None:
+def closed_by_peer(connection: Connection10State) -> None:
     """Answer the peer's close."""
     connection.say_owed()
-    let_go(connection)
+    connection.let_go()
     connection.write(Close())
     end_output(connection)
 
 
-def end_output(connection: Connection10) -> None:
+def end_output(connection: Connection10State) -> None:
     """Nothing more is to be said: the output ends, and the peer closes."""
     connection.state = CLOSED
     connection.flush()
@@ -212,49 +204,19 @@ def end_output(connection: Connection10) -> None:
     connection.edge.end_output()
 
 
-def drop(connection: Connection10) -> None:
+def drop(connection: Connection10State) -> None:
     """Close the socket without a word. What was written before is still sent."""
-    let_go(connection)
+    connection.let_go()
     connection.state = CLOSED
     connection.flush()
     connection.edge.close()
 
 
-def lost(connection: Connection10, reason: str) -> None:
+def lost(connection: Connection10State, reason: str) -> None:
     """The socket is gone."""
     if connection.state == OPENED:
         why = reason or "closed by the peer"
         _log.info("connection lost", peer=connection.peer, user=connection.user, reason=why)
-    let_go(connection)
+    connection.let_go()
     connection.state = CLOSED
     connection.out = BytesWriter()
-
-
-def let_go(connection: Connection10) -> None:
-    """Everything that the connection holds goes back, and the connection is the actor of that."""
-    virtual_host = connection.virtual_host
-    if virtual_host is None:
-        _let_go(connection)
-        return
-    journal = virtual_host.journal
-    before = journal.actor
-    journal.actor = connection
-    try:
-        _let_go(connection)
-        connection.server.connections.remove(connection, connection.user, virtual_host.name)
-        virtual_host.delete_exclusive_queues(connection)
-    finally:
-        journal.actor = before
-
-
-def _let_go(connection: Connection10) -> None:
-    connection.idle.stop()
-    connection.mapped.let_go()
-    connection.transactions.roll_back("the connection ended")
-    expire_all(connection.suspended)
-    for lifetime in connection.lifetimes.values():
-        lifetime.connection_ended()
-    connection.owing = []
-    connection.held_credit.forget()
-    if connection.login is not None:
-        connection.login.abandon()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.state import Connection10State
 from broker.core.schedule import Alarm
 from protocol.amqp10.conditions import RESOURCE_LIMIT_EXCEEDED
 from protocol.amqp10.frames import EMPTY_FRAME
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.connection import Connection10
-
 
 LEAST_MS: Final = 100  # what the peer may ask for
 LOOKS: Final = 4  # in the time that is allowed
@@ -22,7 +19,7 @@ LOOKS: Final = 4  # in the time that is allowed
 class Idle:
     """What one connection is allowed: `asked` ms by the peer, `allowed` ms to it; 0: as long as it likes."""
 
-    def __init__(self, connection: Connection10) -> None:
+    def __init__(self, connection: Connection10State) -> None:
         self._voice = _Voice(connection)
         self._ear = _Ear(connection)
 
@@ -43,7 +40,7 @@ class Idle:
 class _Voice(Alarm):
     """Sends an empty frame when half of what the peer asked for went by in silence."""
 
-    def __init__(self, connection: Connection10) -> None:
+    def __init__(self, connection: Connection10State) -> None:
         super().__init__()
         self._connection = connection
         self._period: i64 = 0
@@ -72,7 +69,7 @@ class _Voice(Alarm):
 class _Ear(Alarm):
     """Closes the connection when nothing has come for too long."""
 
-    def __init__(self, connection: Connection10) -> None:
+    def __init__(self, connection: Connection10State) -> None:
         super().__init__()
         self._connection = connection
         self._period: i64 = 0
@@ -92,7 +89,7 @@ class _Ear(Alarm):
     def ring(self) -> None:
         """Look (Alarm)."""
         connection = self._connection
-        self._silent = 0 if connection.heard or connection.hearing.holds != 0 else self._silent + self._period
+        self._silent = 0 if connection.heard or connection.holds != 0 else self._silent + self._period
         connection.heard = False
         if self._silent >= self._allowed:
             text = f"nothing has come for {self._silent} ms"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.core.queues.queue import Queue
 from broker.core.schedule import Alarm
 from broker.core.vhosts.deletion import Lifespan
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.composites import (
     DeleteOnClose,
     DeleteOnNoLinks,
@@ -20,11 +21,6 @@ from protocol.amqp10.composites import (
 )
 from protocol.amqp10.conditions import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_LOCKED, PeerError
 from protocol.amqp10.types import Described, Symbol
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.connection import Connection10
-    from broker.core.vhosts.vhost import VirtualHost
-
 
 # until when there is one, unless its link is closed before
 LINK_DETACH: Final = "link-detach"
@@ -149,8 +145,3 @@ def lifespan_of(vhost: VirtualHost, queue: Queue, policy: Policy) -> Lifespan | 
     links = not isinstance(policy, DeleteOnNoMessages)
     messages = not isinstance(policy, DeleteOnNoLinks)
     return Lifespan(vhost, vhost.dependents, queue, links, messages)
-
-
-def lasting_name(connection: Connection10) -> str:
-    """What a peer is called by subscriptions that outlive its connections and do not get its messages."""
-    return f"{connection.user}/{connection.client_name}"

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.lifetimes import Lifetime
+from broker.adapters.amqp10.state import Session10State, SessionLink
+from broker.core.vhosts.deletion import Dependent
 from protocol.amqp10.composites import Error
 from protocol.amqp10.conditions import ERRANT_LINK, NOT_ALLOWED, STOLEN
 from protocol.amqp10.constructors import NONE
-from protocol.amqp10.flows import Flow
 from protocol.amqp10.outgoing import SplitTransfer, TransferTemplate
 from protocol.amqp10.performatives import Detach
 from protocol.amqp10.transfers import Transfer
 from protocol.amqp10.windows import LinkCredit
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.routes import Destination
-    from broker.adapters.amqp10.session import Session10
-
 
 NOTHING_RECEIVED: Final = (
     b"\x00\x53\x23\xc0\x03\x02\x43\x44"  # received(0, 0): all of it has to be sent again
@@ -37,30 +32,40 @@ def shortened(text: str) -> str:
 _log = structlog.get_logger("amqpd.link")
 
 
-class Link10:
+class Link10(SessionLink):
     """An attached link, or one that this side has detached and the peer not yet.
 
-    `receives`: this side is the receiver. `credit`: what its sender may send. `leaving`: this side has
-    detached it; what the peer sends on it, before it knows, is dropped.
+    `receives`: this side is the receiver. `credit`: what its sender may send. `second`: the receiver settles
+    after the sender. `destination`: what the messages of the peer go to, if there is one.
     """
 
-    def __init__(self, session: Session10, name: str, handle: i64, receives: bool, count: i64) -> None:
+    def __init__(self, session: Session10State, name: str, handle: i64, receives: bool, count: i64) -> None:
+        super().__init__()
         self.session = session
         self.name = name
         self.handle = handle
         self.receives = receives
         self.credit = LinkCredit(count)
-        self.leaving = False
-        self.lifetime: Lifetime | None = None  # of a queue that came with it
-        self.destination: Destination | None = None  # of what its peer sends, if it is one
+        self.second = False
+        self.destination: Dependent | None = None
+
+    def full_name(self) -> str:
+        """What no other link of the broker is called."""
+        return f"{self.session.peer.origin.name} {self.session.channel} {self.handle} {self.name}"
 
     # -- what a subclass does; a link that was refused at once does nothing
 
-    def on_flow(self, flow: Flow) -> None:
-        """The peer says the state of the link. [amqp-1.0 2.6.7]"""
+    def answered(self, count: i64) -> None:
+        """So many deliveries have been settled, the oldest."""
 
-    def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        """A part of a delivery, whose frame ends at `end` of `data`. [amqp-1.0 2.6.12]"""
+    def settled_last(self, delivery_id: i64) -> None:
+        """The sender has settled this delivery, after this side."""
+
+    def top_up(self) -> None:
+        """Allow the sender more, if it is time for that."""
+
+    def drained(self) -> None:
+        """Tell the receiver, if it wants to hear it, that there is nothing more to send."""
 
     def silence(self) -> None:
         """Want nothing any more, before anything is given back."""
@@ -71,14 +76,11 @@ class Link10:
         `closed`: there is to be none.
         """
 
-    def rights_changed(self) -> None:
-        """What the user may do has changed."""
-
     # -- the end
 
     def finish(self) -> None:
         """End the link from this side: there is nothing more to come on it. [amqp-1.0 2.6.6]"""
-        self.session.owed.answers.end_turn()
+        self.session.owed.say_answers()
         if not self.leaving:
             self.leave(True)
             self.session.say(Detach(handle=self.handle, closed=True))
@@ -86,7 +88,7 @@ class Link10:
     def detach(self, condition: str, text: str, info: Mapping[str, object] | None = None) -> None:
         """End the link from this side, and say why. [amqp-1.0 2.6.5]"""
         session = self.session
-        session.owed.answers.end_turn()
+        session.owed.say_answers()
         if self.leaving:  # perhaps as the session has been ended by that
             return
         connection = session.peer
@@ -110,11 +112,11 @@ class Link10:
         before = journal.actor
         journal.actor = self.session
         try:
-            self.session.peer.server.link_names.remove(self)
+            self.session.link_left(self)
             self.silence()
             self.let_go(closed)
             if self.destination is not None:
-                self.destination.left()
+                self.session.vhost.dependents.remove(self.destination)
         finally:
             journal.actor = before
         if self.lifetime is not None:
@@ -132,7 +134,7 @@ STEP_BYTES: Final[i64] = 2097152  # then others have their turn
 OUTPUT_BYTES_MAX: Final = 524288  # then the connection flushes before it delivers more
 
 
-def send_on(session: Session10, link: Sender) -> None:
+def send_on(session: Session10State, link: Sender) -> None:
     """Send of a delivery what the peer takes now; the rest follows when it takes more."""
     connection = session.peer
     sending = link.sending
@@ -157,13 +159,14 @@ def send_on(session: Session10, link: Sender) -> None:
     link.sent_on()
 
 
-def send_all_on(session: Session10) -> None:
+def send_all_on(session: Session10State) -> None:
     """The same for all links of a session."""
     for link in list(session.sending):
+        assert isinstance(link, Sender), "a link of which a delivery is on its way sends"
         send_on(session, link)
 
 
-def cut(session: Session10, link: Sender) -> i64:
+def cut(session: Session10State, link: Sender) -> i64:
     """Take back the delivery that is on its way, as its link ends.
 
     Returns its delivery-id; NONE if the peer cannot be told, and so may have it in part.
@@ -184,7 +187,7 @@ FRAME_BYTES_MAX: Final[i64] = 2097152  # of frames that are sent, each of which 
 class Sender(Link10):
     """`sending`: the delivery of which the peer has some frames, and not all."""
 
-    def __init__(self, session: Session10, name: str, handle: i64) -> None:
+    def __init__(self, session: Session10State, name: str, handle: i64) -> None:
         super().__init__(session, name, handle, False, 0)
         self.template = TransferTemplate(
             session.channel, handle, min(session.peer.frame_max, FRAME_BYTES_MAX)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from broker.core.arguments.consumer import (
     ALSO_CONSUME,
@@ -24,15 +24,12 @@ from broker.core.arguments.consumer import (
 )
 from broker.core.arguments.queue import CONSUMER_TIMEOUT
 from broker.core.errors import PreconditionFailed
+from broker.core.queues.queue import Queue
 from broker.core.values import show
 from protocol.amqp10.addresses import AddressError
 from protocol.amqp10.conditions import INVALID_FIELD, PeerError
 from protocol.amqp10.performatives import Attach
 from protocol.amqp10.types import Array, Timestamp
-
-if TYPE_CHECKING:
-    from broker.core.queues.queue import Queue
-
 
 EXCLUSIVE: Final = "exclusive"  # which is no argument, but a bit of basic.consume
 NAMES: Final = (*CONSUMER_RULES, BROWSE, BROWSE_FROM, EXCLUSIVE)

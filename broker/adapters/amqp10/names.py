@@ -10,7 +10,7 @@ only taken if its terminus is to outlive it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -22,20 +22,18 @@ from broker.adapters.amqp10.lifetimes import (
     SESSION_END,
     Expiring,
 )
+from broker.adapters.amqp10.link import Link10
+from broker.adapters.amqp10.state import Session10State, SuspendedLink
+from broker.adapters.peers.server import LinkRegister, Server
 from broker.core.entries.entry import QueueEntry
+from broker.core.ports import DurableWaiter
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import queue_of
 from broker.core.queues.returns import release_entries
-from broker.core.schedule import Alarm, Schedule
+from broker.core.schedule import Schedule
 from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.conditions import STOLEN
 from protocol.amqp10.performatives import Attach
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.attach import Waiting
-    from broker.adapters.amqp10.link import Link10
-    from broker.adapters.amqp10.session import Session10
-
 
 SUSPENDED_MAX: Final = 1000  # links of one user
 KEPT_MAX: Final = 5000  # deliveries of one link; what is more goes back at once
@@ -61,7 +59,7 @@ def expiry_of(terminus: Source | Target | None) -> Expiry:
 
 
 @final
-class Suspended(Alarm):
+class Suspended(SuspendedLink):
     """What is kept of one link, whose sender has, by their tags, deliveries that are unsettled.
 
     `sent`: what this side has sent, which its queue does not give to anybody else meanwhile. `received`: what
@@ -81,9 +79,9 @@ class Suspended(Alarm):
         self._expiry = expiry
         self._schedule = schedule
         self._names = names
-        self._awaiting: dict[Suspended, None] | None = None  # what waits for the same end, with this
+        self._awaiting: dict[SuspendedLink, None] | None = None  # what waits for the same end, with this
 
-    def wait(self, session: Session10) -> None:
+    def wait(self, session: Session10State) -> None:
         """Begin to expire when that is due, at the latest when all of them do."""
         policy = self._expiry.policy
         if self.lease > 0:
@@ -97,7 +95,7 @@ class Suspended(Alarm):
             self._end_within(EXPIRY_SECONDS_MAX * 1000)
 
     def expire(self) -> None:
-        """The time begins after which nobody can come back for it."""
+        """Begin the time after which nobody can come back for it (SuspendedLink)."""
         self._await_nothing()
         if self._expiry.seconds == 0:
             self.end()
@@ -144,28 +142,35 @@ def give_back(held: list[Held], outcome: i64) -> None:
         release_entries(queue_of(consumer), its, consumer, outcome)
 
 
-def expire_all(suspended: dict[Suspended, None]) -> None:
-    """What these have waited for has come."""
-    for each in list(suspended):
-        each.expire()
-
-
 Name = tuple[str, str, str, str, bool]
 
 
+class WaitingLink(DurableWaiter):
+    """A link that waits for the log before it is attached; `attach.Waiting` extends this class.
+
+    `stolen`: a later link of its name has taken its place meanwhile. [amqp-1.0 2.6.1]
+    """
+
+    def __init__(self, session: Session10State, name: str, receives: bool) -> None:
+        self.session = session
+        self.name = name
+        self.receives = receives
+        self.stolen = False
+
+
 @final
-class LinkNames:
+class LinkNames(LinkRegister):
     """The links that are attached to the broker, or suspended. Of several with one name the latest counts."""
 
     def __init__(self) -> None:
         self._links: dict[Name, Link10] = {}
-        self._waiting: dict[Name, Waiting] = {}  # links whose queue has to be on disk before
+        self._waiting: dict[Name, WaitingLink] = {}  # links whose queue has to be on disk before
         self._suspended: dict[Name, Suspended] = {}
         self._of_user: dict[str, int] = {}  # how many links are suspended
         self._generations: i64 = 0
         self.expiring: Expiring = {}  # queues that came with links
 
-    def steal(self, session: Session10, attach: Attach) -> None:
+    def steal(self, session: Session10State, attach: Attach) -> None:
         """Detach the link whose place a new one takes, if there is one."""
         name = _name(session, attach.name, not attach.role)
         waiting = self._waiting.get(name)
@@ -179,11 +184,11 @@ class LinkNames:
             if link.session.peer is not session.peer:
                 link.session.peer.end_turn()
 
-    def begin_waiting(self, waiting: Waiting) -> None:
+    def begin_waiting(self, waiting: WaitingLink) -> None:
         """Know a link before it is attached, so that a later one may take its place."""
         self._waiting[_name(waiting.session, waiting.name, waiting.receives)] = waiting
 
-    def end_waiting(self, waiting: Waiting) -> None:
+    def end_waiting(self, waiting: WaitingLink) -> None:
         """Forget a link that waits no longer: it is attached now, or refused, or lost."""
         name = _name(waiting.session, waiting.name, waiting.receives)
         if self._waiting.get(name) is waiting:
@@ -207,7 +212,7 @@ class LinkNames:
         number: int = self._generations
         return number.to_bytes(4, "big")
 
-    def suspend(self, session: Session10, link: str, receives: bool, expiry: Expiry) -> Suspended | None:
+    def suspend(self, session: Session10State, link: str, receives: bool, expiry: Expiry) -> Suspended | None:
         """Have a link wait to be taken up again, which it begins with `Suspended.wait`.
 
         None if another one of its name is there, or too many of its user's wait already; or if its virtual
@@ -224,7 +229,7 @@ class LinkNames:
         self._of_user[user] = self._of_user.get(user, 0) + 1
         return suspended
 
-    def suspended(self, session: Session10, link: str, receives: bool) -> Suspended | None:
+    def suspended(self, session: Session10State, link: str, receives: bool) -> Suspended | None:
         """The link that one with this name takes up, if there is one."""
         return self._suspended.get(_name(session, link, receives))
 
@@ -239,12 +244,12 @@ class LinkNames:
                 del self._of_user[user]
 
     def user_deleted(self, user: str) -> None:
-        """Nobody comes back for the links of this user."""
+        """Nobody comes back for the links of this user (LinkRegister)."""
         if user in self._of_user:
             self._end(1, user)
 
     def vhost_deleted(self, vhost: str) -> None:
-        """There is nothing to come back for in this virtual host."""
+        """There is nothing to come back for in this virtual host (LinkRegister)."""
         self._end(0, vhost)
 
     def _end(self, part: int, whose: str) -> None:
@@ -254,7 +259,14 @@ class LinkNames:
                 suspended.end_soon()
 
 
-def _name(session: Session10, name: str, receives: bool) -> Name:
+def link_names(server: Server) -> LinkNames:
+    """Return the register of links of a server, as this adapter has made it."""
+    names = server.link_names
+    assert isinstance(names, LinkNames), "the daemon hands in this register"
+    return names
+
+
+def _name(session: Session10State, name: str, receives: bool) -> Name:
     connection = session.peer
     return session.vhost.name, connection.user, connection.client_name, name, receives
 

@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from broker.adapters.access import QUEUE
-from broker.adapters.amqp091.direct_reply import PREFIX as REPLY_PREFIX
 from broker.adapters.amqp10.filters.source import SourceFilters
 from broker.adapters.amqp10.lifetimes import (
     CONNECTION_CLOSE,
@@ -20,10 +19,12 @@ from broker.adapters.amqp10.lifetimes import (
     Lifetime,
     Policy,
     dynamic_policy,
-    lasting_name,
     lifespan_of,
 )
+from broker.adapters.amqp10.names import link_names
 from broker.adapters.amqp10.routes import TOPIC_CAPABILITY, create_queue, may_create
+from broker.adapters.amqp10.state import Session10State
+from broker.adapters.peers.direct_reply import PREFIX as REPLY_PREFIX
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.arguments.consumer import SELECTOR
 from broker.core.errors import BrokerError, ResourceLocked
@@ -35,10 +36,6 @@ from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import Node, node_of, queue_address, quote
 from protocol.amqp10.composites import DeleteOnClose, Source, Target
 from protocol.amqp10.conditions import INVALID_FIELD, NOT_FOUND, PeerError
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.session import Session10
-
 
 SHARED: Final = "shared"
 GLOBAL: Final = "global"
@@ -88,7 +85,7 @@ The check comes before a queue is made: a link that is refused leaves none behin
 
 
 def supply_of(
-    session: Session10, link: str, source: Source | None, filters: SourceFilters, check: Check
+    session: Session10State, link: str, source: Source | None, filters: SourceFilters, check: Check
 ) -> Supply:
     """What a receiver gets its messages from.
 
@@ -121,7 +118,7 @@ def supply_of(
     return Supply(vhost.queue(name, session.peer), address)  # which says that there is none
 
 
-def forget_supply(session: Session10, supply: Supply) -> None:
+def forget_supply(session: Session10State, supply: Supply) -> None:
     """Delete the queue of a supply again if it was declared just now, as its link is refused."""
     queue = supply.queue
     if supply.is_new or supply.policy is not None:
@@ -129,7 +126,7 @@ def forget_supply(session: Session10, supply: Supply) -> None:
         session.vhost.delete_queue(queue.name, False, False, queue.exclusive_owner)
 
 
-def dynamic_target(session: Session10, target: Target) -> Supply:
+def dynamic_target(session: Session10State, target: Target) -> Supply:
     """A new queue for a sender. Raises what `supply_of` does."""
     return _dynamic(session, target, _check_nothing)
 
@@ -138,7 +135,7 @@ def _check_nothing(_queue: str, _subscribes: bool) -> None:
     pass
 
 
-def _dynamic(session: Session10, terminus: Source | Target, check: Check) -> Supply:
+def _dynamic(session: Session10State, terminus: Source | Target, check: Check) -> Supply:
     """A new queue; the connection's own if it goes with the link, or asks for that. [amqp-1.0 3.5.2]
 
     One for direct replies is called as a requester of AMQP 0-9-1 is, and needs no permission either. It goes
@@ -164,7 +161,7 @@ def _dynamic(session: Session10, terminus: Source | Target, check: Check) -> Sup
 
 
 def _subscription(
-    session: Session10, link: str, source: Source, node: Node, filters: SourceFilters, check: Check
+    session: Session10State, link: str, source: Source, node: Node, filters: SourceFilters, check: Check
 ) -> Supply:
     """A queue that is bound to an exchange for the link. [JMS mapping 5.2]"""
     vhost = session.vhost
@@ -187,7 +184,7 @@ def _subscription(
         name = vhost.generate_name()
     no_local = filters.no_local and not shared
     if no_local:
-        arguments[NO_LOCAL] = lasting_name(session.peer) if lasting else session.peer.origin.name
+        arguments[NO_LOCAL] = session.peer.lasting_name() if lasting else session.peer.origin.name
     rights = session.peer.rights
     rights.require(CONFIGURE, QUEUE, name)
     rights.require_binding(QUEUE, name, node.name, exchange, key)
@@ -205,14 +202,14 @@ def _subscription(
         if is_new:
             vhost.delete_queue(name, False, False, owner)
         raise
-    expiring = session.peer.server.link_names.expiring
+    expiring = link_names(session.peer.server).expiring
     lifetime = Lifetime(vhost, queue, NEVER if durable else policy, source.timeout, expiring)
     supply = Supply(queue, source.address or "", lifetime, is_new)
     supply.no_local = no_local
     return supply
 
 
-def _subscription_name(session: Session10, link: str, shared: bool, everywhere: bool) -> str:
+def _subscription_name(session: Session10State, link: str, shared: bool, everywhere: bool) -> str:
     """Return the name of the queue of a subscription that outlives its link, or has several links.
 
     Names of queues have no line breaks, so those of the link are quoted. The mark says that they are: no
@@ -234,7 +231,7 @@ def _quoted(part: str) -> str:
 
 
 def _forget_changed(
-    session: Session10, name: str, exchange: str, key: str, arguments: dict[str, object]
+    session: Session10State, name: str, exchange: str, key: str, arguments: dict[str, object]
 ) -> None:
     """A subscription to something else takes the place of the one of its name. [JMS 6.11.1]
 
@@ -254,7 +251,7 @@ def _forget_changed(
     vhost.delete_queue(name, False, False, session.peer)
 
 
-def _known_subscription(session: Session10, link: str, check: Check) -> Supply:
+def _known_subscription(session: Session10State, link: str, check: Check) -> Supply:
     """The subscription that a link of this name has. Raises PeerError(NOT_FOUND). [amqp-1.0 2.6.13]"""
     vhost = session.vhost
     for everywhere in (False, True):
@@ -268,7 +265,7 @@ def _known_subscription(session: Session10, link: str, check: Check) -> Supply:
     raise PeerError(NOT_FOUND, f"there is no link '{link}' to go on with")
 
 
-def _address_of(session: Session10, queue: Queue) -> str:
+def _address_of(session: Session10State, queue: Queue) -> str:
     for binding in session.vhost.bindings_to(queue):
         if binding.source.name:
             return f"/exchanges/{quote(binding.source.name)}/{quote(binding.routing_key)}"

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.adapters.access import EXCHANGE
-from broker.adapters.amqp091 import direct_reply
+from broker.adapters.amqp10.answers import owed_by
 from broker.adapters.amqp10.assembly import Arrival, Assembly, arrival
 from broker.adapters.amqp10.errors import condition_of
-from broker.adapters.amqp10.link import Link10
-from broker.adapters.amqp10.names import Expiry
-from broker.adapters.amqp10.resume import Remembered, conclude, remember, resume
-from broker.adapters.amqp10.routes import is_gone, place
+from broker.adapters.amqp10.link import NOTHING_RECEIVED, Link10
+from broker.adapters.amqp10.names import Expiry, link_names
+from broker.adapters.amqp10.resume import Remembered
+from broker.adapters.amqp10.routes import is_gone, place, routes_of
+from broker.adapters.amqp10.state import Session10State
+from broker.adapters.amqp10.transactions import Transaction10, transactions_of
 from broker.adapters.formats.amqp10 import View10
+from broker.adapters.peers import direct_reply
 from broker.adapters.peers.requests import mark_receipts
+from broker.adapters.peers.server import ReplyReceiver
 from broker.auth.terms import WRITE
 from broker.core.delivery.journal import INVALID
 from broker.core.errors import AccessRefused, BrokerError, ExchangeReplaced, NotFound, PreconditionFailed
@@ -46,12 +50,6 @@ from protocol.amqp10.properties import SUBJECT, TO, read_text, read_user_id
 from protocol.amqp10.transfers import MESSAGE_FORMAT, Transfer
 from protocol.amqp10.types import Symbol
 from protocol.conversion.names import X_CC
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.direct_reply import ReplyConsumer
-    from broker.adapters.amqp10.session import Session10
-    from broker.adapters.amqp10.transactions import Transaction10
-
 
 FREE_MAX: Final = 64  # tags that are free and may stay, which costs less than to let go of each
 
@@ -121,7 +119,7 @@ def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: boo
         if taken == BY_MESSAGE:  # its route was found wanting, and will be another one now
             taken = _publish(link, route, message, arrived)
     except ExchangeReplaced:
-        link.session.peer.routes.forget()
+        routes_of(link.session.peer).forget()
         publish(link, arrived, delivery_id, settled)
         return
     except AddressError as fault:
@@ -165,7 +163,7 @@ def _message(route: Route, arrived: Arrival) -> Message:
 def _route(link: IncomingLink, arrived: Arrival) -> Route:
     """Where the message goes. Raises AddressError, and what Routes.find raises."""
     exchange, key = link.exchange, link.key
-    routes = link.session.peer.routes
+    routes = routes_of(link.session.peer)
     layout = arrived.layout
     if exchange is None:
         to = None
@@ -234,7 +232,7 @@ def _post(
     return 1
 
 
-def _reply(link: IncomingLink, replies: ReplyConsumer, route: Route, message: Message) -> i64:
+def _reply(link: IncomingLink, replies: ReplyReceiver, route: Route, message: Message) -> i64:
     """Send a direct reply to a requester of AMQP 0-9-1, in a transaction with its commit; counts as taken."""
     if link.transaction is not None:
         link.transaction.post(route, message, [], replies)
@@ -287,6 +285,62 @@ def _refuse(link: IncomingLink, delivery_id: i64, settled: bool, condition: str,
         link.refuse(delivery_id, settled, condition, text)
 
 
+_TRANSACTIONAL: Final = bytes((0x00, 0x53, TRANSACTIONAL_STATE))
+
+
+def remember(link: IncomingLink, expiry: Expiry) -> None:
+    """Have what a link has received, and its sender has not settled, wait for a link that resumes it.
+
+    Of a transaction nothing is left when its session ends; and a receiver that settles first has nothing
+    unsettled but what has not come as a whole.
+    """
+    session = link.session
+    suspended = link_names(session.peer.server).suspend(session, link.name, True, expiry)
+    if suspended is None:
+        return
+    received = suspended.received
+    if link.remembered is not None:
+        received.update(link.remembered.outcomes)
+    if link.second:
+        owed = owed_by(session)
+        outcomes, suspended.batch = owed.answers.owed_to(link)
+        outcomes.update(owed.halves.told(link))
+        for delivery_id, tag in link.tags.named():
+            outcome = outcomes.get(delivery_id)
+            if outcome is not None and not outcome.startswith(_TRANSACTIONAL):
+                received[tag] = outcome
+    if link.is_under_way():
+        received[link.tag] = NOTHING_RECEIVED
+    if received:
+        suspended.wait(session)
+    else:
+        suspended.resumed()
+
+
+def resume(link: IncomingLink) -> bool:
+    """The sender resumes a delivery; whether it is one that has yet to come as a whole.
+
+    Any other has its outcome, or is none of this side's business: what comes with it is dropped.
+    """
+    remembered = link.remembered
+    if remembered is None or remembered.outcomes.get(link.tag) != NOTHING_RECEIVED:
+        return False
+    del remembered.outcomes[link.tag]
+    return True
+
+
+def conclude(link: IncomingLink, settled: bool) -> None:
+    """Say once more what became of a delivery that has been resumed, unless the sender has settled it.
+
+    Raises PeerError.
+    """
+    remembered = link.remembered
+    outcome = None if remembered is None else remembered.outcomes.pop(link.tag, None)
+    if outcome is not None and not settled:
+        link.claim()
+        link.owe(link.delivery_id, outcome, False)
+
+
 CREDIT: Final[i64] = 1000  # deliveries that a peer may send and that have no answer yet
 
 # negotiated settlement [amqp-1.0 2.8.2]
@@ -306,7 +360,7 @@ class IncomingLink(Link10):
 
     def __init__(
         self,
-        session: Session10,
+        session: Session10State,
         name: str,
         handle: i64,
         count: i64,
@@ -346,7 +400,7 @@ class IncomingLink(Link10):
             self.credit.left = min(self.credit.left, CREDIT - self.unanswered)  # it may count backwards
         if flow.echo:
             self.say_flow()
-        self.session.owed.touch(self)
+        owed_by(self.session).touch(self)
 
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
         """A part of a delivery. [amqp-1.0 2.6.14]"""
@@ -366,13 +420,13 @@ class IncomingLink(Link10):
                 return
             if transfer.aborted:
                 self._forget()
-                self.session.owed.touch(self)
+                owed_by(self.session).touch(self)
                 return
             if transfer.settled:
                 self._settle()
             state = transfer.state
             if state is not None and state.code == TRANSACTIONAL_STATE:
-                self.transaction = self.session.peer.transactions.find(state.txn_id)
+                self.transaction = transactions_of(self.session.peer).find(state.txn_id)
             self._take(transfer, data, end)
         except PeerError as error:
             more = transfer.more and not transfer.aborted
@@ -404,7 +458,7 @@ class IncomingLink(Link10):
             self._passes = False
             conclude(self, self.settled or transfer.aborted)
             self._forget()
-            self.session.owed.touch(self)
+            owed_by(self.session).touch(self)
 
     def _check(self, transfer: Transfer) -> None:
         """A further transfer says the same as the first one, or nothing. Raises PeerError."""
@@ -453,7 +507,7 @@ class IncomingLink(Link10):
         self._forget()
         publish(self, arrived, delivery_id, settled)
         self.transaction = None
-        self.session.owed.touch(self)
+        owed_by(self.session).touch(self)
 
     def _tell_oversized(self) -> None:
         """Have the journal know of a message that is too large, as far as it has come."""
@@ -482,7 +536,7 @@ class IncomingLink(Link10):
         self.unanswered += 1
         if self.transaction is not None:
             state = transactional(self.transaction.txn_id, state)
-        self.session.owed.answers.add(self, delivery_id, 1, state, logged)
+        owed_by(self.session).answers.add(self, delivery_id, 1, state, logged)
 
     def refuse(self, delivery_id: i64, settled: bool, condition: str, text: str) -> None:
         """The message was not taken: say why, as far as the sender wants to hear it.
@@ -504,25 +558,25 @@ class IncomingLink(Link10):
         return not self.outcomes or outcome in self.outcomes
 
     def answered(self, count: i64) -> None:
-        """So many deliveries have been settled, the oldest."""
+        """So many deliveries have been settled, the oldest (Link10)."""
         self.tags.free(count)
         self.unanswered -= count
-        self.session.owed.touch(self)
+        owed_by(self.session).touch(self)
 
     def settled_last(self, delivery_id: i64) -> None:
-        """The sender has settled this delivery, after this side."""
+        """The sender has settled this delivery, after this side (Link10)."""
         self.tags.free_of(delivery_id)
         self.unanswered -= 1
-        self.session.owed.touch(self)
+        owed_by(self.session).touch(self)
 
     # -- credit
 
     def top_up(self) -> None:
-        """Allow more, if it is time for that and there is room for it."""
+        """Allow more, if it is time for that and there is room for it (Link10)."""
         if self.leaving or self.credit.left > CREDIT // 2 or self.unanswered > CREDIT // 2:
             return
         if self.session.peer.server.shortage.reason:
-            self.session.peer.held_credit.hold()
+            self.session.peer.hold_senders()
             return
         self.credit.left = CREDIT - self.unanswered
         self.say_flow()
@@ -539,7 +593,7 @@ class IncomingLink(Link10):
         try:
             self.session.peer.rights.require(WRITE, EXCHANGE, exchange)
             if key is not None:
-                self.session.peer.routes.find(exchange, key)
+                routes_of(self.session.peer).find(exchange, key)
         except BrokerError as error:
             self.detach(condition_of(error), error.text)
 
@@ -555,4 +609,4 @@ class IncomingLink(Link10):
         self._forget()
         if under_way:
             self.delivery_id = 0
-        self.session.halves.forget(self)
+        owed_by(self.session).halves.forget(self)

@@ -11,31 +11,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.link import NOTHING_RECEIVED, send_on
-from broker.adapters.amqp10.names import KEPT_MAX, Expiry, Held, Suspended, give_back
-from broker.adapters.amqp10.settle import apply, numbers_of
+from broker.adapters.amqp10.names import Held, Suspended, give_back
+from broker.adapters.amqp10.settle import apply
+from broker.adapters.amqp10.target import Resumption, Target10
 from broker.core.arguments.queue import TIMEOUT
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.state import owns
-from broker.core.schedule import Alarm
 from protocol.amqp10.conditions import ILLEGAL_STATE, PeerError
-from protocol.amqp10.constructors import NONE
 from protocol.amqp10.descriptors import RECEIVED, TRANSACTIONAL_STATE
 from protocol.amqp10.outgoing import SplitTransfer
 from protocol.amqp10.states import DeliveryState, read_state
 from protocol.amqp10.unsettled import encoded_state
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.receive import IncomingLink
-    from broker.adapters.amqp10.send import OutgoingLink
-
-
-_TRANSACTIONAL: Final = bytes((0x00, 0x53, TRANSACTIONAL_STATE))
 
 
 @final
@@ -66,74 +58,23 @@ class Remembered:
         self.outcomes.pop(tag, None)
 
 
-def remember(link: IncomingLink, expiry: Expiry) -> None:
-    """Have what a link has received, and its sender has not settled, wait for a link that resumes it.
-
-    Of a transaction nothing is left when its session ends; and a receiver that settles first has nothing
-    unsettled but what has not come as a whole.
-    """
-    session = link.session
-    suspended = session.peer.server.link_names.suspend(session, link.name, True, expiry)
-    if suspended is None:
-        return
-    received = suspended.received
-    if link.remembered is not None:
-        received.update(link.remembered.outcomes)
-    if link.second:
-        outcomes, suspended.batch = session.owed.answers.owed_to(link)
-        outcomes.update(session.halves.told(link))
-        for delivery_id, tag in link.tags.named():
-            outcome = outcomes.get(delivery_id)
-            if outcome is not None and not outcome.startswith(_TRANSACTIONAL):
-                received[tag] = outcome
-    if link.is_under_way():
-        received[link.tag] = NOTHING_RECEIVED
-    if received:
-        suspended.wait(session)
-    else:
-        suspended.resumed()
-
-
-def resume(link: IncomingLink) -> bool:
-    """The sender resumes a delivery; whether it is one that has yet to come as a whole.
-
-    Any other has its outcome, or is none of this side's business: what comes with it is dropped.
-    """
-    remembered = link.remembered
-    if remembered is None or remembered.outcomes.get(link.tag) != NOTHING_RECEIVED:
-        return False
-    del remembered.outcomes[link.tag]
-    return True
-
-
-def conclude(link: IncomingLink, settled: bool) -> None:
-    """Say once more what became of a delivery that has been resumed, unless the sender has settled it.
-
-    Raises PeerError.
-    """
-    remembered = link.remembered
-    outcome = None if remembered is None else remembered.outcomes.pop(link.tag, None)
-    if outcome is not None and not settled:
-        link.claim()
-        link.owe(link.delivery_id, outcome, False)
-
-
 TURN: Final[i64] = 256  # so many are sent, then others have their turn
 
 
 @final
-class Resuming(Alarm):
-    """Those of one link. Nothing else is sent before they are; what the link's lease ends before goes back.
+class Resuming(Resumption):
+    """Those of one target. Nothing else is sent before they are; what the link's lease ends before goes back.
 
     `doubts`: the receiver has not said all that it knows, so that what it does not mention is `doubtful`, and
     is for the link that resumes this one. `incomplete`: this side has not said all. In either case the link
     sends nothing new.
     """
 
-    def __init__(self, link: OutgoingLink, doubts: bool, incomplete: bool) -> None:
+    def __init__(self, target: Target10, doubts: bool, incomplete: bool) -> None:
         super().__init__()
         self.doubtful: dict[bytes, Held] = {}
-        self._link = link
+        self._target = target
+        self._link = target.link
         self._doubts = doubts
         self._incomplete = incomplete or doubts
         self._told: deque[tuple[bytes, bytes]] = deque()  # settled: tag and outcome
@@ -181,7 +122,7 @@ class Resuming(Alarm):
     def ring(self) -> None:
         """The lease of what has not been sent again is over (Alarm)."""
         link = self._link
-        if link.leaving or link.resuming is not self:
+        if link.leaving or self._target.resuming is not self:
             return
         late = list(self.left().values())
         self._again.clear()
@@ -245,46 +186,13 @@ class Resuming(Alarm):
     def _send(self, tag: bytes, held: Held) -> None:
         """Send a delivery from its beginning."""
         consumer, entry = held
-        self._link.target.deliver_again(consumer, entry, tag)
+        self._target.deliver_again(consumer, entry, tag)
 
 
 def check_states(known: Mapping[bytes, object] | None) -> None:
     """Raise DecodeError if what a receiver says of deliveries makes no sense."""
     for value in () if known is None else known.values():
         _state(value)
-
-
-def keep(link: OutgoingLink, expiry: Expiry, cut_off: i64) -> None:
-    """Have what a link has sent, and its receiver has not settled, wait for a link that resumes it.
-
-    `cut_off`: a delivery that the receiver has in part, and knows to be taken back.
-    """
-    session = link.session
-    suspended = session.peer.server.link_names.suspend(session, link.name, False, expiry)
-    left = {} if link.resuming is None else link.resuming.left()
-    if suspended is None:
-        give_back(list(left.values()), link.target.abandoned)
-        return
-    sent = suspended.sent
-    unsettled = session.unsettled
-    for number in numbers_of(session, link.target):
-        if len(sent) + len(left) >= KEPT_MAX:
-            break
-        entry = unsettled.find(number)
-        consumer = unsettled.holder
-        if entry is None or consumer is None or consumer.target is not link.target or not consumer.acquires:
-            continue
-        if cut_off == NONE or number - 1 & 0xFFFFFFFF != cut_off:
-            unsettled.take(number)
-            sent[link.tag_of(number)] = consumer, entry
-    sent.update(left)  # which has not been sent again, and so comes after what has
-    suspended.abandoned = link.target.abandoned
-    if sent:
-        lease = next(iter(sent.values()))[0].lease  # the link's, as that of all of them is
-        suspended.lease = 0 if lease is None else lease.milliseconds
-        suspended.wait(session)
-    else:
-        suspended.resumed()
 
 
 def _state(value: object) -> DeliveryState | None:
@@ -294,3 +202,10 @@ def _state(value: object) -> DeliveryState | None:
     data = encoded_state(value)
     state = read_state(data, 0, len(data), "attach.unsettled")
     return None if state.code in (RECEIVED, TRANSACTIONAL_STATE) else state
+
+
+def resuming_of(target: Target10) -> Resuming | None:
+    """Return what an earlier link has left to the link of `target`; None: nothing."""
+    resuming = target.resuming
+    assert resuming is None or isinstance(resuming, Resuming), "targets are given these"
+    return resuming

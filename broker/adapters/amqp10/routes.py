@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import Final, NamedTuple, final
 
 from broker.adapters.access import EXCHANGE
-from broker.adapters.amqp091 import direct_reply
-from broker.adapters.amqp10.lifetimes import lasting_name
-from broker.adapters.peers import requests
+from broker.adapters.amqp10.answers import owed_by
+from broker.adapters.amqp10.link import Link10
+from broker.adapters.amqp10.state import Connection10State, ConnectionRoutes, Session10State
+from broker.adapters.peers import direct_reply, requests
 from broker.auth.terms import WRITE
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Exchange, Route
 from broker.core.schedule import METHOD
 from broker.core.vhosts.deletion import Dependent
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import CREATED_ALWAYS, CREATED_NEVER, Node
 from protocol.amqp10.conditions import RESOURCE_DELETED
 
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.connection import Connection10
-    from broker.adapters.amqp10.receive import IncomingLink
-    from broker.adapters.amqp10.session import Session10
-    from broker.core.vhosts.vhost import VirtualHost
-
-
 TOPIC_CAPABILITY: Final = "topic"  # of a terminus: it is no queue
 
 
-def may_create(session: Session10, node: Node, capabilities: tuple[str, ...]) -> bool:
+def may_create(session: Session10State, node: Node, capabilities: tuple[str, ...]) -> bool:
     """Return whether the queue that a terminus names, and that is not there, is one that links make."""
     if node.creation == CREATED_NEVER or TOPIC_CAPABILITY in capabilities:
         return False
@@ -38,7 +33,7 @@ def may_create(session: Session10, node: Node, capabilities: tuple[str, ...]) ->
     return session.peer.server.auto_creation.allows(virtual_host, node.name, always)
 
 
-def create_queue(session: Session10, node: Node) -> Queue:
+def create_queue(session: Session10State, node: Node) -> Queue:
     """Make the queue that a terminus names, after `may_create` has allowed it.
 
     The queue is durable, shared, and of the virtual host's default type. Policies apply to it.
@@ -55,27 +50,23 @@ def create_queue(session: Session10, node: Node) -> Queue:
 class Destination(Dependent):
     """That of a link from when it is attached until it ends."""
 
-    def __init__(self, link: IncomingLink, node: Queue | Exchange) -> None:
+    def __init__(self, link: Link10, node: Queue | Exchange) -> None:
         super().__init__(node)
         self._link = link
         link.session.vhost.dependents.add(self)
-
-    def left(self) -> None:
-        """The link has ended."""
-        self._link.session.vhost.dependents.remove(self)
 
     def node_deleted(self) -> None:
         """End the link, behind the answers that its sender waits for (Dependent)."""
         link, node = self._link, self.node
         what = "queue" if isinstance(node, Queue) else "exchange"
         text = f"{what} '{node.name}' in vhost '{link.session.vhost.name}' is gone"
-        link.session.owed.answers.detach(link, RESOURCE_DELETED, text)
+        owed_by(link.session).answers.detach(link, RESOURCE_DELETED, text)
         link.session.peer.schedule()
 
 
-def destination_of(link: IncomingLink) -> Destination | None:
+def destination_of(link: Link10, exchange: str | None, key: str | None) -> Destination | None:
     """Return what a new link depends on; None if each message says where it goes, or is a direct reply."""
-    exchange, key, vhost = link.exchange, link.key, link.session.vhost
+    vhost = link.session.vhost
     if exchange is None:
         return None
     if exchange == DEFAULT_EXCHANGE and key is not None:
@@ -84,7 +75,7 @@ def destination_of(link: IncomingLink) -> Destination | None:
     return Destination(link, vhost.exchanges[exchange])
 
 
-def is_gone(destination: Destination | None) -> bool:
+def is_gone(destination: Dependent | None) -> bool:
     """Whether a link is about to be detached because of that; what comes on it is dropped meanwhile."""
     return destination is not None and destination.node.deleted
 
@@ -93,10 +84,10 @@ REMEMBERED_MAX: Final = 4096  # then all are forgotten, which costs one look-up 
 
 
 @final
-class Routes:
+class Routes(ConnectionRoutes):
     """The routes of one connection. They are forgotten when its user's rights change."""
 
-    def __init__(self, connection: Connection10, virtual_host: VirtualHost) -> None:
+    def __init__(self, connection: Connection10State, virtual_host: VirtualHost) -> None:
         self._connection = connection
         self._virtual_host = virtual_host
         self._known: dict[str, dict[str, Route]] = {}
@@ -128,7 +119,7 @@ class Routes:
         connection = self._connection
         rights = connection.rights
         rights.require(WRITE, EXCHANGE, exchange)
-        route = self._virtual_host.route(exchange, key, (connection.origin.name, lasting_name(connection)))
+        route = self._virtual_host.route(exchange, key, (connection.origin.name, connection.lasting_name()))
         rights.require_topic(WRITE, route.exchange, key)
         route.pinned = True
         if self._count >= REMEMBERED_MAX:
@@ -136,6 +127,13 @@ class Routes:
         self._count += 1
         self._known.setdefault(exchange, {})[key] = route
         return route
+
+
+def routes_of(connection: Connection10State) -> Routes:
+    """Return the routes of a connection, which is open: what is sent before is refused."""
+    routes = connection.routes
+    assert isinstance(routes, Routes), "an open connection has these"
+    return routes
 
 
 class Place(NamedTuple):
@@ -149,7 +147,7 @@ class Place(NamedTuple):
     made: Queue | None = None
 
 
-def place(session: Session10, node: Node, capabilities: tuple[str, ...]) -> Place:
+def place(session: Session10State, node: Node, capabilities: tuple[str, ...]) -> Place:
     """Find where the messages to a target's node go.
 
     A bare name is a queue if there is one, else an exchange, or the other way round if `topic` is asked for.

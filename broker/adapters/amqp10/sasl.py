@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 import structlog
 from mypy_extensions import i64
 
 from broker.adapters.access import Login
 from broker.adapters.amqp10.handshake import end_output
+from broker.adapters.amqp10.state import Connection10State
 from broker.adapters.peers.connections import HELD_FOR_REPLY
 from protocol.amqp10.composing import decode_composite, encode_composite
 from protocol.amqp10.conditions import FRAMING_ERROR, ILLEGAL_STATE, PeerError
@@ -18,10 +19,6 @@ from protocol.amqp10.types import Composite
 from protocol.errors import ProtocolError
 from protocol.sasl import ANONYMOUS, EXTERNAL
 from protocol.sniff import AMQP_1_0_SASL
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.connection import Connection10
-
 
 OK: Final = 0
 REFUSED: Final = 1
@@ -35,7 +32,7 @@ _log = structlog.get_logger("amqpd.connection")
 class SaslLogin:
     """Lives until the peer has logged in. The applicant of its log-in (`broker.adapters.access`)."""
 
-    def __init__(self, connection: Connection10) -> None:
+    def __init__(self, connection: Connection10State) -> None:
         self.connection = connection
         self._login: Login | None = None
         self._over = False

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.answers import owed_by
 from broker.adapters.amqp10.link import Sender, cut
-from broker.adapters.amqp10.names import Expiry, give_back
-from broker.adapters.amqp10.resume import Resuming, keep
-from broker.adapters.amqp10.settle import held_by
+from broker.adapters.amqp10.names import KEPT_MAX, Expiry, give_back, link_names
+from broker.adapters.amqp10.resume import resuming_of
+from broker.adapters.amqp10.returns import held_by, numbers_of
+from broker.adapters.amqp10.state import Session10State
 from broker.adapters.amqp10.target import Target10
+from broker.adapters.amqp10.transactions import Transaction10, transactions_of
 from broker.auth.terms import READ
 from broker.core.queues.attach import detach
 from broker.core.queues.queue import Queue, queue_of
@@ -19,11 +22,6 @@ from protocol.amqp10.conditions import UNAUTHORIZED_ACCESS, PeerError
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.decoding import decode
 from protocol.amqp10.flows import Flow
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.session import Session10
-    from broker.adapters.amqp10.transactions import Transaction10
-
 
 _TXN_ID: Final = "txn-id"
 
@@ -37,32 +35,28 @@ class OutgoingLink(Sender):
     """
 
     def __init__(
-        self, session: Session10, name: str, handle: i64, settled: bool, second: bool, size_max: i64
+        self, session: Session10State, name: str, handle: i64, settled: bool, second: bool, size_max: i64
     ) -> None:
         super().__init__(session, name, handle)
         self.settled = settled
         self.second = second
         self.size_max = size_max
-        self.transaction: Transaction10 | None = None  # that its deliveries are acquired in
-        self.resuming: Resuming | None = None  # what an earlier link of its name has left
         self.expiry: Expiry | None = None  # of what is unsettled when it is gone; None: it does not stay
-        self.generation = b""  # what its delivery-tags begin with, if that stays
-        self.resumed: dict[int, bytes] = {}  # tags of deliveries that it has resumed, by their numbers
-        self.target = Target10(self)
+        self.target = Target10(self, settled, size_max)
 
     # -- what the peer says
 
     def on_flow(self, flow: Flow) -> None:
         """The receiver says how much it takes. [amqp-1.0 2.6.7]"""
         try:
-            self.transaction = self._transaction(flow)
+            self.target.transaction = self._transaction(flow)
         except PeerError as error:
             self.detach(error.condition, error.text)
             return
         if flow.link_credit != NONE:
             self.credit.grant(flow.delivery_count, flow.link_credit)
         self.target.draining = flow.drain
-        if self.resuming is not None:
+        if self.target.resuming is not None:
             self._resume_on()
         self.target.allow(self.credit.left)
         if flow.drain:
@@ -77,33 +71,38 @@ class OutgoingLink(Sender):
             return None
         properties, _ = decode(flow.properties)
         txn_id = properties.get(_TXN_ID) if isinstance(properties, dict) else None
-        return self.session.peer.transactions.find(txn_id) if isinstance(txn_id, bytes) else None
+        return transactions_of(self.session.peer).find(txn_id) if isinstance(txn_id, bytes) else None
 
     def sent_on(self) -> None:
         """The next delivery may go out if this one has (Sender)."""
         if self.sending is None:
-            if self.resuming is not None:
+            if self.target.resuming is not None:
                 self._resume_on()
             self.target.end_drain()
         self.target.update()
 
     def _resume_on(self) -> None:
         """Send more of what an earlier link has left; when that is all, it is the queue's turn."""
-        resuming = self.resuming
+        resuming = resuming_of(self.target)
         if resuming is None:
             return
         resuming.go_on()
         if resuming.is_over():
-            self.resuming = None
+            self.target.resuming = None
             self.target.update()
         elif resuming.is_stuck() and self.target.draining:
-            self.session.owed.drained(self)
+            owed_by(self.session).drained(self)
         self.target.allow(self.credit.left)
 
     # -- what is said to it
 
     def drained(self) -> None:
-        """There is nothing more to send for the credit that is left: it is used up. [amqp-1.0 2.6.7]"""
+        """There is nothing more to send for the credit that is left: it is used up. [amqp-1.0 2.6.7]
+
+        Nothing happens unless the receiver wants to hear it (Link10).
+        """
+        if not self.target.draining:
+            return
         self.target.draining = False
         self.credit.drain()
         self.target.allow(0)
@@ -118,18 +117,6 @@ class OutgoingLink(Sender):
         self.session.write_flow(self.handle, credit.delivery_count, credit.left, available, drain)
 
     # -- the end
-
-    def tag_of(self, number: i64) -> bytes:
-        """The delivery-tag of the delivery with this number."""
-        tag = self.resumed.get(number)
-        if tag is not None:
-            return tag
-        delivery_id: int = number - 1 & 0xFFFFFFFF
-        return self.generation + delivery_id.to_bytes(4, "big")
-
-    def full_name(self) -> str:
-        """What no other link of the broker is called."""
-        return f"{self.session.peer.origin.name} {self.session.channel} {self.handle} {self.name}"
 
     def consumed(self) -> list[Queue]:
         """The queues that it is attached to."""
@@ -146,8 +133,10 @@ class OutgoingLink(Sender):
         cut_off = NONE if self.sending is None else cut(session, self)
         if not closed and self.expiry is not None:
             keep(self, self.expiry, cut_off)
-        elif self.resuming is not None:
-            give_back(list(self.resuming.left().values()), self.target.abandoned)
+        else:
+            resuming = resuming_of(self.target)
+            if resuming is not None:
+                give_back(list(resuming.left().values()), self.target.abandoned)
         held = held_by(session, self.target)
         for consumer in list(self.target.consumers):
             entries = held.pop(consumer, []) if consumer.acquires else []
@@ -165,3 +154,37 @@ class OutgoingLink(Sender):
                 text = f"read access to queue '{queue.name}' in vhost '{queue.vhost}' refused for user"
                 self.detach(UNAUTHORIZED_ACCESS, f"{text} '{rights.user}'")
                 return
+
+
+def keep(link: OutgoingLink, expiry: Expiry, cut_off: i64) -> None:
+    """Have what a link has sent, and its receiver has not settled, wait for a link that resumes it.
+
+    `cut_off`: a delivery that the receiver has in part, and knows to be taken back.
+    """
+    session = link.session
+    suspended = link_names(session.peer.server).suspend(session, link.name, False, expiry)
+    resuming = resuming_of(link.target)
+    left = {} if resuming is None else resuming.left()
+    if suspended is None:
+        give_back(list(left.values()), link.target.abandoned)
+        return
+    sent = suspended.sent
+    unsettled = session.unsettled
+    for number in numbers_of(session, link.target):
+        if len(sent) + len(left) >= KEPT_MAX:
+            break
+        entry = unsettled.find(number)
+        consumer = unsettled.holder
+        if entry is None or consumer is None or consumer.target is not link.target or not consumer.acquires:
+            continue
+        if cut_off == NONE or number - 1 & 0xFFFFFFFF != cut_off:
+            unsettled.take(number)
+            sent[link.target.tag_of(number)] = consumer, entry
+    sent.update(left)  # which has not been sent again, and so comes after what has
+    suspended.abandoned = link.target.abandoned
+    if sent:
+        lease = next(iter(sent.values()))[0].lease  # the link's, as that of all of them is
+        suspended.lease = 0 if lease is None else lease.milliseconds
+        suspended.wait(session)
+    else:
+        suspended.resumed()

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 import structlog
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.answers import Halves, Owed
+from broker.adapters.amqp10.answers import Owed, owed_by
 from broker.adapters.amqp10.attach import attach_link
-from broker.adapters.amqp10.lifetimes import Lifetime
 from broker.adapters.amqp10.link import Link10, shortened
-from broker.adapters.amqp10.management.links import Pair
-from broker.adapters.amqp10.names import Suspended, expire_all
-from broker.adapters.amqp10.settle import SessionLeases, by_target, settle
+from broker.adapters.amqp10.names import link_names
+from broker.adapters.amqp10.returns import by_target
+from broker.adapters.amqp10.settle import settle
+from broker.adapters.amqp10.state import (
+    BOUNDLESS,
+    Connection10State,
+    Session10State,
+    SessionLink,
+    expire_all,
+)
 from broker.adapters.amqp10.target import Target10
-from broker.adapters.peers.unsettled import Unacked
-from broker.core.delivery.session import Session
-from broker.core.queues.consumer import ConsumerTarget
-from broker.core.queues.queue import Queue
 from broker.core.schedule import ENTRIES
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.composites import Error
 from protocol.amqp10.conditions import (
     FRAMING_ERROR,
@@ -31,56 +34,29 @@ from protocol.amqp10.conditions import (
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.dispositions import Disposition
 from protocol.amqp10.flows import Flow
-from protocol.amqp10.outgoing import flow as flow_frame
 from protocol.amqp10.performatives import Attach, Begin, Detach, End
 from protocol.amqp10.serials import distance
 from protocol.amqp10.transfers import Transfer
-from protocol.amqp10.types import Composite
 from protocol.amqp10.windows import IncomingWindow, OutgoingWindow
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.connection import Connection10
-    from broker.adapters.amqp10.link import Sender
-    from broker.core.vhosts.vhost import VirtualHost
-
 
 LINKS_MAX: Final = 255  # the highest handle
 WINDOW_BYTES: Final[i64] = 16777216  # of transfers that the peer may send before it hears of more
 WINDOW_MIN: Final[i64] = 16
-BOUNDLESS: Final[i64] = 2147483647  # nobody counts the transfers of this side
 
 _log = structlog.get_logger("amqpd.session")
 
 
 @final
-class Session10(Session):
-    """A session that the peer has begun. Its channel and its handles are the peer's, in both directions.
+class Session10(Session10State):
+    """A session that the peer has begun."""
 
-    `unsettled`: what it has been sent, by the numbers 1, 2, ... of which delivery-ids are the lowest 32 bits
-    less one. `sending`: links of which a delivery is on its way in parts.
-    """
-
-    def __init__(self, connection: Connection10, vhost: VirtualHost, channel: i64, begin: Begin) -> None:
-        super().__init__(connection, channel)
-        self.peer = connection
-        self.vhost = vhost
-        self.channel = channel
+    def __init__(self, connection: Connection10State, vhost: VirtualHost, channel: i64, begin: Begin) -> None:
         window = max(WINDOW_BYTES // max(connection.server.frame_max, 512), WINDOW_MIN)
-        self.incoming = IncomingWindow(begin.next_outgoing_id, window)
-        self.outgoing = OutgoingWindow(begin.incoming_window)
-        self.handle_max: i64 = min(begin.handle_max, LINKS_MAX)
-        self.links: dict[int, Link10] = {}
-        self.unsettled = Unacked()
+        incoming = IncomingWindow(begin.next_outgoing_id, window)
+        outgoing = OutgoingWindow(begin.incoming_window)
+        super().__init__(connection, vhost, channel, incoming, outgoing)
         self.owed = Owed(self)
-        self.halves = Halves()
-        self.lifetimes: dict[Queue, Lifetime] = {}  # that links have left behind
-        self.suspended: dict[Suspended, None] = {}  # links, until it ends
-        self.sending: dict[Sender, None] = {}
-        self.pairs: dict[str, Pair] = {}  # of links to the node of management, by their names
-        self.ending = False  # the peer has been told, and its own end is to come
-        self.gone = False  # it holds nothing any more
-        self.leases: SessionLeases | None = None
-        self.let_go_of: dict[ConsumerTarget, list[i64]] | None = None  # unsettled, as the session ends
+        self.handle_max: i64 = min(begin.handle_max, LINKS_MAX)
         if self.outgoing.left == 0:
             self.set_flow(False)
 
@@ -163,12 +139,12 @@ class Session10(Session):
         elif disposition.receiver:
             settle(self, disposition)
         elif disposition.settled:
-            looked = self.halves.settle(disposition.first, disposition.last)
+            looked = owed_by(self).halves.settle(disposition.first, disposition.last)
             self.vhost.schedule.allowance.use(looked // ENTRIES)
 
     def on_detach(self, detach: Detach) -> None:
         """The end of a link; of one that this side has detached it is the answer. [amqp-1.0 2.6.5]"""
-        self.owed.answers.end_turn()  # what was published before is published
+        self.owed.say_answers()  # what was published before is published
         if self.ending:  # by that, as the log has failed
             return
         link = self.links.pop(detach.handle, None)
@@ -193,49 +169,12 @@ class Session10(Session):
 
     def on_end(self) -> None:
         """The end of the session; answered, unless that was the answer. [amqp-1.0 2.5.7]"""
-        self.owed.answers.end_turn()
+        self.owed.say_answers()
         if not self.ending:
             self.silence()
             self.let_go()
             self.say(End())
-        self.peer.mapped.ended(self.channel)
-
-    # -- what is said to it
-
-    def say(self, performative: Composite) -> None:
-        """Say something about it, or one of its links."""
-        channel: int = self.channel
-        self.peer.write(performative, channel)
-
-    def say_flow(self) -> None:
-        """Say how much is taken from now on."""
-        self.write_flow(NONE, NONE, NONE, NONE, False)
-
-    def write_flow(self, handle: i64, count: i64, credit: i64, available: i64, drain: bool) -> None:
-        """Say the state of the session, and that of a link. [amqp-1.0 2.7.4]"""
-        incoming, outgoing = self.incoming, self.outgoing
-        window = incoming.open()
-        self.peer.out.write(
-            flow_frame(
-                self.channel,
-                incoming.next_id,
-                window,
-                outgoing.next_id,
-                BOUNDLESS,
-                handle,
-                count,
-                credit,
-                available,
-                drain,
-                False,
-            )
-        )
-
-    def sent(self) -> None:
-        """A transfer has been written: one less that the peer takes."""
-        self.outgoing.sent()
-        if self.outgoing.left <= 0:
-            self.set_flow(False)
+        self.peer.session_ended(self.channel)
 
     def _drain_on(self) -> None:
         """The window is open again: find out whether there is something for those who drain."""
@@ -243,18 +182,11 @@ class Session10(Session):
             if isinstance(target, Target10) and target.draining:
                 target.notify_work()
 
-    # -- settling
-
-    def number_of(self, delivery_id: i64) -> i64:
-        """The number of the delivery with this id, the nearest to the next one that there is."""
-        following = self.unsettled.next_tag()
-        return following + distance(following - 1 & 0xFFFFFFFF, delivery_id)
-
     # -- the end
 
     def fail(self, condition: str, text: str) -> None:
         """A session error: say why; whatever else comes before the peer's end is ignored. [amqp-1.0 2.5.8]"""
-        self.owed.answers.end_turn()
+        self.owed.say_answers()
         if self.ending:  # perhaps by that
             return
         connection = self.peer
@@ -270,6 +202,11 @@ class Session10(Session):
         self.silence()
         self.let_go()
         self.say(End(error=Error(condition=condition, description=shortened(text))))
+
+    def link_left(self, link: SessionLink) -> None:
+        """Forget the name of a link that has ended (Session10State)."""
+        assert isinstance(link, Link10), "links of a session are these"
+        link_names(self.peer.server).remove(link)
 
     def silence(self) -> None:
         """Want nothing any more, before anything is given back."""
@@ -298,7 +235,7 @@ class Session10(Session):
         self.peer.lifetimes.update(self.lifetimes)
         self.lifetimes = {}
         expire_all(self.suspended)
-        self.owed.clear()
+        owed_by(self).clear()
         if self.leases is not None:
             self.leases.stop()
             self.leases = None

@@ -8,17 +8,21 @@ has added; also later, when the last other consumer leaves (broker.core.queues.u
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.answers import owed_by
 from broker.adapters.amqp10.reach import exclude
+from broker.adapters.amqp10.returns import abandoned
+from broker.adapters.amqp10.state import Session10State
 from broker.adapters.amqp10.target import Target10
+from broker.adapters.amqp10.transactions import transactions_of
 from broker.adapters.peers.leases import Leases
-from broker.core.arguments.queue import CRASH, NACK, RELEASED, TIMEOUT
+from broker.core.arguments.queue import NACK, RELEASED, TIMEOUT
 from broker.core.entries.entry import QueueEntry
 from broker.core.queues import returns
-from broker.core.queues.consumer import ConsumerTarget, QueueConsumer
+from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.hooks import REJECTED
 from broker.core.queues.lease import Lease, lease_milliseconds
 from broker.core.queues.queue import Queue, queue_of
@@ -48,15 +52,12 @@ from protocol.amqp10.serials import distance
 from protocol.amqp10.states import DeliveryState
 from protocol.conversion.names import X_CC, is_internal
 
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.session import Session10
-
 
 @final
 class SessionLeases(Leases):
     """Deliveries are known by their numbers."""
 
-    def __init__(self, session: Session10) -> None:
+    def __init__(self, session: Session10State) -> None:
         super().__init__(session.vhost.schedule, session.peer.server.counters)
         self._session = session
 
@@ -92,7 +93,7 @@ class SessionLeases(Leases):
         return session.peer.peer, session.peer.user, session.channel
 
 
-def lease_of(session: Session10, queue: Queue, asked: object) -> Lease | None:
+def lease_of(session: Session10State, queue: Queue, asked: object) -> Lease | None:
     """Return what limits the time of a delivery of `queue` to a new link, None if nothing does.
 
     `asked`: the milliseconds that the link asks for, which have been checked; None: it does not.
@@ -218,7 +219,7 @@ def may_die(consumer: QueueConsumer) -> bool:
     return consumer.acquires and isinstance(consumer.target, Target10)
 
 
-def send_away(session: Session10, runs: list[Run], outcome: i64, addition: Addition | None) -> None:
+def send_away(session: Session10State, runs: list[Run], outcome: i64, addition: Addition | None) -> None:
     """Give deliveries to other consumers of their queues, or dead-letter them.
 
     `outcome`: how they go back, as NACK. `addition`: what is added to their messages.
@@ -249,7 +250,9 @@ def _keep_away(consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
 class SentAway(Later):
     """Deliveries that are undeliverable to their link, and perhaps to everybody."""
 
-    def __init__(self, runs: list[Run], session: Session10, outcome: i64, addition: Addition | None) -> None:
+    def __init__(
+        self, runs: list[Run], session: Session10State, outcome: i64, addition: Addition | None
+    ) -> None:
         super().__init__(runs, session, session.vhost)
         self._virtual_host = session.vhost
         self._outcome = outcome
@@ -290,7 +293,7 @@ _HELD: Final[dict[int, int]] = {d.ACCEPTED: SETTLE, d.REJECTED: DISCARD}
 """What a transaction does with deliveries of these outcomes; those of all others go back."""
 
 
-def settle(session: Session10, said: Disposition) -> None:
+def settle(session: Session10State, said: Disposition) -> None:
     """Take the disposition of a receiver; deliveries that are not known are none of its business."""
     state = said.state
     unsettled = session.unsettled
@@ -314,10 +317,10 @@ def settle(session: Session10, said: Disposition) -> None:
             return
         apply(session, runs, code, state)
     if not said.settled:
-        session.owed.answers.add(None, said.first, last - first + 1, _echoed(state), True)
+        owed_by(session).answers.add(None, said.first, last - first + 1, _echoed(state), True)
 
 
-def taken(session: Session10, first: i64, last: i64) -> list[tuple[QueueConsumer, list[QueueEntry]]]:
+def taken(session: Session10State, first: i64, last: i64) -> list[tuple[QueueConsumer, list[QueueEntry]]]:
     """The deliveries of these numbers that are not settled, oldest first, in runs that one consumer had."""
     unsettled = session.unsettled
     runs: list[tuple[QueueConsumer, list[QueueEntry]]] = []
@@ -339,7 +342,7 @@ def taken(session: Session10, first: i64, last: i64) -> list[tuple[QueueConsumer
 
 
 def apply(
-    session: Session10,
+    session: Session10State,
     runs: list[tuple[QueueConsumer, list[QueueEntry]]],
     code: i64,
     state: DeliveryState | None,
@@ -368,10 +371,10 @@ def apply(
             returns.give_back([run], abandoned(run[0]), session, virtual_host)
 
 
-def _retire(session: Session10, said: Disposition, state: DeliveryState, first: i64, last: i64) -> None:
+def _retire(session: Session10State, said: Disposition, state: DeliveryState, first: i64, last: i64) -> None:
     """Deliveries have an outcome if their transaction is committed. [amqp-1.0 4.4.2]"""
     unsettled = session.unsettled
-    transaction = session.peer.transactions.known(state.txn_id)
+    transaction = transactions_of(session.peer).known(state.txn_id)
     outcome = state.outcome
     code: i64 = d.RECEIVED if outcome is None else outcome.code
     addition = None if outcome is None else modification(outcome)
@@ -381,7 +384,7 @@ def _retire(session: Session10, said: Disposition, state: DeliveryState, first: 
     for number in numbers:
         if transaction is None:
             unsettled.find(number)
-            _unknown(unsettled.holder, session.peer.transactions.missing(state.txn_id))
+            _unknown(unsettled.holder, transactions_of(session.peer).missing(state.txn_id))
             continue
         entry = unsettled.take(number)
         consumer = unsettled.holder
@@ -415,48 +418,6 @@ def _returned(code: i64, failed: bool, consumer: QueueConsumer) -> i64:
     if code == d.MODIFIED:
         return NACK if failed else RELEASED
     return abandoned(consumer)
-
-
-def by_target(session: Session10) -> dict[ConsumerTarget, list[i64]]:
-    """The numbers of all deliveries that are not settled, oldest first, by who has them."""
-    unsettled = session.unsettled
-    numbers = unsettled.up_to(0)
-    session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
-    found: dict[ConsumerTarget, list[i64]] = {}
-    for number in numbers:
-        unsettled.find(number)
-        consumer = unsettled.holder
-        if consumer is not None:
-            found.setdefault(consumer.target, []).append(number)
-    return found
-
-
-def numbers_of(session: Session10, target: ConsumerTarget) -> list[i64]:
-    """The numbers of deliveries among which are all that `target` has and that are not settled."""
-    if session.let_go_of is not None:
-        return session.let_go_of.get(target, [])
-    numbers = session.unsettled.up_to(0)
-    session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
-    return numbers
-
-
-def held_by(session: Session10, target: ConsumerTarget) -> dict[QueueConsumer, list[QueueEntry]]:
-    """What a link's receiver has not settled, oldest first, which nobody can settle from now on."""
-    unsettled = session.unsettled
-    held: dict[QueueConsumer, list[QueueEntry]] = {}
-    for number in numbers_of(session, target):
-        entry = unsettled.find(number)
-        consumer = unsettled.holder
-        if entry is not None and consumer is not None and consumer.target is target:
-            unsettled.take(number)
-            held.setdefault(consumer, []).append(entry)
-    return held
-
-
-def abandoned(consumer: QueueConsumer) -> i64:
-    """How deliveries come back whose receiver does not say how."""
-    target = consumer.target
-    return target.abandoned if isinstance(target, Target10) else CRASH
 
 
 def _echoed(state: DeliveryState | None) -> bytes:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import structlog
 
+from broker.adapters.amqp10.answers import owed_by
 from broker.adapters.amqp10.receive import IncomingLink
+from broker.adapters.amqp10.state import Connection10State, Session10State
 from broker.adapters.peers.connections import Held
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.connection import Connection10
-    from broker.adapters.amqp10.session import Session10
-
 
 _log = structlog.get_logger("amqpd.connection")
 
@@ -25,15 +22,15 @@ class HeldCredit(Held):
     and what the connection consumes goes on.
     """
 
-    def __init__(self, connection: Connection10) -> None:
+    def __init__(self, connection: Connection10State) -> None:
         self._connection = connection
         self._shortage = connection.server.shortage
-        self._shut: list[Session10] = []
+        self._shut: list[Session10State] = []
 
     def hold(self) -> None:
         """Hold them, unless they are held or there are none."""
         connection = self._connection
-        publishing = [session for session in connection.mapped.all() if _publishes(session)]
+        publishing = [session for session in connection.open_sessions() if _publishes(session)]
         if not publishing or self in self._shortage.held:
             return
         self._shortage.held[self] = None
@@ -52,7 +49,8 @@ class HeldCredit(Held):
             if not session.gone:
                 session.incoming.shut = False
                 session.say_flow()
-        self._connection.mapped.top_up()
+        for session in self._connection.open_sessions():
+            _top_up(session)
         self._connection.end_turn()
 
     def forget(self) -> None:
@@ -61,5 +59,12 @@ class HeldCredit(Held):
         self._shut = []
 
 
-def _publishes(session: Session10) -> bool:
+def _publishes(session: Session10State) -> bool:
     return any(isinstance(link, IncomingLink) for link in session.links.values())
+
+
+def _top_up(session: Session10State) -> None:
+    """Allow the senders of a session more."""
+    for link in session.links.values():
+        if isinstance(link, IncomingLink):
+            owed_by(session).touch(link)

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.link import NOTHING_RECEIVED, OUTPUT_BYTES_MAX, send_on
+from broker.adapters.amqp10.answers import owed_by
+from broker.adapters.amqp10.link import NOTHING_RECEIVED, OUTPUT_BYTES_MAX, Sender, send_on
 from broker.adapters.amqp10.reach import sent_bytes
+from broker.adapters.amqp10.state import Session10State
 from broker.adapters.formats.either import content_for10, content_given, pieces_of
 from broker.core.arguments.consumer import NOTIFY_ACTIVE
 from broker.core.arguments.queue import CRASH
@@ -23,7 +25,8 @@ from broker.core.ports import MessageStore
 from broker.core.queues.attach import detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue, queue_of
-from broker.core.schedule import Schedule
+from broker.core.schedule import Alarm, Schedule
+from broker.core.transactions.transaction import Transaction
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.annotations import annotated
 from protocol.amqp10.conditions import RESOURCE_DELETED
@@ -37,10 +40,6 @@ from protocol.amqp10.sections import is_sections, scan_front
 from protocol.amqp10.transfers import MESSAGE_FORMAT
 from protocol.amqp10.writing import NULL_VALUE
 from protocol.conversion.opaque import format_of, payload_of
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.send import OutgoingLink
-
 
 EXCHANGE: Final = b"x-exchange"
 ROUTING_KEY: Final = b"x-routing-key"
@@ -148,23 +147,51 @@ def _may_be_annotations(content: bytes, p: i64) -> bool:
     return content[p + 2] == MESSAGE_ANNOTATIONS or content[p + 1] != SMALL_ULONG
 
 
+class LinkTransaction(Transaction):
+    """A transaction in which deliveries are acquired; `transactions.Transaction10` extends this class.
+
+    `over`: nothing can take part in it any more. `acquired`: the numbers of the deliveries that were sent in
+    it, with their sessions: if the transaction is rolled back, so are they.
+    """
+
+    def __init__(self, virtual_host: VirtualHost, publisher: Session10State, txn_id: bytes) -> None:
+        super().__init__(virtual_host, publisher)
+        self.txn_id = txn_id
+        self.over = False
+        self.acquired: list[tuple[Session10State, i64]] = []
+
+
+class Resumption(Alarm):
+    """Deliveries of an earlier link that are sent before all others; `resume.Resuming` extends this class."""
+
+
 @final
 class Target10(PullingTarget):
     """Writes deliveries. The receiver says how many it takes, and settling them allows no more.
 
-    `draining`: it wants to hear when there is nothing to send. `abandoned`: how what it has not settled comes
-    back when the link ends, one of `broker.core.arguments.queue`.
+    `settled`: deliveries are sent settled. `draining`: the receiver wants to hear when there is nothing to
+    send. `abandoned`: how what it has not settled comes back when the link ends, one of
+    `broker.core.arguments.queue`. `transaction`: deliveries are acquired in it. `resuming`: what an earlier
+    link of the same name has left. `generation`: what delivery-tags begin with, if what is unsettled stays
+    when the link is gone. `resumed`: tags of deliveries that the link has resumed, by their numbers.
     """
 
-    def __init__(self, link: OutgoingLink) -> None:
+    def __init__(self, link: Sender, settled: bool, size_max: i64) -> None:
         credit = Credit(1)  # which is used up: there is none before the first flow
         credit.used = 1
+        session = link.session
         self.link = link
-        super().__init__(link.session, credit)
+        self.resuming: Resumption | None = None
+        super().__init__(session, credit)
+        self.settled = settled
         self.draining = False
         self.abandoned: i64 = CRASH
         self.arguments: dict[str, object] = {}  # what the link was asked for with
-        self._front = Front(link.session.vhost, link.size_max)
+        self.transaction: LinkTransaction | None = None
+        self.generation = b""
+        self.resumed: dict[int, bytes] = {}
+        self._session = session
+        self._front = Front(session.vhost, size_max)
 
     # -- credit
 
@@ -174,8 +201,7 @@ class Target10(PullingTarget):
 
     def wants_work(self) -> bool:
         """Not while a delivery is on its way, or others have to be resumed first (ConsumerTarget)."""
-        link = self.link
-        return link.sending is None and link.resuming is None and super().wants_work()
+        return self.link.sending is None and self.resuming is None and super().wants_work()
 
     def restore_credit(self, size: i64) -> None:
         """Nothing: it is for the receiver to say (ConsumerTarget)."""
@@ -190,18 +216,18 @@ class Target10(PullingTarget):
         try:
             self._deliver(consumer, entry)
         except Exception:
-            unsettled = self.link.session.unsettled
+            unsettled = self._session.unsettled
             if unsettled.find(unsettled.next_tag() - 1) is not entry:
                 unsettled.add(entry, consumer)  # it goes back to the queue with the session
             raise
 
     def _deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
         link = self.link
-        session = link.session
+        session = self._session
         message = entry.message
         front = self._front
         front.read(message, entry, session.peer.server.store, queue_of(consumer))
-        settled = link.settled
+        settled = self.settled
         unsettled = session.unsettled
         number = unsettled.skip() if settled else unsettled.add(entry, consumer)
         delivery_id = number - 1 & 0xFFFFFFFF
@@ -210,15 +236,15 @@ class Target10(PullingTarget):
             consumer.lease.begin(number)
         number32: int = delivery_id
         tag = number32.to_bytes(4, "big")
-        if link.expiry is not None:
-            tag = link.generation + tag
+        if self.generation:
+            tag = self.generation + tag
         out = session.peer.out
         head = link.template.whole(delivery_id, tag, settled, front.size)
         if (
             head is None
             or front.format != MESSAGE_FORMAT
             or message.body is not None
-            or link.transaction is not None
+            or self.transaction is not None
         ):
             self._split(number, tag, front)
             return
@@ -236,10 +262,9 @@ class Target10(PullingTarget):
 
         Raises what MessageStore.load raises.
         """
-        link = self.link
-        session = link.session
+        session = self._session
         number = session.unsettled.add(entry, consumer)  # if it cannot be read, it goes back with the session
-        link.resumed[number] = tag
+        self.resumed[number] = tag
         front = self._front
         front.read(entry.message, entry, session.peer.server.store, queue_of(consumer))
         if consumer.lease is not None:
@@ -257,16 +282,18 @@ class Target10(PullingTarget):
         message_format: i64 = front.format
         front.format = MESSAGE_FORMAT
         delivery_id = number - 1 & 0xFFFFFFFF
-        if link.transaction is not None and link.transaction.over:
-            link.transaction = None  # the receiver has yet to say that nothing more is acquired in it
-        if link.transaction is not None and not resume:
-            state = transactional(link.transaction.txn_id)
-            link.transaction.acquire(link.session, number)
+        transaction = self.transaction
+        if transaction is not None and transaction.over:
+            # the receiver has yet to say that nothing more is acquired in it
+            self.transaction = transaction = None
+        if transaction is not None and not resume:
+            state = transactional(transaction.txn_id)
+            transaction.acquired.append((self._session, number))
         link.sending = SplitTransfer(
             link.template,
             delivery_id,
             tag,
-            link.settled,
+            self.settled,
             parts,
             message_format,
             state=state,
@@ -274,13 +301,21 @@ class Target10(PullingTarget):
             further=further,
             further_bytes=front.size - size,
         )
-        send_on(link.session, link)
+        send_on(self._session, link)
+
+    def tag_of(self, number: i64) -> bytes:
+        """The delivery-tag of the delivery with this number."""
+        tag = self.resumed.get(number)
+        if tag is not None:
+            return tag
+        delivery_id: int = number - 1 & 0xFFFFFFFF
+        return self.generation + delivery_id.to_bytes(4, "big")
 
     def process_pending(self, quota: i64) -> i64:
         """The turn; when it finds nothing more, or all credit is gone, a drain is over (ConsumerTarget)."""
         count = super().process_pending(quota)
         if self.draining and not self.again and self.wants_work():
-            self.link.session.owed.drained(self.link)
+            owed_by(self._session).drained(self.link)
         else:
             self.end_drain()
         return count
@@ -289,7 +324,7 @@ class Target10(PullingTarget):
         """A drain whose last delivery has gone out, whole, is over."""
         link = self.link
         if self.draining and link.credit.left == 0 and link.sending is None:
-            link.session.owed.drained(link)
+            owed_by(self._session).drained(link)
 
     # -- what happens to its consumers
 
@@ -297,16 +332,16 @@ class Target10(PullingTarget):
         """The queue is gone (ConsumerTarget)."""
         if not self.consumers:
             queue = consumer.queue
-            session = self.link.session
+            session = self._session
             text = f"queue '{queue.name}' in vhost '{queue.vhost}' is gone"
-            session.owed.answers.detach(self.link, RESOURCE_DELETED, text)
+            owed_by(session).answers.detach(self.link, RESOURCE_DELETED, text)
             session.peer.schedule()
 
     def shown_all(self, consumer: QueueConsumer) -> None:
         """A snapshot ends, and with the last one its link (ConsumerTarget)."""
         queue = queue_of(consumer)
         detach(queue, consumer, [])
-        session = self.link.session
+        session = self._session
         if not self.consumers:
             self.link.finish()
             session.peer.schedule()
@@ -316,5 +351,5 @@ class Target10(PullingTarget):
         """The link is served from now on, or no longer (ConsumerTarget)."""
         notified = self.arguments.get(NOTIFY_ACTIVE)
         if isinstance(notified, str):
-            session = self.link.session
+            session = self._session
             session.peer.server.notices.add(session.vhost, notified, consumer, active, why)

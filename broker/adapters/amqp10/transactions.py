@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 import structlog
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.answers import owed_by
+from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.reach import exclude
-from broker.adapters.amqp10.settle import abandoned
-from broker.adapters.amqp10.target import Target10
+from broker.adapters.amqp10.returns import abandoned
+from broker.adapters.amqp10.state import Connection10State, ConnectionTransactions, Session10State
+from broker.adapters.amqp10.target import LinkTransaction, Target10
+from broker.adapters.peers.server import ReplyReceiver
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message, held_bytes
@@ -21,16 +25,9 @@ from broker.core.queues.queue import queue_of
 from broker.core.queues.returns import Addition
 from broker.core.routing.graph import Route
 from broker.core.schedule import Alarm
-from broker.core.transactions.transaction import RELEASE, HeldPublish, HeldSettlement, Transaction
+from broker.core.transactions.transaction import RELEASE, HeldPublish, HeldSettlement
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.conditions import TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID, PeerError
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.direct_reply import ReplyConsumer
-    from broker.adapters.amqp10.connection import Connection10
-    from broker.adapters.amqp10.coordinator import CoordinatorLink
-    from broker.adapters.amqp10.session import Session10
-    from broker.core.vhosts.vhost import VirtualHost
-
 
 PUBLISH_OVERHEAD: Final = 512  # bytes of memory that a held publish takes beside its content, roughly
 TIMED_OUT_MAX: Final = 100  # so many are remembered: as many as a link may have open
@@ -38,12 +35,27 @@ TIMED_OUT_MAX: Final = 100  # so many are remembered: as many as a link may have
 _log = structlog.get_logger("amqpd.transaction")
 
 
+class ControllerLink(Link10):
+    """The link of a controller, as transactions know it; `coordinator.CoordinatorLink` extends this class.
+
+    `open_count`: transactions that the link has declared and not discharged.
+    """
+
+    def __init__(self, session: Session10State, name: str, handle: i64, count: i64) -> None:
+        super().__init__(session, name, handle, True, count)
+        self.open_count: i64 = 0
+
+    def discharged(self, delivery_id: i64, failure: str) -> None:
+        """Answer a discharge: the commit has happened, or has failed for this reason."""
+        raise NotImplementedError
+
+
 @final
 class HeldPublish10(HeldPublish):
     """A message that waits for the discharge of its transaction. `replies`: who gets it as a direct reply."""
 
     def __init__(
-        self, route: Route, message: Message, keys: list[str], replies: ReplyConsumer | None
+        self, route: Route, message: Message, keys: list[str], replies: ReplyReceiver | None
     ) -> None:
         super().__init__(route, message, keys, False)
         self.replies = replies
@@ -64,30 +76,27 @@ class HeldPublish10(HeldPublish):
 
 
 @final
-class Transaction10(Transaction):
-    """One that a coordinator link has declared.
+class Transaction10(LinkTransaction):
+    """A transaction that a controller has declared.
 
-    `doomed`: why it can only be rolled back; "": it is not. `over`: nothing can take part in it any more.
+    `doomed`: why it can only be rolled back; "": it is not.
     """
 
-    def __init__(self, link: CoordinatorLink, txn_id: bytes, vhost: VirtualHost) -> None:
-        super().__init__(vhost, link.session)
+    def __init__(self, link: ControllerLink, txn_id: bytes, vhost: VirtualHost) -> None:
+        super().__init__(vhost, link.session, txn_id)
         self.link = link
-        self.txn_id = txn_id
         self.doomed = ""
-        self.over = False
         self._bytes: i64 = 0
-        self._acquired: list[tuple[Session10, i64]] = []
         self._retired_by: list[ConsumerTarget] = []  # whose numbers each of the settlements has
         self._not_here: dict[QueueConsumer, list[QueueEntry]] = {}  # that come back for others
         self._discharge: i64 = 0  # the delivery that asks for the end
-        self._settled: dict[Session10, set[int]] = {}  # numbers that the receiver has settled already
-        self._owed: list[tuple[Session10, i64, bytes]] = []  # numbers that it has not, with their outcome
+        self._settled: dict[Session10State, set[int]] = {}  # numbers that the receiver has settled already
+        self._owed: list[tuple[Session10State, i64, bytes]] = []  # those that it has not, with their outcome
 
     # ---- what takes part
 
     def post(
-        self, route: Route, message: Message, keys: list[str], replies: ReplyConsumer | None = None
+        self, route: Route, message: Message, keys: list[str], replies: ReplyReceiver | None = None
     ) -> None:
         """Hold a message. Raises PreconditionFailed when the transaction holds too much."""
         self._bytes += held_bytes(message) + PUBLISH_OVERHEAD
@@ -122,21 +131,17 @@ class Transaction10(Transaction):
         if len(by) < len(self.settlements):
             by.append(target)
 
-    def settled_by_receiver(self, session: Session10, number: i64) -> None:
+    def settled_by_receiver(self, session: Session10State, number: i64) -> None:
         """The receiver has settled a delivery that it retires: it does not have it any more."""
         self._settled.setdefault(session, set()).add(number)
 
-    def owe(self, session: Session10, number: i64, state: bytes) -> None:
+    def owe(self, session: Session10State, number: i64, state: bytes) -> None:
         """The receiver is to be told when the outcome of a delivery that it retires is in force."""
         self._owed.append((session, number, state))
 
     def exclude(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """A delivery that comes back with the commit does so for other links only. [amqp-1.0 3.4.5]"""
         self._not_here.setdefault(consumer, []).append(entry)
-
-    def acquire(self, session: Session10, number: i64) -> None:
-        """A delivery is sent in the transaction: if that is rolled back, so is the delivery."""
-        self._acquired.append((session, number))
 
     # ---- how it ends
 
@@ -183,12 +188,12 @@ class Transaction10(Transaction):
         self.settlements = []
         self._retired_by = []
         self._not_here = {}
-        for session, number in self._acquired:
+        for session, number in self.acquired:
             entry = None if session.gone else session.unsettled.take(number)
             holder = session.unsettled.holder
             if entry is not None and holder is not None:
                 back.append((holder, [entry]))
-        self._acquired = []
+        self.acquired = []
         for consumer, entries in back:
             if consumer.acquires:
                 returns.give_back([(consumer, entries)], abandoned(consumer), None, self.virtual_host)
@@ -197,7 +202,7 @@ class Transaction10(Transaction):
         """Say so (Transaction)."""
         for session, number, state in self._owed:
             if not session.gone:
-                session.owed.answers.add(None, number - 1 & 0xFFFFFFFF, 1, state, False)
+                owed_by(session).answers.add(None, number - 1 & 0xFFFFFFFF, 1, state, False)
         self.link.discharged(self._discharge, "")
 
     def failed(self, reason: str) -> None:
@@ -220,17 +225,17 @@ class Overdue(Alarm):
 
 
 @final
-class Transactions:
+class Transactions(ConnectionTransactions):
     """Those of one connection that have been declared and not discharged, by their ids."""
 
-    def __init__(self, connection: Connection10) -> None:
+    def __init__(self, connection: Connection10State) -> None:
         self._connection = connection
         self._open: dict[bytes, Transaction10] = {}
         self._overdue: dict[bytes, Overdue] = {}
         self._timed_out: deque[bytes] = deque(maxlen=TIMED_OUT_MAX)
         self._count = 0
 
-    def declare(self, link: CoordinatorLink) -> Transaction10:
+    def declare(self, link: ControllerLink) -> Transaction10:
         """A new one."""
         self._count += 1
         txn_id = self._count.to_bytes(4, "big")
@@ -285,9 +290,16 @@ class Transactions:
         transaction.link.open_count -= 1
         transaction.roll_back("the transaction was open for too long")
 
-    def roll_back(self, why: str, link: CoordinatorLink | None = None) -> None:
+    def roll_back(self, why: str, link: ControllerLink | None = None) -> None:
         """Roll back those that this link has declared, or all."""
         for transaction in list(self._open.values()):
             if link is None or transaction.link is link:
                 self.end(transaction)
                 transaction.roll_back(why)
+
+
+def transactions_of(connection: Connection10State) -> Transactions:
+    """Return the transactions of a connection."""
+    transactions = connection.transactions
+    assert isinstance(transactions, Transactions), "connections have these"
+    return transactions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -15,6 +15,7 @@ from broker.core.message import Body, Message, copy_of
 from broker.core.ports import MessageStore
 from broker.core.queues.death import DeadLetter, Notice
 from broker.core.queues.queue import Queue
+from broker.core.schedule import Schedule
 from broker.core.view import Criterion, MessageView
 from protocol.amqp091.content import body_of_frames, header_frame_bytes
 from protocol.amqp091.properties import Field, Properties
@@ -25,9 +26,6 @@ from protocol.conversion.field_values import SHORT_BYTES_MAX, field_value
 from protocol.conversion.to091 import content091
 from protocol.conversion.to10 import content10, front10
 from protocol.errors import ProtocolError
-
-if TYPE_CHECKING:
-    from broker.adapters.peers.server import Server
 
 
 def view_of(message: Message, store: MessageStore) -> MessageView:
@@ -111,7 +109,8 @@ class Conversions:
     They take up to KEPT_BYTES_MAX with what they are of. `value_as_text`: see `content091`.
     """
 
-    def __init__(self, value_as_text: bool = False) -> None:
+    def __init__(self, schedule: Schedule, value_as_text: bool = False) -> None:
+        self._schedule = schedule
         self._value_as_text = value_as_text
         self._kept: dict[bytes, bytes] = {}
         self._bytes: i64 = 0
@@ -130,6 +129,13 @@ class Conversions:
         """A new one, not kept. `ttl`: see `content091`."""
         return content091(content, value_as_text=self._value_as_text, ttl=ttl)
 
+    def expiring(self, content: bytes, expiration: i64, date: i64) -> bytes:
+        """Convert `content` with what is left now of an expiration that began on `date` (0: unknown)."""
+        left = expiration
+        if date > 0:
+            left -= max(self._schedule.date() - date, 0)
+        return self.made(content, max(left, 0))
+
     def _keep(self, content: bytes, converted: bytes) -> None:
         size: i64 = len(content) + len(converted) + _OVERHEAD
         if self._bytes + size > KEPT_BYTES_MAX:
@@ -139,22 +145,19 @@ class Conversions:
         self._bytes += size
 
 
-def content_for091(server: Server, message: Message, content: bytes) -> bytes:
+def content_for091(conversions: Conversions, message: Message, content: bytes) -> bytes:
     """The content header and body frames, of any channel and size, for `content`, which `message` is kept as.
 
     That of AMQP 0-9-1 stays what it is. A message of AMQP 1.0 with an expiration tells what is left of it. Of
     a large body there are no frames, and the header does not say how long it is: that is not known yet
-    (`large_sections`).
+    (`amqp091.large`).
     """
     if content[0] != 0:
         return content
     if message.expiration < 0:
-        converted = server.conversions.content(content)
+        converted = conversions.content(content)
     else:
-        left = message.expiration
-        if message.date > 0:
-            left -= max(server.broker.schedule.date() - message.date, 0)
-        converted = server.conversions.made(content, max(left, 0))
+        converted = conversions.expiring(content, message.expiration, message.date)
     return converted if message.body is None else converted[: header_frame_bytes(converted)]
 
 
@@ -214,16 +217,21 @@ def content_given(content: bytes, queue: Queue, entry: QueueEntry) -> bytes:
 
 
 def given091(
-    server: Server, message: Message, content: bytes, queue: Queue, entry: QueueEntry, frame_max: i64
+    conversions: Conversions,
+    message: Message,
+    content: bytes,
+    queue: Queue,
+    entry: QueueEntry,
+    frame_max: i64,
 ) -> tuple[bytes, bytes]:
     """The content of an entry's message as it is given, and converted for a client of AMQP 0-9-1.
 
     If that has no room for what consumers have added, it is without.
     """
     given = content_given(content, queue, entry)
-    converted = content_for091(server, message, given)
+    converted = content_for091(conversions, message, given)
     if given is not content and header_frame_bytes(converted) > frame_max:
-        return content, content_for091(server, message, content)
+        return content, content_for091(conversions, message, content)
     return given, converted
 
 

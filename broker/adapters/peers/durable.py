@@ -1,48 +1,17 @@
-"""Answers to durable changes, and publishers that are ahead of the log: both wait for the disk."""
+"""Publishers that are ahead of the log wait for the disk."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.peers.connections import HELD_FOR_LOG, HELD_FOR_REPLY
+from broker.adapters.peers.connections import HELD_FOR_LOG
+from broker.adapters.peers.peer import ServedConnection
 from broker.core.ports import DurableWaiter
-from protocol.errors import RESOURCE_ERROR, ProtocolError
-
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.connection import Connection091
-    from broker.adapters.peers.peer import ServedConnection
-
 
 UNSYNCED_BYTES_MAX: Final = 8388608  # appended and not on disk yet: beyond it who publishes is read no more
 FAR_BEHIND_BYTES: Final = 67108864  # beyond it all publishers wait, also those who have sent nothing lately
-
-
-@final
-class DurableReply(DurableWaiter):
-    """An answer that must not overtake the log: the connection reads on when it has been given."""
-
-    def __init__(self, connection: Connection091, reply: bytes) -> None:
-        self.connection = connection
-        self.reply = reply
-
-    def on_durable(self, batch: i64) -> None:
-        """Give the answer."""
-        connection = self.connection
-        if connection.is_open():
-            connection.out.write(self.reply)
-            connection.release(HELD_FOR_REPLY)
-
-    def on_store_failed(self, reason: str) -> None:
-        """Refuse instead: what was asked for may not survive."""
-        self.connection.fail(ProtocolError(RESOURCE_ERROR, f"the log has failed: {reason}"))
-
-
-def await_durable(connection: Connection091, reply: bytes) -> None:
-    """Answer with `reply` when all that was appended is on disk, and take no more frames before."""
-    connection.hold(HELD_FOR_REPLY)
-    connection.server.store.wait(DurableReply(connection, reply))
 
 
 def brake(connection: ServedConnection) -> None:

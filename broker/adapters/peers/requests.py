@@ -6,10 +6,9 @@ which its exclusive queues belong.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from broker.adapters.access import EXCHANGE, QUEUE, Rights
 from broker.adapters.peers.peer import ServedConnection
+from broker.adapters.peers.server import Server
 from broker.auth.terms import CONFIGURE, MAX_CONNECTIONS, READ, WRITE
 from broker.core.arguments.queue import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
 from broker.core.message import Message
@@ -21,9 +20,6 @@ from broker.core.routing.graph import Exchange, binding_key
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091 import constants as c
 from protocol.errors import NOT_ALLOWED, ProtocolError
-
-if TYPE_CHECKING:
-    from broker.adapters.peers.server import Server
 
 
 def declare_exchange(

@@ -3,28 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.adapters.access import Access
-from broker.adapters.amqp091.notices import ActivityNotices
-from broker.adapters.amqp10.names import LinkNames
 from broker.adapters.formats.either import Conversions
 from broker.adapters.peers.connections import Connections, Shortage
+from broker.adapters.peers.notices import ActivityNotices
 from broker.core.broker import Broker
 from broker.core.counters import Counters
+from broker.core.message import Message
 from broker.core.ports import MessageStore
 from broker.core.vhosts.auto_creation import AutoCreation
+from broker.core.vhosts.vhost import VirtualHost
 
-if TYPE_CHECKING:
-    from broker.adapters.amqp091.direct_reply import ReplyConsumer
-    from broker.core.vhosts.vhost import VirtualHost
+
+class LinkRegister:
+    """The links of AMQP 1.0 that clients may take up again after their connection has ended."""
+
+    def user_deleted(self, user: str) -> None:
+        """Forget the links of a user who no longer exists."""
+        raise NotImplementedError
+
+    def vhost_deleted(self, vhost: str) -> None:
+        """Forget the links in a virtual host that no longer exists."""
+        raise NotImplementedError
+
+
+class ReplyReceiver:
+    """The receiver of direct replies: clients of either protocol publish to its name. [RabbitMQ]"""
+
+    def deliver(self, message: Message, counters: Counters) -> i64:
+        """Send a reply, or drop the reply if the requester cannot take it; returns 1: it counts as routed."""
+        raise NotImplementedError
 
 
 @final
 class Server:
-    """The broker, its limits and who may use it. One for the daemon."""
+    """The broker, its limits and who may use it. One for the daemon.
+
+    `link_names`: the register of links, which the adapter of AMQP 1.0 provides.
+    """
 
     def __init__(
         self,
@@ -33,6 +53,7 @@ class Server:
         access: Access,
         version: str,
         generate: Callable[[str], str],
+        link_names: LinkRegister,
         frame_max: int = 131072,
         channel_max: int = 2047,
         heartbeat: int = 60,
@@ -51,9 +72,9 @@ class Server:
         self.connections = Connections(broker.schedule)
         self.shortage = Shortage(self.connections)
         self.notices = ActivityNotices(broker.schedule)
-        self.replies: dict[tuple[VirtualHost, bytes], ReplyConsumer] = {}  # by their encoded names
-        self.conversions = Conversions(value_as_text)
-        self.link_names = LinkNames()
+        self.replies: dict[tuple[VirtualHost, bytes], ReplyReceiver] = {}  # by their encoded names
+        self.conversions = Conversions(broker.schedule, value_as_text)
+        self.link_names = link_names
         self.auto_creation = AutoCreation(auto_create)
         self.generate = generate  # a unique name that begins with the given prefix
         self.frame_max: i64 = frame_max

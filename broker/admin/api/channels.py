@@ -7,6 +7,7 @@ from fastapi.responses import Response
 
 from broker.adapters.amqp091.channel import Channel
 from broker.adapters.amqp091.connection import Connection091
+from broker.adapters.amqp091.state import ChannelState
 from broker.admin.api.answers import JSONResponse
 from broker.admin.api.errors import not_found
 from broker.admin.api.lists import Options, answer_list
@@ -24,12 +25,12 @@ def channels_of(connection: Connection091) -> list[Channel]:
     return [channel for channel in connection.wire.channels if isinstance(channel, Channel)]
 
 
-def channel_name(channel: Channel) -> str:
+def channel_name(channel: ChannelState) -> str:
     """The connection's name and the channel's number."""
     return f"{channel.connection.origin.name} ({channel.number})"
 
 
-def channel_details(channel: Channel) -> Shown:
+def channel_details(channel: ChannelState) -> Shown:
     """A channel, where something else is told of."""
     origin = channel.connection.origin
     return {

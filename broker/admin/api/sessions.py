@@ -7,6 +7,7 @@ from broker.adapters.amqp10.coordinator import CoordinatorLink
 from broker.adapters.amqp10.receive import IncomingLink
 from broker.adapters.amqp10.send import OutgoingLink
 from broker.adapters.amqp10.session import Session10
+from broker.adapters.amqp10.state import Session10State
 
 Shown = dict[str, Any]
 
@@ -18,12 +19,12 @@ def sessions_of(connection: Connection10) -> list[Session10]:
     return connection.mapped.all()
 
 
-def session_name(session: Session10) -> str:
+def session_name(session: Session10State) -> str:
     """The connection's name and the session's channel."""
     return f"{session.peer.origin.name} ({session.channel})"
 
 
-def session_details(session: Session10) -> Shown:
+def session_details(session: Session10State) -> Shown:
     """A session, where something else is told of."""
     origin = session.peer.origin
     return {

@@ -48,7 +48,7 @@ def shown_message(
     added = queue.entries.annotations_of(entry) if annotations is None else annotations
     kept = loaded(message, server.store)
     kept = annotated_content(kept, added) if added else kept
-    content = content_for091(server, message, kept)
+    content = content_for091(server.conversions, message, kept)
     converted = is_sections(kept)
     properties = _properties(ContentView(content))
     if message.body is None:

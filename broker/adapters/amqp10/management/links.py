@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.assembly import Gathering
 from broker.adapters.amqp10.link import Link10, Sender, cut, send_on
 from broker.adapters.amqp10.management.node import Management
+from broker.adapters.amqp10.state import LinkPair, Session10State
 from protocol.amqp10.conditions import PeerError
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.flows import Flow
@@ -17,19 +18,15 @@ from protocol.amqp10.outcomes import ACCEPTED_VALUE
 from protocol.amqp10.outgoing import SplitTransfer, disposition
 from protocol.amqp10.transfers import Transfer
 
-if TYPE_CHECKING:
-    from broker.adapters.amqp10.session import Session10
-
-
 CREDIT: Final[i64] = 100  # requests that may wait for their responses
 BYTES_MAX: Final = 65536  # of a request; one that is too long is answered, a little more ends the link
 
 
 @final
-class Pair:
+class Pair(LinkPair):
     """Two links of one name. Either may be attached first, and responses wait for theirs."""
 
-    def __init__(self, session: Session10, name: str) -> None:
+    def __init__(self, session: Session10State, name: str) -> None:
         self.name = name
         self.requests: RequestLink | None = None
         self.responses: ResponseLink | None = None
@@ -67,7 +64,7 @@ class Pair:
 class RequestLink(Link10):
     """The receiving end: requests come here."""
 
-    def __init__(self, session: Session10, pair: Pair, name: str, handle: i64, count: i64) -> None:
+    def __init__(self, session: Session10State, pair: Pair, name: str, handle: i64, count: i64) -> None:
         super().__init__(session, name, handle, True, count)
         self._pair = pair
         self._gathering = Gathering(self.credit, BYTES_MAX)
@@ -99,7 +96,7 @@ class RequestLink(Link10):
         self.top_up()
 
     def top_up(self) -> None:
-        """Allow more, if half is used up and there is room for it."""
+        """Allow more, if half is used up and there is room for it (Link10)."""
         if not self.leaving and self.credit.left <= CREDIT // 2 and self._pair.open <= CREDIT // 2:
             self.credit.left = CREDIT - self._pair.open
             self.say_flow()
@@ -118,7 +115,7 @@ class RequestLink(Link10):
 class ResponseLink(Sender):
     """The sending end: responses go out here, settled, in the order of the requests."""
 
-    def __init__(self, session: Session10, pair: Pair, name: str, handle: i64) -> None:
+    def __init__(self, session: Session10State, pair: Pair, name: str, handle: i64) -> None:
         super().__init__(session, name, handle)
         self._pair = pair
         pair.responses = self
@@ -165,9 +162,10 @@ class ResponseLink(Sender):
         )
 
 
-def pair_of(session: Session10, name: str) -> Pair:
+def pair_of(session: Session10State, name: str) -> Pair:
     """The pair that a link of this name belongs to."""
     pair = session.pairs.get(name)
     if pair is None:
-        pair = session.pairs[name] = Pair(session, name)
+        session.pairs[name] = pair = Pair(session, name)
+    assert isinstance(pair, Pair), "pairs are made here"
     return pair

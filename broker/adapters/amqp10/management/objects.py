@@ -10,7 +10,6 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.access import EXCHANGE, QUEUE
-from broker.adapters.amqp091 import direct_reply
 from broker.adapters.amqp10.management.requests import (
     BAD_REQUEST,
     CREATED,
@@ -30,7 +29,7 @@ from broker.adapters.amqp10.management.requests import (
     shown_arguments,
     text,
 )
-from broker.adapters.peers import requests
+from broker.adapters.peers import direct_reply, requests
 from broker.adapters.peers.server import PRODUCT
 from broker.core.errors import NotFound
 from broker.core.policies.policy import type_of

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
-from broker.adapters.access import EXCHANGE
+from broker.adapters.access import EXCHANGE, Rights
 from broker.auth.terms import WRITE
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Address, Message
@@ -14,12 +14,8 @@ from broker.core.publishing.passage import Passage, is_refused
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.hooks import OWN
 from broker.core.schedule import Alarm, Schedule
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.composing import compose
-
-if TYPE_CHECKING:
-    from broker.adapters.access import Rights
-    from broker.core.vhosts.vhost import VirtualHost
-
 
 SLICE: Final = 200  # messages that are published in one turn
 

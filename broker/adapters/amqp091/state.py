@@ -1,0 +1,294 @@
+"""The state of a connection and of a channel of AMQP 0-9-1, as the channel's methods see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64, trait
+
+from broker.adapters.access import Origin
+from broker.adapters.peers.connections import FRAME_BYTES_MAX, Edge, Held
+from broker.adapters.peers.leases import Leases
+from broker.adapters.peers.peer import ServedConnection
+from broker.adapters.peers.server import ReplyReceiver, Server
+from broker.adapters.peers.unsettled import Unacked
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import PullingTarget, Scheduler, Session
+from broker.core.errors import BrokerError, NotFound
+from broker.core.message import Message
+from broker.core.ports import DurableWaiter
+from broker.core.transactions.transaction import HeldPublish, Transaction
+from broker.core.vhosts.vhost import VirtualHost
+from protocol.amqp091.connection import CHANNEL_OPEN, OPEN, STARTING
+from protocol.amqp091.incoming import IncomingChannel
+from protocol.amqp091.wire import Wire
+from protocol.errors import ProtocolError
+
+
+class Connection091State(ServedConnection):
+    """A connection of a client of AMQP 0-9-1.
+
+    `frame_max` and `channel_max` are what was negotiated. `out`: the output of this turn. `bodies`: the large
+    bodies on their way, behind which `out` waits. `owing`: the confirms that owe their publisher an answer at
+    the turn's end. `held`: set while the connection is held because it has published during a shortage.
+    """
+
+    def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin) -> None:
+        super().__init__(server, scheduler, edge, origin)
+        self.state = STARTING
+        self.client_name = ""
+        self.client_properties: dict[str, object] = {}
+        self.client_capabilities: dict[str, object] = {}
+        self.virtual_host: VirtualHost | None = None
+        self.frame_max: i64 = server.frame_max
+        self.channel_max: i64 = server.channel_max
+        self.out = BytesWriter()
+        self.bodies: OutgoingBodies | None = None
+        self.wire = Wire(self, FRAME_BYTES_MAX)
+        self.owing: list[PublisherConfirms] = []
+        self.held: HeldConnection | None = None
+
+    def is_open(self) -> bool:
+        """Whether the handshake is over."""
+        return self.state == OPEN
+
+    def on_method(self, channel: int, method: int, payload: bytes) -> None:
+        """Take a method that is not on the hot path (MethodSink)."""
+        raise NotImplementedError
+
+    def hold(self, reason: i64) -> None:
+        """Take no more frames, and read no more, until every reason for it has been released."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Write what the turn has produced, once."""
+        raise NotImplementedError
+
+    def answer(self) -> None:
+        """Flush answers, and hold a peer that asks on and reads nothing."""
+        raise NotImplementedError
+
+    def fail(self, error: ProtocolError) -> None:
+        """Close the connection with an error. [amqp-0-9-1 1.4.2.9]"""
+        raise NotImplementedError
+
+    def internal_error(self) -> None:
+        """Close the connection over the broker's own mistake."""
+        raise NotImplementedError
+
+    def channel_closed(self, number: i64) -> None:
+        """Free the number of a channel that both sides have closed."""
+        raise NotImplementedError
+
+
+class ChannelState(IncomingChannel):
+    """A channel.
+
+    `window`: the credit of the whole channel (basic.qos, global=true); `prefetch_count` and `prefetch_bytes`
+    are for each consumer to come (global=false). `targets`: by consumer tag. `waiting_get` and `picked`:
+    the basic.get, or the basic.consume of chosen messages, that has no answer yet. `last_queue`: the name of
+    the queue that was declared last, which an empty name means.
+    """
+
+    def __init__(self, connection: Connection091State, number: i64, virtual_host: VirtualHost) -> None:
+        super().__init__(connection.server.body_bytes_max)
+        self.connection = connection
+        self.server = connection.server
+        self.number = number
+        self.virtual_host = virtual_host
+        self.state = CHANNEL_OPEN
+        self.session = Session(connection, number)
+        self.window: Credit | None = None
+        self.prefetch_count: i64 = 0
+        self.prefetch_bytes: i64 = 0
+        self.targets: dict[str, ChannelTarget] = {}
+        self.unacked = Unacked()
+        self.confirms: PublisherConfirms | None = None
+        self.leases: Leases | None = None
+        self.transaction: ChannelTransaction | None = None
+        self.replies: ChannelReplies | None = None
+        self.waiting_get: PendingRequest | None = None
+        self.picked: PendingRequest | None = None
+        self.last_queue = ""
+
+    def is_open(self) -> bool:
+        """Whether the client would understand an answer."""
+        return self.state == CHANNEL_OPEN and self.connection.is_open()
+
+    def reply(self, frame: bytes) -> None:
+        """Answer the method that is being handled."""
+        raise NotImplementedError
+
+    def refuse(self, error: BrokerError, method: int) -> None:
+        """End the channel over a refusal; raises ProtocolError where the reply code ends the connection."""
+        raise NotImplementedError
+
+    def fail(self, code: int, text: str, method: int) -> None:
+        """Close the channel with an error. [amqp-0-9-1 1.5.2.5]"""
+        raise NotImplementedError
+
+    def get_target(self) -> ChannelTarget:
+        """Return the target through which basic.get delivers."""
+        raise NotImplementedError
+
+    def forget_target(self, target: ChannelTarget) -> None:
+        """Free the tag of a target that has no consumers any more."""
+        raise NotImplementedError
+
+    def forget_publications(self) -> None:
+        """Resolve anew what the next publishes mean: something that they depend on has changed."""
+        raise NotImplementedError
+
+
+# pamqp's classes say what a frame holds; the table that finds the handler is keyed by their method numbers
+Handler = Callable[[ChannelState, Any], None]
+
+
+def queue_named(channel: ChannelState, name: str) -> str:
+    """The queue meant by a name: an empty one is the latest that the channel declared. [amqp-0-9-1 1.7.2.3]
+
+    Raises NotFound when there was none.
+    """
+    if name:
+        return name
+    if not channel.last_queue:
+        raise NotFound(f"no previously declared queue in vhost '{channel.virtual_host.name}'")
+    return channel.last_queue
+
+
+class ChannelTarget(PullingTarget):
+    """The target of a consumer tag, or of basic.get. `arguments`: those of basic.consume."""
+
+    def __init__(
+        self, channel: ChannelState, credit: Credit, channel_credit: Credit | None, tag: str, no_ack: bool
+    ) -> None:
+        super().__init__(channel.session, credit, channel_credit)
+        self.channel = channel
+        self.tag = tag
+        self.no_ack = no_ack
+        self.arguments: dict[str, object] = {}
+
+    def share(self, window: Credit) -> None:
+        """Count in the channel's window too; the caller adds to it what is out already."""
+        self.session_credit = window
+        window.targets[self] = None
+
+
+class PublisherConfirms(DurableWaiter):
+    """The confirms of a channel. Sequence numbers count from 1.
+
+    `published`: the number of the latest publish; everything up to `answered` has its answer. Nothing more
+    is answered after `ended` has been set.
+    """
+
+    def __init__(self) -> None:
+        self.published: i64 = 0
+        self.answered: i64 = 0
+        self.ended = False
+
+    def add(self, message: Message) -> None:
+        """Count a message that was taken, or returned, which is an answer of its own."""
+        raise NotImplementedError
+
+    def add_refused(self) -> None:
+        """Count a message that a full or stopped queue has refused; the nack waits for its turn."""
+        raise NotImplementedError
+
+    def refuse(self) -> None:
+        """Nack a message that could not be kept, once what came before has its answer."""
+        raise NotImplementedError
+
+    def end_turn(self) -> None:
+        """Answer what this turn published, or arrange to do so when the log is synced."""
+        raise NotImplementedError
+
+
+class ChannelTransaction(Transaction):
+    """The transaction of a channel: what the next tx.commit does."""
+
+    def hold_publish(self, publish: HeldPublish) -> i64:
+        """Hold a publish; returns 1, as if one queue had taken it.
+
+        Raises PreconditionFailed when the transaction holds too much.
+        """
+        raise NotImplementedError
+
+    def settle(self, tags: list[i64], outcome: i64, returned: i64) -> None:
+        """Hold the settlements of these outstanding deliveries of the channel; they count as settled."""
+        raise NotImplementedError
+
+    def tags(self) -> set[int]:
+        """Return the tags of the deliveries that the transaction settles."""
+        raise NotImplementedError
+
+    def forget(self, most: i64) -> i64:
+        """Forget up to `most` settlements, of queues that are gone; returns how many those were."""
+        raise NotImplementedError
+
+    def roll_back(self, why: str) -> None:
+        """Forget the publishes, and have the deliveries outstanding again. [amqp-0-9-1 1.9.2.6]
+
+        `why`: the cause, for the journal; "": the client asked for it.
+        """
+        raise NotImplementedError
+
+
+class ChannelReplies(ReplyReceiver):
+    """The consumer of direct replies of a channel, with its tag. `name`: where replies go, encoded."""
+
+    def __init__(self, tag: str, name: bytes) -> None:
+        self.tag = tag
+        self.name = name
+
+    def resume(self) -> None:
+        """Deliver again: the client has restarted deliveries."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the consumer, which is cancelled, or gone with its channel."""
+        raise NotImplementedError
+
+
+@trait
+class PendingRequest:
+    """A request without an answer yet. The channel keeps the frames behind the request meanwhile."""
+
+    def frame_kept(self, method: i64) -> None:
+        """Note that another frame is kept; `method` is 0 for a part of a content."""
+        raise NotImplementedError
+
+    def rights_changed(self) -> None:
+        """End the request if the user may no longer make it."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """Answer nobody: the channel ends."""
+        raise NotImplementedError
+
+
+class OutgoingBodies:
+    """The large bodies that a connection sends. `waiting`: bytes of answers that wait in full."""
+
+    def __init__(self) -> None:
+        self.waiting: i64 = 0
+
+    def go_on(self) -> bool:
+        """Write about as much as the peer takes; returns whether that was the last of it.
+
+        Raises what MessageStore.load raises.
+        """
+        raise NotImplementedError
+
+
+class HeldConnection(Held):
+    """The hold of a connection that has published during a shortage."""
+
+    def listen(self) -> None:
+        """Look at the frames that have been kept back: more has come."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """End the hold: the connection is gone, or held no longer."""
+        raise NotImplementedError

@@ -1,0 +1,333 @@
+"""The state of an AMQP 1.0 connection and of its sessions, as links and verbs know it. [amqp-1.0 2.4, 2.5]
+
+`connection.py` and `session.py` extend it. The parts that name it themselves are known here by small base
+classes, and each of their modules has a function that returns its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from broker.adapters.access import Origin
+from broker.adapters.amqp10.lifetimes import Lifetime
+from broker.adapters.peers.connections import HELD_FOR_PEER, OUTPUT_KEPT_MAX, UNREAD_BYTES_MAX, Edge
+from broker.adapters.peers.leases import Leases
+from broker.adapters.peers.peer import ServedConnection
+from broker.adapters.peers.server import Server
+from broker.adapters.peers.unsettled import Unacked
+from broker.core.delivery.session import Scheduler, Session
+from broker.core.queues.consumer import ConsumerTarget
+from broker.core.queues.queue import Queue
+from broker.core.schedule import Alarm
+from broker.core.vhosts.vhost import VirtualHost
+from protocol.amqp10.composing import encode_composite
+from protocol.amqp10.constructors import NONE
+from protocol.amqp10.flows import Flow
+from protocol.amqp10.frames import FRAME_MAX_MIN, frame
+from protocol.amqp10.outgoing import flow as flow_frame
+from protocol.amqp10.serials import distance
+from protocol.amqp10.transfers import Transfer
+from protocol.amqp10.types import Composite
+from protocol.amqp10.windows import IncomingWindow, OutgoingWindow
+
+# The states of a connection, as far as this side has to tell them apart. [amqp-1.0 2.4.6]
+AUTHENTICATING: Final = "authenticating"
+AUTHENTICATED: Final = "authenticated"  # the peer's header of AMQP is to come,
+OPENING: Final = "opening"  # then its open
+OPENED: Final = "open"
+CLOSING: Final = "closing"  # it has been told, and its own close is to come
+CLOSED: Final = "closed"
+
+BOUNDLESS: Final[i64] = 2147483647  # nobody counts the transfers of this side
+
+
+class ConnectionRoutes:
+    """The routes of one connection; `routes.Routes` extends this class."""
+
+
+class ConnectionTransactions:
+    """The transactions of one connection; `transactions.Transactions` extends this class."""
+
+
+class LinkPair:
+    """Two links of one name to the node of management; `management.links.Pair` extends this class."""
+
+
+class SuspendedLink(Alarm):
+    """A link that may come back; `names.Suspended` extends this class."""
+
+    def expire(self) -> None:
+        """Begin the time after which nobody can come back for the link."""
+        raise NotImplementedError
+
+
+def expire_all(suspended: dict[SuspendedLink, None]) -> None:
+    """Begin to expire these links: the session or connection that they waited for has ended."""
+    for each in list(suspended):
+        each.expire()
+
+
+class SessionOwed:
+    """The frames that a session owes its peer; `answers.Owed` extends this class."""
+
+    def say_answers(self) -> None:
+        """Give the answers that can be given, and have the others wait for the log."""
+        raise NotImplementedError
+
+    def end_turn(self) -> None:
+        """Say everything that is owed."""
+        raise NotImplementedError
+
+
+class SessionLink:
+    """A link as its session knows it; `link.Link10` extends this class.
+
+    `leaving`: this side has detached the link; what the peer sends on it, before it knows, is dropped.
+    `lifetime`: that of a queue that came with the link.
+    """
+
+    def __init__(self) -> None:
+        self.leaving = False
+        self.lifetime: Lifetime | None = None
+
+    # -- what a subclass does; a link that was refused at once does nothing
+
+    def on_flow(self, flow: Flow) -> None:
+        """The peer says the state of the link. [amqp-1.0 2.6.7]"""
+
+    def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
+        """A part of a delivery, whose frame ends at `end` of `data`. [amqp-1.0 2.6.12]"""
+
+    def rights_changed(self) -> None:
+        """What the user may do has changed."""
+
+    # -- the end
+
+    def detach(self, condition: str, text: str, info: Mapping[str, object] | None = None) -> None:
+        """End the link from this side, and say why. [amqp-1.0 2.6.5]"""
+        raise NotImplementedError
+
+    def leave(self, closed: bool) -> None:
+        """Give back what the link holds. What comes on it from now on is dropped."""
+        raise NotImplementedError
+
+
+class Connection10State(ServedConnection):
+    """A connection of a client of AMQP 1.0, and its output; `connection.Connection10` extends this class.
+
+    `state`: one of the above. `secured`: the connection begins with the layer of SASL. `holds`: the reasons
+    for which no frame is taken. `frame_max`: bytes of frames that the peer takes. `spoke` and `heard`:
+    something was sent, and something has come, since `idle` looked last. `owing`: sessions that have
+    something to say at the end of the turn. `suspended`: links that wait for the end of the connection.
+    `lifetimes`: of queues that sessions have left behind.
+    """
+
+    transactions: ConnectionTransactions
+
+    def __init__(
+        self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin, secured: bool
+    ) -> None:
+        super().__init__(server, scheduler, edge, origin)
+        self.state = AUTHENTICATING
+        self.secured = secured
+        self.client_name = ""  # the peer's container-id
+        self.client_properties: Mapping[str, object] = {}
+        self.virtual_host: VirtualHost | None = None
+        self.routes: ConnectionRoutes | None = None  # once the connection is open
+        self.frame_max: i64 = FRAME_MAX_MIN
+        self.channel_max: i64 = 0
+        self.holds: i64 = 0
+        self.out = BytesWriter()
+        self.spoke = False
+        self.heard = False
+        self.owing: list[SessionOwed] = []
+        self.suspended: dict[SuspendedLink, None] = {}
+        self.lifetimes: dict[Queue, Lifetime] = {}
+        self._unread: i64 = 0  # bytes of answers since the peer stopped reading
+
+    def is_open(self) -> bool:
+        """Whether both sides have said open, and neither has said close."""
+        return self.state == OPENED
+
+    def lasting_name(self) -> str:
+        """The peer's name for subscriptions that outlive its connections and do not get its messages."""
+        return f"{self.user}/{self.client_name}"
+
+    def hold(self, reason: i64) -> None:
+        """Take no more frames, and read no more, until every reason for it has been released."""
+        self.keep_back(reason)
+        self.edge.hold(reason)
+
+    def keep_back(self, reason: i64) -> None:
+        """Take no more frames, but read on (ServedConnection)."""
+        self.holds |= reason
+
+    # -- out
+
+    def write(self, performative: Composite, channel: int = 0) -> None:
+        """Say something, at the end of the turn."""
+        self.out.write(frame(channel, encode_composite(performative)))
+
+    def end_turn(self) -> None:
+        """Have the sessions say what they owe, and write it.
+
+        A peer that asks on and reads nothing has to wait. Deliveries do not count: they stop by themselves.
+        """
+        if self.owing:
+            self.say_owed()
+        size: i64 = len(self.out)
+        self.flush()
+        if self.blocked:
+            self._unread += size
+            if self._unread > UNREAD_BYTES_MAX and self.state == OPENED:
+                self.hold(HELD_FOR_PEER)
+
+    def say_owed(self) -> None:
+        """Have the sessions say what they owe."""
+        owing, self.owing = self.owing, []
+        for owed in owing:
+            owed.end_turn()
+
+    def flush(self) -> None:
+        """Write what the turn has produced, once."""
+        out = self.out
+        if len(out) > 0:
+            self.spoke = True
+            self.edge.write(out.getvalue())
+            if len(out) > OUTPUT_KEPT_MAX:
+                self.out = BytesWriter()
+            else:
+                out.truncate(0)
+
+    # -- call-outs
+
+    def logged_in(self) -> None:
+        """Let the peer in, which has proved who it is."""
+        raise NotImplementedError
+
+    def set_channel_max(self, channel_max: i64) -> None:
+        """Take no frames on channels above this one. [amqp-1.0 2.7.1]"""
+        raise NotImplementedError
+
+    def opened(self, virtual_host: VirtualHost, idle_time_out: i64) -> None:
+        """Note that both sides have said open.
+
+        `idle_time_out`: the milliseconds after which the peer wants to have heard something; 0: never mind.
+        """
+        raise NotImplementedError
+
+    def open_sessions(self) -> list[Session10State]:
+        """Return the sessions that are mapped, in the order of their channels."""
+        raise NotImplementedError
+
+    def session_ended(self, channel: i64) -> None:
+        """Free the channel of a session."""
+        raise NotImplementedError
+
+    def hold_senders(self) -> None:
+        """Hold the senders, as there is a shortage."""
+        raise NotImplementedError
+
+    def fail(self, condition: str, text: str, info: Mapping[str, object] | None = None) -> None:
+        """End the connection: say why, and wait for the peer's close. [amqp-1.0 2.4.3]"""
+        raise NotImplementedError
+
+    def let_go(self) -> None:
+        """Give back everything that the connection holds, and be the actor of that."""
+        raise NotImplementedError
+
+
+class Session10State(Session):
+    """A session of AMQP 1.0; `session.Session10` extends this class.
+
+    Its channel and its handles are the peer's, in both directions.
+
+    `unsettled`: what it has been sent, by the numbers 1, 2, ... of which delivery-ids are the lowest 32 bits
+    less one. `sending`: links of which a delivery is on its way in parts. `lifetimes`: of queues that links
+    have left behind. `suspended`: links that wait for the end of the session. `pairs`: of links to the node
+    of management, by their names. `ending`: the peer has been told, and its own end is to come. `gone`: the
+    session holds nothing any more. `let_go_of`: the numbers of what is unsettled, while the session ends.
+    """
+
+    owed: SessionOwed
+
+    def __init__(
+        self,
+        connection: Connection10State,
+        vhost: VirtualHost,
+        channel: i64,
+        incoming: IncomingWindow,
+        outgoing: OutgoingWindow,
+    ) -> None:
+        super().__init__(connection, channel)
+        self.peer = connection
+        self.vhost = vhost
+        self.channel = channel
+        self.incoming = incoming
+        self.outgoing = outgoing
+        self.links: dict[int, SessionLink] = {}
+        self.unsettled = Unacked()
+        self.lifetimes: dict[Queue, Lifetime] = {}
+        self.suspended: dict[SuspendedLink, None] = {}
+        self.sending: dict[SessionLink, None] = {}
+        self.pairs: dict[str, LinkPair] = {}
+        self.ending = False
+        self.gone = False
+        self.leases: Leases | None = None
+        self.let_go_of: dict[ConsumerTarget, list[i64]] | None = None
+
+    def number_of(self, delivery_id: i64) -> i64:
+        """The number of the delivery with this id, the nearest to the next one that there is."""
+        following = self.unsettled.next_tag()
+        return following + distance(following - 1 & 0xFFFFFFFF, delivery_id)
+
+    # -- what is said to the peer
+
+    def say(self, performative: Composite) -> None:
+        """Say something about the session, or a link of it."""
+        channel: int = self.channel
+        self.peer.write(performative, channel)
+
+    def say_flow(self) -> None:
+        """Say how much is taken from now on."""
+        self.write_flow(NONE, NONE, NONE, NONE, False)
+
+    def write_flow(self, handle: i64, count: i64, credit: i64, available: i64, drain: bool) -> None:
+        """Say the state of the session, and that of a link. [amqp-1.0 2.7.4]"""
+        incoming, outgoing = self.incoming, self.outgoing
+        window = incoming.open()
+        self.peer.out.write(
+            flow_frame(
+                self.channel,
+                incoming.next_id,
+                window,
+                outgoing.next_id,
+                BOUNDLESS,
+                handle,
+                count,
+                credit,
+                available,
+                drain,
+                False,
+            )
+        )
+
+    def sent(self) -> None:
+        """A transfer has been written: one less that the peer takes."""
+        self.outgoing.sent()
+        if self.outgoing.left <= 0:
+            self.set_flow(False)
+
+    # -- call-outs
+
+    def link_left(self, link: SessionLink) -> None:
+        """Forget the name of a link that has ended."""
+        raise NotImplementedError
+
+    def fail(self, condition: str, text: str) -> None:
+        """End the session with an error. [amqp-1.0 2.5.8]"""
+        raise NotImplementedError
