@@ -7,7 +7,8 @@ from broker.core.entries.entry import EntryFilter
 from broker.core.entries.list import FifoEntryList, QueueEntryList
 from broker.core.message import Message
 from broker.core.ports import MessageStore
-from broker.core.queues.groups import GroupKeys, Groups
+from broker.core.queues.group import GroupKeys
+from broker.core.queues.groups import Groups
 from broker.core.view import MessageView
 from tests.clock import HandClock
 from tests.dispatch import Bench, message, number_of

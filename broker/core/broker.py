@@ -1,4 +1,4 @@
-"""The broker: its virtual hosts, and everything durable about them as definitions."""
+"""The broker: its virtual hosts, and their durable definitions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PARAMETER: Final = "parameter"
 _DELETED: Final = PARAMETER + ".delete"
 
 INTERNAL: Final = "internal"
-"""How the names of parameters begin that are about this one broker and no other. [RabbitMQ]"""
+"""The prefix of parameter names that concern this broker only. [RabbitMQ]"""
 
 CLUSTER_NAME: Final = "cluster_name"
 """The parameter that names the broker. [RabbitMQ]"""
@@ -59,9 +59,9 @@ def _same(one: object, other: object) -> bool:
 
 @final
 class Parameters:
-    """What JSON can hold, by name. [RabbitMQ global parameters]
+    """Global parameters: JSON values by name. [RabbitMQ global parameters]
 
-    `append` takes a change to the log, and raises StoreFailed when that has stopped.
+    `append` appends a change to the log. It raises StoreFailed if the log has stopped.
     """
 
     def __init__(self, append: Callable[[ParameterChange], None]) -> None:
@@ -72,15 +72,15 @@ class Parameters:
         return name in self._values
 
     def get(self, name: str) -> object:
-        """The value of a parameter, None if there is none."""
+        """Return the value of a parameter, None without one."""
         return self._values.get(name)
 
     def items(self) -> list[tuple[str, object]]:
-        """All names with their values, in order."""
+        """Return all names with their values, in order."""
         return sorted(self._values.items())
 
     def set(self, name: str, value: object) -> None:
-        """Give a parameter a value.
+        """Set the value of a parameter.
 
         Raises:
             PreconditionFailed: the name is empty or longer than 255 bytes.
@@ -94,10 +94,10 @@ class Parameters:
             self._values[name] = value
 
     def delete(self, name: str) -> None:
-        """Forget a parameter.
+        """Delete a parameter.
 
         Raises:
-            NotFound: there is none of this name.
+            NotFound: no parameter has this name.
             StoreFailed: the log has stopped.
         """
         if name not in self._values:
@@ -106,14 +106,14 @@ class Parameters:
         del self._values[name]
 
     def changes(self) -> list[ParameterChange]:
-        """The changes that make these parameters again."""
+        """Return the changes that recreate these parameters."""
         return [{"kind": PARAMETER, "name": name, "value": value} for name, value in self.items()]
 
     def apply(self, change: ParameterChange) -> None:
-        """Make one change again, at recovery.
+        """Apply one change from the log.
 
         Raises:
-            ValueError: it is no change of a parameter.
+            ValueError: the change is none of a parameter.
         """
         name = change.get("name")
         if not isinstance(name, str) or change.get("kind") not in (PARAMETER, _DELETED):
@@ -131,16 +131,19 @@ NEXT_NUMBER: Final = "next_number"
 class Broker(Registry):
     """All virtual hosts of one log.
 
-    A new broker has no virtual host: the log's definitions are applied first, and whoever starts the broker
-    declares `/` if there is none after that. `names` gives the random part of the names of queues that the
-    broker names, `views` shows what stands in a message, `write_letter` writes into it why it died, `trouble`
-    is told what goes wrong and no client can be told; `write_receipt` makes the receipts of messages. `warn`
-    is told of what works, and perhaps not as it is meant; None: `trouble` is.
+    A new broker has no virtual host. The definitions in the log are applied first. Then the caller that
+    starts the broker declares `/` if there is no virtual host yet.
 
-    Others keep definitions of their own here (users, say): `appliers` has by the first word of a change's
-    kind who applies it, and each of `definers` describes its part, see `describe`. Each of `leaving` is
-    called with the name of a virtual host before that is deleted, and each of `left` when all that was in it
-    has been let go of; there may be a new one of that name by then.
+    `names` returns the random part of the queue names that the broker generates. `views` makes the view of a
+    message. `write_letter` writes the reason of its death into a dead letter. `write_receipt` makes receipts.
+    `trouble` receives failures that no client can be informed of. `warn` receives warnings about settings
+    that work, but perhaps not as intended; by default `trouble` receives them too.
+
+    Other parts of the daemon keep definitions here (users, for example). `appliers` maps the first word of a
+    change's kind to the function that applies the change. Each of `definers` describes the definitions of its
+    part, see `describe`. The broker calls each of `leaving` with the name of a virtual host before the
+    virtual host is deleted. It calls each of `left` with the name when everything in the virtual host has
+    been released; a new virtual host may have this name by then.
     """
 
     def __init__(
@@ -182,7 +185,7 @@ class Broker(Registry):
         """Find a virtual host for a client that wants to work in it.
 
         Raises:
-            NotAllowed: there is none of this name.
+            NotAllowed: no virtual host has this name.
         """
         vhost = self.vhosts.get(name)
         if vhost is None:
@@ -206,10 +209,10 @@ class Broker(Registry):
         return self._add_vhost(name)
 
     def delete_vhost(self, name: str) -> None:
-        """Delete a virtual host with everything in it, which is let go of in turns to come.
+        """Delete a virtual host with everything in it. Its messages are released in later turns.
 
         Raises:
-            NotFound: there is none of this name.
+            NotFound: no virtual host has this name.
             StoreFailed: the log has stopped.
         """
         vhost = self._existing(name)
@@ -222,10 +225,12 @@ class Broker(Registry):
         vhost.vacate().begin(partial(self._vacated, name))
 
     def limit_vhost(self, name: str, connections_max: int | None, queues_max: int | None) -> None:
-        """Replace the limits of a virtual host; None and negative numbers: none. What is there already stays.
+        """Replace the limits of a virtual host; None and negative numbers: no limit.
+
+        Existing connections and queues stay.
 
         Raises:
-            NotFound: there is none of this name.
+            NotFound: no virtual host has this name.
             StoreFailed: the log has stopped.
         """
         vhost = self._existing(name)
@@ -238,10 +243,10 @@ class Broker(Registry):
     def describe_vhost(
         self, name: str, description: str, tags: tuple[str, ...], default_queue_type: str | None
     ) -> None:
-        """Replace what is said of a virtual host. Queues declared without a type get the default one.
+        """Replace the metadata of a virtual host. Queues declared without a type get `default_queue_type`.
 
         Raises:
-            NotFound: there is none of this name.
+            NotFound: no virtual host has this name.
             PreconditionFailed: there is no such type of queues.
             StoreFailed: the log has stopped.
         """
@@ -259,29 +264,30 @@ class Broker(Registry):
         vhost.default_queue_type = default_queue_type
 
     def describe(self) -> Iterator[list[Change]]:
-        """The changes that make everything durable again when they are applied to a new broker, in order.
+        """Yield the changes that recreate all durable definitions in a new broker, in order.
 
-        Each list is of one object, or empty. Between two lists things may change: what is appended to the log
-        meanwhile belongs there, between them, and with that they make what there is when the last one came.
+        Each list concerns one object, or is empty. Definitions may change between two lists. Changes that are
+        appended to the log meanwhile belong between these two lists. With them, the lists make the
+        definitions as they are when the last list is yielded.
         """
         yield [{"kind": NEXT_NUMBER, "number": int(self.numbers.next)}]
         yield self.parameters.changes()
         for vhost in list(self.vhosts.values()):
             for changes in chain([changes_of(vhost)], described(vhost)):
                 if self.vhosts.get(vhost.name) is not vhost:
-                    break  # nothing more of it: that would bring it back
+                    break  # the virtual host was deleted meanwhile: another change would recreate it
                 yield changes
         for definer in self.definers:
             yield from definer()
 
     def apply(self, change: Change) -> None:
-        """Apply one change that the log brought back. Nothing is appended.
+        """Apply one change from the log. Nothing is appended.
 
-        Changes may come twice, as a log repeats them at the head of a segment: a later one of the same object
-        wins, and what is absent need not be deleted.
+        Changes may come twice, because a log repeats them at the head of a segment. A later change of the
+        same object wins. The deletion of an absent object is no error.
 
         Raises:
-            ValueError: the change is malformed or of a kind that nobody applies.
+            ValueError: the change is malformed or of an unknown kind.
         """
         kind = text_of(change, "kind")
         applier = self.appliers.get(kind.split(".")[0])
@@ -302,12 +308,12 @@ class Broker(Registry):
             apply_change(self._known_vhost(text_of(change, "vhost")), change)
 
     def apply_policies(self) -> None:
-        """Have the policies hold for everything before anybody is served."""
+        """Apply the policies to all queues and exchanges before the broker serves anybody."""
         for vhost in self.vhosts.values():
             vhost.policies.apply_now()
 
     def open_streams(self) -> None:
-        """The log has brought back all definitions, once: streams can say what they have.
+        """Open the streams, once, after the log has restored all definitions.
 
         Raises OSError, LogDamaged.
         """
@@ -317,13 +323,13 @@ class Broker(Registry):
                 open_stream(queue, topology)
 
     def count_lost(self) -> None:
-        """The log has brought back all definitions, once: what volatile queues had is lost."""
+        """Count the messages lost from volatile queues, once the log has restored all definitions."""
         for queue in self.numbers.queues.values():
             if queue.volatile is not None:
                 queue.volatile.restarted()
 
     def objections(self) -> list[str]:
-        """What recovery brought back that cannot be used as it is, and why: it holds for nothing."""
+        """Describe the restored policies that cannot be used, and why. These policies apply to nothing."""
         return [
             f"the pattern '{policy.pattern}' of {policy.kind.replace('_', ' ')} '{policy.name}' "
             f"in vhost '{vhost.name}' {policy.objection}"
@@ -333,7 +339,7 @@ class Broker(Registry):
         ]
 
     def resume(self) -> None:
-        """Recovery is over, and the log takes appends again: go on from what it brought back."""
+        """Continue after recovery, when the log accepts appends again."""
         self.staging.recover()
         self.sinks.recover()
         for queue in list(self.numbers.queues.values()):
@@ -374,6 +380,6 @@ class Broker(Registry):
         return vhost
 
     def _append(self, change: Change) -> None:
-        """Append a change before it is made: one that cannot be kept is not made either."""
+        """Append a change before it takes effect: a change that cannot be stored must not take effect."""
         self.store.require()
         self.store.append_definition(change)

@@ -1,4 +1,4 @@
-"""Chance for a core that has none of its own, and hashes that are the same in every process."""
+"""Random numbers for the core, which has no source of its own, and hashes that are equal in every process."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from mypy_extensions import i64
 
 
 def hash_of(data: bytes) -> int:
-    """64 bits."""
+    """Return a hash of 64 bits."""
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
 
 
 @final
 class Chance:
-    """A row of numbers that nobody can guess who does not know the seed.
+    """A sequence of numbers that cannot be guessed without the seed.
 
-    `seeds` gives the seed, asked once and when the first number is wanted. The same seed gives the same row.
+    `seeds` returns the seed. It is called once, when the first number is wanted. Equal seeds give equal
+    sequences.
     """
 
     def __init__(self, seeds: Callable[[], str]) -> None:
@@ -27,7 +28,7 @@ class Chance:
         self._count: i64 = 0
 
     def below(self, bound: int) -> int:
-        """A number from 0 to `bound` - 1, each as likely as the others."""
+        """Return a number from 0 to `bound` - 1, all equally likely."""
         if not self._seed:
             self._seed = self._seeds()
         self._count += 1

@@ -1,4 +1,4 @@
-"""Refusals by the core. Adapters map each class to a reply code; the text is the client's."""
+"""Refusals by the core. Adapters map each class to a reply code; clients see the text."""
 
 
 class BrokerError(Exception):
@@ -14,31 +14,31 @@ class NotFound(BrokerError):  # noqa: N818  these are the protocol's own words
 
 
 class PreconditionFailed(BrokerError):  # noqa: N818
-    """The object exists but not as asked, or an argument is malformed."""
+    """The object exists but differs from the request, or an argument is malformed."""
 
 
 class Inequivalent(PreconditionFailed):
-    """The object exists, and is not as asked."""
+    """The object exists, and differs from the request."""
 
 
 class LimitReached(PreconditionFailed):
-    """There are as many objects as there may be."""
+    """The number of objects has reached its limit."""
 
 
 class ResourceLocked(BrokerError):  # noqa: N818
-    """The object belongs to somebody else."""
+    """The object belongs to another connection."""
 
 
 class AccessRefused(BrokerError):  # noqa: N818
-    """The user may not do this, or nobody may."""
+    """The user may not do this, or no user may."""
 
 
 class InUse(AccessRefused):
-    """A queue has an exclusive consumer, or has consumers and so cannot have one."""
+    """The queue has an exclusive consumer, or has consumers and so cannot have an exclusive one."""
 
 
 class ExchangeReplaced(BrokerError):  # noqa: N818
-    """A route was for an exchange whose name another one has now."""
+    """A route was for an exchange that has been replaced by another one of the same name."""
 
 
 class QueueStopped(BrokerError):  # noqa: N818
@@ -50,7 +50,7 @@ class QueueStopped(BrokerError):  # noqa: N818
 
 
 class Unsupported(BrokerError):  # noqa: N818
-    """What was asked for is nothing that an object of this kind can do."""
+    """An object of this kind does not support the operation."""
 
 
 class NotAllowed(BrokerError):  # noqa: N818
@@ -58,11 +58,14 @@ class NotAllowed(BrokerError):  # noqa: N818
 
 
 class StoreFailed(BrokerError):  # noqa: N818
-    """The log has stopped accepting appends; nothing that was confirmed is lost."""
+    """The log has stopped accepting appends; no confirmed message is lost."""
 
 
 def locked(queue: str) -> ResourceLocked:
-    """The refusal of what somebody else owns; `queue` is its description, `queue 'q' in vhost '/'`."""
+    """Return the refusal of an object that another connection owns.
+
+    `queue` describes it, `queue 'q' in vhost '/'`.
+    """
     return ResourceLocked(
         f"cannot obtain exclusive access to locked {queue}. It could be originally declared on another "
         "connection or the exclusive property value does not match that of the original declaration."

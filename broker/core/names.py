@@ -1,4 +1,4 @@
-"""The names of exchanges, queues and virtual hosts: which are reserved, and how long they may be."""
+"""The names of exchanges, queues and virtual hosts: reserved names, and the longest allowed ones."""
 
 from typing import Final
 
@@ -10,17 +10,17 @@ RESERVED_PREFIX: Final = "amq."
 
 
 def refuse_default(exchange: str) -> None:
-    """Refuse the exchange without a name, which cannot be changed.
+    """Refuse a change of the default exchange.
 
     Raises:
-        AccessRefused: it is that one.
+        AccessRefused: `exchange` is the default exchange.
     """
     if exchange == DEFAULT_EXCHANGE:
         raise AccessRefused("operation not permitted on the default exchange")
 
 
 def one_line(name: str) -> str:
-    """Take CR and LF out of the name that a client gives to an exchange or queue. [RabbitMQ]"""
+    """Remove CR and LF from the name that a client gives to an exchange or queue. [RabbitMQ]"""
     return name.replace("\r", "").replace("\n", "")
 
 
@@ -28,9 +28,9 @@ def check_name(kind: str, name: str) -> None:
     """Refuse a name that a client may not give to a new object.
 
     Raises:
-        AccessRefused: it begins with `amq.`.
-        PreconditionFailed: it is longer than 255 bytes, or no Unicode text, or has a line break. Clients of
-            AMQP 0-9-1 could not name the object, and would reach another one.
+        AccessRefused: the name begins with `amq.`.
+        PreconditionFailed: the name is longer than 255 bytes, no Unicode text, or has a line break. Clients
+            of AMQP 0-9-1 could not name the object, and would reach another one.
     """
     if name.startswith(RESERVED_PREFIX):
         raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
@@ -40,10 +40,10 @@ def check_name(kind: str, name: str) -> None:
 
 
 def check_length(what: str, text: str) -> None:
-    """Hold a text to what a short string can carry.
+    """Refuse a text that does not fit into a short string.
 
     Raises:
-        PreconditionFailed: it has more bytes than that, or half a character, which UTF-8 cannot spell.
+        PreconditionFailed: the text has too many bytes, or half a character, which UTF-8 cannot encode.
     """
     try:
         size = len(text.encode())
@@ -54,7 +54,7 @@ def check_length(what: str, text: str) -> None:
 
 
 def is_short(text: str) -> bool:
-    """Whether a short string can carry a text."""
+    """Whether a text fits into a short string."""
     try:
         check_length("", text)
     except PreconditionFailed:
@@ -63,5 +63,5 @@ def is_short(text: str) -> bool:
 
 
 def is_predeclared(exchange: str) -> bool:
-    """Whether an exchange of this name is there from the start: nobody else may use the prefix."""
+    """Whether an exchange of this name exists from the start: clients may not use the prefix."""
     return exchange.startswith(RESERVED_PREFIX)

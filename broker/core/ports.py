@@ -1,4 +1,7 @@
-"""What the core calls outward. Implementations must not block and must not call back into the queue."""
+"""The interfaces through which the core calls outward: the store, its streams, and their waiters.
+
+An implementation must not block and must not call back into the queue.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ NO_PARTITION: Final[i64] = -1
 class LoggedQueue:
     """A queue as the log knows it.
 
-    `number`: its number in the log; 0: the log need not know the queue. `logged`: the log has its messages.
+    `number`: its number in the log; 0: the log does not know the queue. `logged`: the log stores its
+    messages.
     `deleted`: the queue has been deleted.
     """
 
@@ -30,48 +34,51 @@ class LoggedQueue:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DurableWaiter:
-    """Somebody who must not answer before the log has synced what it appended."""
+    """A caller that must not answer before the log has synced the appended records."""
 
     def on_durable(self, batch: i64) -> None:
-        """Batch number `batch` and everything before it is on disk. Called once per `MessageStore.wait`."""
+        """Note that batch number `batch` and all before it are on disk.
+
+        Called once per `MessageStore.wait`.
+        """
         raise NotImplementedError
 
     def on_store_failed(self, reason: str) -> None:
-        """The log has stopped; what was waited for may or may not be on disk and must not be confirmed."""
+        """Note that the log has stopped: the records may or may not be on disk and must not be confirmed."""
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StreamWatcher:
-    """Somebody who is to know which rows of a stream are safe."""
+    """A listener for the rows of a stream that have become durable."""
 
     def rows_durable(self, behind: i64) -> None:
-        """All rows before the offset `behind` are on disk."""
+        """Note that all rows before the offset `behind` are on disk."""
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StreamPage:
-    """Rows of a stream that are in memory together: those with the offsets from `first` up to `behind`."""
+    """Rows of a stream that are in memory together, with the offsets from `first` up to `behind`."""
 
     first: i64 = 0
     behind: i64 = 0
 
     @property
     def size(self) -> i64:
-        """Bytes that they take."""
+        """The bytes that the rows take."""
         raise NotImplementedError
 
     def message(self, offset: i64) -> Message:
-        """The message with an offset, made anew for each call."""
+        """Return the message with an offset, made anew for each call."""
         raise NotImplementedError
 
     def time(self, offset: i64) -> i64:
-        """When it was appended, in microseconds since 1970."""
+        """Return when the row was appended, in microseconds since 1970."""
         raise NotImplementedError
 
     def filter_value(self, offset: i64) -> bytes:
-        """What it says of itself for consumers to choose by; empty: nothing."""
+        """Return the row's value for stream filters; empty: none."""
         raise NotImplementedError
 
 
@@ -79,8 +86,8 @@ class StreamPage:
 class StreamExtent:
     """Rows of a stream as they are stored, in whole chunks: the offsets from `first` up to `behind`.
 
-    They are `size` bytes of a file, from `position` on, where it does not change. `fd` is a descriptor of it
-    that the caller is to close.
+    The chunks are `size` bytes of a file from `position` on, in a part that does not change. `fd` is a
+    descriptor of the file that the caller must close.
     """
 
     def __init__(self, fd: int, position: i64, size: i64, first: i64, behind: i64) -> None:
@@ -93,11 +100,11 @@ class StreamExtent:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StoredStream:
-    """Messages that are kept one behind the other, each with an offset: 1 more than the one before.
+    """A stored stream: messages with consecutive offsets, each 1 more than the one before.
 
-    Those with offsets from `first` up to `behind` are on disk and can be read. `next`: the offset of what is
-    appended next. `disk_bytes`: what all of it takes on disk. `incarnation`: no other stream has this number.
-    This base class is the stream that has nothing.
+    Messages with offsets from `first` up to `behind` are on disk and can be read. `next`: the offset of the
+    next append. `disk_bytes`: the size of all files. `incarnation`: no other stream has this number. This
+    base class is an empty stream.
     """
 
     @property
@@ -112,7 +119,7 @@ class StoredStream:
 
     @property
     def next(self) -> i64:
-        """The offset of what is appended next."""
+        """The offset of the next append."""
         return 0
 
     @property
@@ -122,75 +129,78 @@ class StoredStream:
 
     @property
     def incarnation(self) -> int:
-        """What tells it from an earlier stream of its name."""
+        """The number that distinguishes the stream from earlier streams of its name."""
         return 0
 
     def append(self, message: Message, date: i64, filter_value: bytes) -> None:
-        """Append `message`, into the batch that the store fills.
+        """Append `message` to the batch that the store is filling.
 
-        `date`: now, in milliseconds since 1970. `filter_value`: what consumers choose by. The caller has
-        checked that the store accepts appends. Raises what `MessageStore.load` raises.
+        `date`: now, in milliseconds since 1970. `filter_value`: the value for stream filters. The caller has
+        checked that the store accepts appends. Raises the errors of `MessageStore.load`.
         """
         raise NotImplementedError
 
     def at(self, offset: i64) -> StreamPage | None:
-        """The rows around an offset, or the oldest ones that are kept; None if it is not on disk yet.
+        """Return the rows around an offset, or the oldest ones that are kept; None if it is not on disk yet.
 
-        Raises OSError or LogDamaged if the disk does not give them back.
+        Raises OSError or LogDamaged if the disk cannot read them.
         """
         return None
 
     def extent(self, offset: i64, behind: i64) -> StreamExtent | None:
-        """The chunks (protocol.streams.chunk) from that around an offset on, or from the oldest that is kept.
+        """Return the chunks from the one around an offset on, or from the oldest chunk that is kept.
 
-        They go up to the one that has the row before `behind`, or less far: to the end of their file, and not
-        beyond rows that are lost. What is in them is left to who reads them. None if none of these rows is on
-        disk, or not any more.
+        See `protocol.streams.chunk`. They go up to the chunk with the row before `behind`, but not beyond the
+        end of their file, nor beyond lost rows. The reader checks their content. None: none of these rows is
+        on disk.
 
-        Raises what `at` raises.
+        Raises the errors of `at`.
         """
         return None
 
     def examine(self, offset: i64) -> None:
-        """Read the chunk around an offset from the disk: if it is damaged all step over it from now on.
+        """Read the chunk around an offset from the disk; readers step over a damaged one from then on.
 
-        Raises what `at` raises.
+        Raises the errors of `at`.
         """
 
     def reach(self, offset: i64, size: i64) -> i64:
-        """The offset up to which the rows from one on take `size` bytes on disk: behind one row at least.
+        """Return an offset so that the rows up to it take `size` bytes on disk, but at least one row.
 
-        Within a chunk all rows count as equally long. Raises what `at` raises.
+        Within a chunk all rows count as equally long. Raises the errors of `at`.
         """
         return offset
 
     def since(self, time: i64) -> i64:
-        """The offset of the first message from a time on, in microseconds since 1970; `behind`: none yet.
+        """Return the offset of the first message from a time on, in microseconds since 1970.
 
-        Raises what `at` raises.
+        `behind`: none yet.
+
+        Raises the errors of `at`.
         """
         return 0
 
     def watch(self, watcher: StreamWatcher | None) -> None:
-        """Have `watcher`, and nobody else, be told of what becomes readable."""
+        """Set the only watcher of rows that become readable; None removes it."""
 
     def trim(self, bytes_max: i64, oldest: i64) -> None:
-        """Let go of the oldest messages, in large portions: while `bytes_max` are there without them.
+        """Remove the oldest messages, in large portions, while `bytes_max` bytes remain without them.
 
-        Also while all of a portion are older than `oldest`, in microseconds since 1970. 0: no limit.
+        A portion whose messages are all older than `oldest`, in microseconds since 1970, is removed too. 0:
+        no limit.
         """
 
     def drop(self) -> None:
-        """Its queue has been deleted, which has been appended to the store."""
+        """Drop the stream: its queue has been deleted, and the store has the deletion appended."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MessageStore:
-    """Where messages and definitions become durable.
+    """The store, which makes messages and definitions durable.
 
-    *Append* only buffers, in order, into the batch that is being filled (`batch`, counted from 1); *sync*
-    makes whole batches durable in order, and `durable` is the number of the last one. This base class keeps
-    nothing: every batch is durable at once.
+    *Append* only buffers, in order, into the batch that is being filled (`batch`, counted from 1). *Sync*
+    makes whole batches durable in order, and `durable` is the number of the last durable one. This base class
+    stores nothing: every batch is durable at once.
     """
 
     def __init__(self) -> None:
@@ -200,11 +210,11 @@ class MessageStore:
 
     @property
     def refusal(self) -> str:
-        """Why something cannot be kept, in words for a client; to be asked while there is a `failure`."""
+        """The reason that clients see for a refused append; valid only while there is a `failure`."""
         return f"the log has stopped: {self.failure}"
 
     def require(self) -> None:
-        """Refuse what could not be kept.
+        """Refuse a change that could not be stored.
 
         Raises:
             StoreFailed: the log accepts no appends.
@@ -214,7 +224,7 @@ class MessageStore:
 
     @property
     def unsynced_bytes(self) -> i64:
-        """Bytes that were appended and are not on disk yet: publishers are held back by it."""
+        """The appended bytes that are not on disk yet; publishers are throttled by this."""
         return 0
 
     def append_message(self, message: Message, queues: Sequence[LoggedQueue]) -> None:
@@ -224,21 +234,25 @@ class MessageStore:
         """
 
     def append_piece(self, piece: Message) -> None:
-        """Append a piece of a body, ahead of the message that it belongs to; sets the piece's log fields.
+        """Append a piece of a body before the message to which it belongs; sets the piece's log fields.
 
-        Recovery brings it back with its message only. While the log accepts no appends it stays in memory.
+        Recovery restores the piece only with its message. While the log accepts no appends, the piece stays
+        in memory.
         """
 
     def new_body(self) -> Body:
-        """A large body without pieces yet. When nobody refers to it any more, its pieces are dropped."""
+        """Return a large body without pieces.
+
+        When its last reference is dropped, its pieces are dropped too.
+        """
         return Body([])
 
     def open_stream(self, number: i64, segment_bytes: i64, partition: i64) -> StoredStream:
-        """The stream with this number, found by recovery or new, in files of about that size.
+        """Return the stream with this number, restored or new, in files of about `segment_bytes`.
 
-        `partition`: what consumers are told with each message; NO_PARTITION: nothing.
+        `partition`: an annotation that consumers get with each message; NO_PARTITION: none.
 
-        Raises OSError or LogDamaged if it is not as the log says.
+        Raises OSError or LogDamaged if the files differ from the log.
         """
         return StoredStream()
 
@@ -250,56 +264,56 @@ class MessageStore:
     ) -> None:
         """Append that `queues` hold `letter` and `queue` no longer holds `message`; all are logged.
 
-        Both or neither, whatever happens: while the log accepts no appends (`failure`), or if it turns out
-        that this one did not reach the disk, it goes on holding `message` until all `queues` have let go of
-        `letter`.
+        Both happen, or neither does. If the log accepts no appends (`failure`), or this append turns out not
+        to have reached the disk, the log goes on holding `message` until all `queues` have released `letter`.
         """
         self.append_message(letter, queues)
         self.append_settle(message, queue)
 
     def append_burial(self, message: Message, queue: LoggedQueue) -> None:
-        """Append that `queue` no longer holds `message`, which streams have from now on: both or neither.
+        """Append that `queue` no longer holds `message`, because streams have it now: both or neither.
 
-        If it turns out that this did not reach the disk, the log goes on holding `message` until it starts
-        again. The caller has checked that `failure` is empty, and that `message` is in the log.
+        If the append turns out not to have reached the disk, the log goes on holding `message` until its next
+        start. The caller has checked that `failure` is empty, and that `message` is in the log.
         """
         self.append_settle(message, queue)
 
     def append_replacement(self, message: Message, replaced: Message, queue: LoggedQueue) -> None:
         """Append that `queue` no longer holds `replaced`, because it has `message` in its place.
 
-        If `message` has only just been appended, then both or neither: should it turn out that it did not
-        reach the disk, or has this turned out before, then the log goes on holding `replaced` until `queue`
-        has let go of `message`. Both are logged, `replaced` now and `message` if it is persistent.
+        If `message` has only just been appended, both happen or neither does. If its append turns out not to
+        have reached the disk, or already has, the log goes on holding `replaced` until `queue` has released
+        `message`. Both are logged, `replaced` now and `message` if it is persistent.
         """
         self.append_settle(replaced, queue)
 
     def append_count(
         self, message: Message, queue: LoggedQueue, count: i64, annotations: bytes = b""
     ) -> None:
-        """Append how often `queue` has given out `message`, which is logged, as far as it counts.
+        """Append how many counted deliveries of `message`, which is logged, `queue` has made.
 
-        `annotations`: what consumers have added to it there. The last of a message's counts is the one.
+        `annotations`: those that consumers have added to the message there. The last count of a message is
+        valid.
         """
 
     def append_transacted_settle(self, message: Message, queue: LoggedQueue) -> None:
         """Append that a transaction settles `message` on `queue`: with the rest of its batch or not at all.
 
         The queue holds the message until then and settles it, with `append_settle`, when the batch is
-        durable. After a failure, of the log or of the batch alone, it is as if this had not been called.
+        durable. After a failure, of the log or of the batch alone, this call has no effect.
         """
 
     def forget(self, message: Message, queue: LoggedQueue) -> None:
-        """`queue`, a logged one that held `message`, was deleted.
+        """Note that `queue`, a logged one that held `message`, was deleted.
 
-        Nothing need be appended: the definition change says it all.
+        Nothing needs to be appended: the deletion in the definitions covers its messages.
         """
 
     def append_definition(self, change: dict[str, object]) -> None:
         """Append a change of the durable topology, a JSON-able dict with a `kind`; see `Broker.apply`."""
 
     def load(self, message: Message) -> bytes:
-        """The content of a logged message, or of a piece, whose `content` is None."""
+        """Return the content of a logged message, or of a piece, whose `content` is None."""
         raise NotImplementedError
 
     def wait(self, waiter: DurableWaiter) -> None:

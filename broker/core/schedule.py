@@ -1,13 +1,13 @@
-"""Alarms in order of time, work in slices, and what one peer may cost in a turn.
+"""The schedule: alarms in order of time, work in slices, and the cost that one peer may cause in a turn.
 
-A piece of what a client sends may carry thousands of requests. Publishing and settling ordinary messages is
-cheap, and is bounded by the size of the piece. All that costs more says so here, and when it comes to more
-than a turn may cost, whoever works for the peer goes on with the next request in another turn.
+A piece of a client's input may contain thousands of requests. Publishing and settling ordinary messages is
+cheap, and is bounded by the size of the piece. Every costlier operation reports its cost here. When the costs
+exceed the allowance of a turn, the peer's worker continues with the next request in another turn.
 
-The core has no clock. It is told the time by two functions: `clock` counts nanoseconds and never goes back
-(what is left of a wait is measured by it), `calendar` gives nanoseconds since 1970 (what is written down
-for clients, or for after a restart, is a date). The core itself counts in whole milliseconds that are over; a
-wait that must not be too short begins with the next one.
+The core has no clock. Two functions return the time. `clock` counts nanoseconds and never goes back; waits
+are measured by it. `calendar` returns nanoseconds since 1970, for dates that clients see or that survive a
+restart. The core itself counts whole milliseconds, rounded down. A wait that must not be too short begins
+with the next one.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from broker.core.message import BY_CLOCK, Message
 
 # all in microseconds, as compiled modules on an ordinary machine take them
 TURN: Final[i64] = 2000
-METHOD: Final[i64] = 10  # most of it to decode a small one
-PAYLOAD: Final[i64] = 16  # bytes of it for each of which it is a microsecond more
-PROPERTIES: Final[i64] = 10  # of a message, to decode them and route by them
+METHOD: Final[i64] = 10  # of a small method, mostly for decoding
+PAYLOAD: Final[i64] = 16  # bytes of a method's payload that cost one microsecond more
+PROPERTIES: Final[i64] = 10  # of a message, to decode them and to route by them
 REQUEST: Final[i64] = 50  # over AMQP 1.0, to the node of management: to decode and to answer it
 DELIVERY: Final[i64] = 5  # of a message to a consumer, before the request that waits for it
 RECEIPT: Final[i64] = 10
 LETTER: Final[i64] = 20
-MODIFICATION: Final[i64] = 5  # of a message to which something is added
-BINDING: Final[i64] = 1  # to let go of one
-ENTRIES: Final[i64] = 4  # that can be let go of in a microsecond
-QUEUES: Final[i64] = 4  # that a message can be put into in one
+MODIFICATION: Final[i64] = 5  # of a message that gets annotations
+BINDING: Final[i64] = 1  # to unlink one
+ENTRIES: Final[i64] = 4  # that can be removed in a microsecond
+QUEUES: Final[i64] = 4  # that can get a message in a microsecond
 FAN_OUT: Final[i64] = 16  # queues of one message that are not worth counting
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Worker:
-    """Does in turns what a peer asks for."""
+    """A worker does the requests of a peer, in turns."""
 
     def give_way(self) -> None:
         """Begin nothing more in this turn."""
@@ -47,25 +47,25 @@ class Worker:
 
 @final
 class Allowance:
-    """The one for the turn that is under way. Costs count while a worker has begun one, else for nothing."""
+    """The allowance of the current turn. Costs count only while a worker's turn has begun."""
 
     def __init__(self) -> None:
         self._worker: Worker | None = None
         self._left: i64 = 0
 
     def begin(self, worker: Worker) -> Worker | None:
-        """A turn of `worker` begins; returns whose turn it is within, for `end`."""
+        """Begin a turn of `worker`. Return the worker of the enclosing turn, for `end`."""
         before = self._worker
         self._worker = worker
         self._left = TURN
         return before
 
     def end(self, before: Worker | None) -> None:
-        """It is over."""
+        """End the turn."""
         self._worker = before
 
     def use(self, cost: i64) -> None:
-        """Something is about to be done, or has been done, that takes so many microseconds."""
+        """Count the cost of an operation, before or after it, in microseconds."""
         self._left -= cost
         worker = self._worker
         if self._left < 0 and worker is not None:
@@ -73,21 +73,21 @@ class Allowance:
             worker.give_way()
 
 
-RUN_MS: Final = 5  # how long alarms ring in one call of `run`: then others have their turn
-STALE_MIN: Final = 64  # so many dead marks are not worth sweeping
-JITTER_MS: Final[i64] = 1  # by so much two clocks seem to move that are read one after the other
+RUN_MS: Final = 5  # how long alarms ring in one call of `run`, before other work
+STALE_MIN: Final = 64  # fewer dead marks are not worth a sweep
+JITTER_MS: Final[i64] = 1  # the apparent drift of two clocks that are read one after the other
 NS_PER_MS: Final[i64] = 1_000_000  # nanoseconds in a millisecond
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Alarm:
-    """Something with a time. `due`: when it rings, on the schedule's clock; 0: it is not set."""
+    """An alarm. `due`: when it rings, on the schedule's clock; 0: it is not set."""
 
     def __init__(self) -> None:
         self.due: i64 = 0
 
     def ring(self) -> None:
-        """It is time. May set itself again; must not take long: what is a lot of work is done in slices."""
+        """Do what is due. May set the alarm again. Must not take long: much work is done in slices."""
         raise NotImplementedError
 
 
@@ -95,9 +95,9 @@ class Alarm:
 class Schedule:
     """The alarms that are set.
 
-    `wake` asks for a call of `run` at a time of the clock, instead of any call that was asked for before.
-    Setting, moving and cancelling an alarm cost O(log n) amortised, however many there are. `allowance`: what
-    may still be done in the turn that is under way.
+    `wake` requests a call of `run` at a time of the clock, and replaces any earlier request. Setting, moving
+    and cancelling an alarm cost O(log n) amortised, however many there are. `allowance`: the remaining
+    allowance of the current turn.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Schedule:
         self._clock = clock
         self._calendar = calendar
         self._wake = wake
-        self._woken: i64 = 0  # when `run` will be called; 0: nobody was asked
+        self._woken: i64 = 0  # when `run` will be called; 0: no call was requested
         self._marks: list[tuple[int, int, Alarm]] = []  # due, number of the mark, alarm; some are dead
         self._numbers: i64 = 0
         self._set: i64 = 0  # alarms that are set
@@ -121,7 +121,7 @@ class Schedule:
         return self._clock() // NS_PER_MS
 
     def after(self, wait: i64) -> i64:
-        """The first time on the clock when no less than `wait` ms have passed."""
+        """Return the first time on the clock when at least `wait` ms have passed."""
         return (self._clock() + NS_PER_MS - 1) // NS_PER_MS + wait
 
     def date(self) -> i64:
@@ -129,9 +129,9 @@ class Schedule:
         return self._calendar() // NS_PER_MS
 
     def date_after(self, wait: i64) -> i64:
-        """The time of day when no less than `wait` ms have passed, unless the calendar is set meanwhile.
+        """Return the date when at least `wait` ms have passed, unless the calendar is set meanwhile.
 
-        `due_at` knows when on the clock that is, which does not change then.
+        `due_at` returns this time on the clock, which does not change then.
         """
         now = self._clock()
         offset = self._calendar() // NS_PER_MS - now // NS_PER_MS
@@ -140,11 +140,11 @@ class Schedule:
         return (now + NS_PER_MS - 1) // NS_PER_MS + wait + self._offset
 
     def due_at(self, date: i64) -> i64:
-        """When on the clock a date comes that `date_after` has given, or was in the log at the start."""
+        """Return the time on the clock of a date of `date_after`, or of a date from the log at the start."""
         return date - self._offset
 
     def set(self, alarm: Alarm, due: i64) -> None:
-        """Have `alarm` ring at `due`, or at once if that is past, instead of when it would have rung."""
+        """Let `alarm` ring at `due`, or at once if that is past, instead of its earlier time."""
         due = max(due, 1)
         if alarm.due == due:
             return
@@ -162,15 +162,15 @@ class Schedule:
             self._wake(due)
 
     def cancel(self, alarm: Alarm) -> None:
-        """`alarm` is not to ring."""
+        """Cancel `alarm`."""
         if alarm.due != 0:
             alarm.due = 0
             self._set -= 1
 
     def run(self) -> None:
-        """Ring what is due, some milliseconds long; what is left rings the next time, which is at once.
+        """Ring due alarms for some milliseconds; the rest rings in the next call, which follows at once.
 
-        What is set meanwhile rings the next time too, however early it is due.
+        Alarms that are set meanwhile ring in the next call too, however early they are due.
         """
         self._woken = 0
         now = self.now()
@@ -190,7 +190,7 @@ class Schedule:
                 alarm.ring()
                 if self.now() - now >= RUN_MS:
                     break
-        finally:  # one that fails must not stop the others for good
+        finally:  # a failing alarm must not stop the others for good
             for mark in later:
                 heappush(self._marks, mark)
             if self._marks and (self._woken == 0 or self._marks[0][0] < self._woken):
@@ -199,18 +199,18 @@ class Schedule:
 
 
 SLICE: Final = 64  # messages released in one turn: one or two milliseconds
-LOOK_MS: Final = 60_000  # the calendar is looked at as often, in case somebody sets it
-RETRY_MS: Final = 1000  # after a release that was not possible
-STALE_DATES_MIN: Final = 64  # so many places of cancelled messages are not worth sweeping
+LOOK_MS: Final = 60_000  # the interval of looks at the calendar, which may be set
+RETRY_MS: Final = 1000  # the wait after a release that was not possible
+STALE_DATES_MIN: Final = 64  # fewer places of cancelled messages are not worth a sweep
 
 
 @final
 @mypyc_attr(acyclic=True)
 class Held:
-    """A message's place in a timetable; `message` is None once it is gone from there.
+    """A message's place in a timetable; `message` is None once it has left.
 
     `date`: when its message is due by the calendar. `due`: the same by the clock, if setting the calendar
-    does not change that.
+    must not change that.
     """
 
     def __init__(self, message: Message, date: i64, due: i64, number: i64) -> None:
@@ -227,11 +227,11 @@ class Held:
 class Timetable(Alarm):
     """Releases messages at their `date`; those of one date in the order in which they were added.
 
-    What waits for the end of a delay is released by the clock, as times to live end. What waits for a time of
-    day is released by the calendar, which somebody may set.
+    A message that waits for the end of a delay is released by the clock, as times to live end. A message that
+    waits for a time of day is released by the calendar, which may be set.
 
-    Two heaps of places: adding and releasing are O(log n), and nothing happens between two dates. What is
-    already due is released in slices, so that a million messages of one date do not hold up everything else.
+    The places are in two heaps: adding and releasing are O(log n), and nothing happens between two dates. Due
+    messages are released in slices, so that a million messages of one date do not hold up everything else.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -247,9 +247,9 @@ class Timetable(Alarm):
         return message.marks & BY_CLOCK != 0
 
     def release(self, message: Message) -> i64:
-        """Send `message`, which is due, to where it belongs.
+        """Send `message`, which is due, to its destination.
 
-        Returns in how many ms to try again; 0: the message is gone. Only then the next message is released.
+        Returns in how many ms to try again; 0: the message has left. Only then the next message is released.
         """
         raise NotImplementedError
 
@@ -257,11 +257,11 @@ class Timetable(Alarm):
         return self.count
 
     def places(self) -> list[list[Held]]:
-        """Every place there is now, also of messages that are gone; see `soonest_first`."""
+        """Return every present place, also of messages that have left; see `soonest_first`."""
         return [list(self._by_clock), list(self._by_calendar)]
 
     def __iter__(self) -> Iterator[Message]:
-        """The messages, soonest first, for cold use."""
+        """The messages, soonest first; too slow for the hot path."""
         for held in merge(sorted(self._by_clock), sorted(self._by_calendar), key=_order):
             if held.message is not None:
                 yield held.message
@@ -271,7 +271,7 @@ class Timetable(Alarm):
         return self.hold(message, message.date, self.waits_by_clock(message))
 
     def hold(self, message: Message, date: i64, by_clock: bool) -> Held:
-        """Hold `message` until this date. The message, which others may share, keeps its own."""
+        """Hold `message` until this date. The message, which others may share, keeps its own date."""
         self._numbers += 1
         heap = self._by_clock if by_clock else self._by_calendar
         held = Held(message, date, self.schedule.due_at(date) if by_clock else date, self._numbers)
@@ -282,7 +282,7 @@ class Timetable(Alarm):
         return held
 
     def cancel(self, held: Held) -> None:
-        """Hold a message no longer, and do not release it either."""
+        """Stop holding a message, without a release."""
         if held.message is None:
             return
         held.message = None
@@ -294,7 +294,7 @@ class Timetable(Alarm):
             heapify(self._by_calendar)
 
     def take(self, most: i64) -> list[Message]:
-        """Hold up to `most` messages no longer, whichever, and do not release them either."""
+        """Stop holding up to `most` messages, in any order, without a release. Return them."""
         taken: list[Message] = []
         for heap in (self._by_clock, self._by_calendar):
             while heap and len(taken) < most:
@@ -307,7 +307,7 @@ class Timetable(Alarm):
         return taken
 
     def ring(self) -> None:
-        """Release what is due (Alarm), at most a slice of it."""
+        """Release at most a slice of the due messages (Alarm)."""
         wait: i64 = 0
         try:
             now = self.schedule.now()
@@ -317,11 +317,11 @@ class Timetable(Alarm):
                 if wait > 0 or heap is None:
                     break
                 wait = self._release_first(heap)
-        finally:  # one that fails must not stop the others for good
+        finally:  # a failing release must not stop the others for good
             self._set_alarm(wait)
 
     def _first_due(self, now: i64, date: i64) -> list[Held] | None:
-        """The heap with the message that is to be released next; None if none is due."""
+        """Return the heap with the message to release next; None if none is due."""
         clock, calendar = self._by_clock, self._by_calendar
         if not clock or clock[0].due > now:
             return calendar if calendar and calendar[0].due <= date else None
@@ -358,12 +358,12 @@ class Timetable(Alarm):
 
 
 def _order(held: Held) -> tuple[int, int]:
-    """The place of a message among all, whichever heap it is in."""
+    """Return the place of a message among all, whichever heap it is in."""
     return held.date, held.number
 
 
 def soonest_first(heaps: list[list[Held]]) -> Iterator[Held]:
-    """The places of a timetable in order, found one by one: the first cost little however many follow."""
+    """Yield the places of a timetable in order; the first ones cost little however many follow."""
     waiting = [(heap[0].date, heap[0].number, which, 0) for which, heap in enumerate(heaps) if heap]
     heapify(waiting)
     while waiting:

@@ -1,4 +1,4 @@
-"""The values of field tables: type names, how refusals show them, how definitions keep them."""
+"""The values of field tables: type names, their form in refusals, and their form in definitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _I32_MAX: Final = 2**31 - 1
 
 
 def type_name(value: object) -> str:
-    """The AMQP type of a value, in RabbitMQ's words. Integers are called by the width that they need."""
+    """Return the AMQP type of a value, in RabbitMQ's words.
+
+    Integers are named by the width that they need.
+    """
     if value is None:
         return "void"
     if isinstance(value, bool):
@@ -43,7 +46,7 @@ def _rare_type_name(value: object) -> str:
 
 
 def show(value: object) -> str:
-    """A value as refusals show it."""
+    """Return a value as refusals show it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (bytes, bytearray)):
@@ -54,10 +57,10 @@ def show(value: object) -> str:
 
 
 def encode(value: object) -> object:
-    """A value in a form that comes back from JSON with its type.
+    """Return a value in a JSON form that keeps its type.
 
-    What JSON has no word for becomes an object with one key, which names the type; tables too, so that no
-    table can be taken for one of these.
+    A value without a JSON form becomes an object with one key, which names the type. A table becomes such an
+    object too, so that no table can be confused with one.
 
     Raises:
         TypeError: field tables have no such values.
@@ -82,7 +85,7 @@ def encode(value: object) -> object:
 
 
 def decode(value: object) -> object:
-    """The value that `encode` was given.
+    """Return the value that `encode` was given.
 
     Raises:
         ValueError: no output of `encode`.
@@ -116,12 +119,12 @@ def _decode_scalar(kind: str, content: str) -> object:
 
 
 def encode_table(table: dict[str, object]) -> dict[str, object]:
-    """The fields of a table, each as `encode` has it."""
+    """Return the table with its values in the form of `encode`."""
     return {name: encode(value) for name, value in table.items()}
 
 
 def decode_table(table: object) -> dict[str, object]:
-    """The table that `encode_table` was given.
+    """Return the table that `encode_table` was given.
 
     Raises:
         ValueError: no output of `encode_table`.
@@ -132,7 +135,7 @@ def decode_table(table: object) -> dict[str, object]:
 
 
 def fingerprint(table: dict[str, object]) -> str:
-    """A text that is the same for tables with the same fields in any order, and different for others."""
+    """Return a text that is equal for equal tables, in any order of their fields, and for no others."""
     if not table:
         return ""
     return json.dumps(encode_table(table), sort_keys=True)

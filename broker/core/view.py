@@ -1,4 +1,4 @@
-"""What routing and selectors may ask of a message: headers and properties, under one set of names."""
+"""The view of a message for routing and selectors: headers and properties under one set of names."""
 
 from __future__ import annotations
 
@@ -48,50 +48,50 @@ JMS_DELIVERY_MODE: Final = "JMSDeliveryMode"
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MessageView:
-    """A message as routing sees it. This one has neither headers nor properties.
+    """A message as routing sees it. This base class has neither headers nor properties.
 
-    Made for one message and one look; nothing is decoded before it is asked for.
+    A view is made for one message and one use; nothing is decoded before it is needed.
     """
 
     def headers(self) -> dict[str, object]:
-        """The headers with their decoded values. They are not to be changed."""
+        """Return the headers with their decoded values. The caller must not change them."""
         return {}
 
     def group_id(self) -> object | None:
-        """The group that the message says it is in; None: in none. [JMSXGroupID]"""
+        """Return the group of the message; None: in none. [JMSXGroupID]"""
         headers = self.headers()
         value = headers.get(GROUP_ID)
         return headers.get(_JMS_GROUP_ID) if value is None else value
 
     def group_sequence(self) -> object | None:
-        """Its place in the group, -1: it is the last one; None: it does not say. [JMSXGroupSeq]"""
+        """Return the message's place in its group, -1: the last one; None: no place. [JMSXGroupSeq]"""
         headers = self.headers()
         value = headers.get(GROUP_SEQUENCE)
         return headers.get(_JMS_GROUP_SEQUENCE) if value is None else value
 
     def further_keys(self) -> list[str]:
-        """The routing keys that the message has besides the one it was published with."""
+        """Return the routing keys of the message besides the one it was published with."""
         return []
 
     def released_content(self, name: str) -> bytes:
-        """The content for consumers of a message that was held for the number of ms in this header.
+        """Return the content for consumers of a message that was held for the number of ms in a header.
 
-        The number is negated: the message has been held.
+        The number is negated, because the delay is over.
         """
         raise NotImplementedError
 
     def property(self, name: str) -> object | None:
-        """One of PROPERTIES, None if the message has it not: a string, or an integer.
+        """Return one of PROPERTIES, a string or an integer; None if the message does not have it.
 
         `timestamp` is in milliseconds since 1970, `delivery_mode` 1 or 2.
         """
         return None
 
     def lookup(self, name: str) -> object | None:
-        """What an identifier of a selector stands for; None is NULL. [JMS 3.8.1.1]
+        """Return the value of an identifier in a selector; None is NULL. [JMS 3.8.1.1]
 
-        First the header of this name, then the JMS header field, then the property, which also goes by the
-        name with `properties.` in front. Times are milliseconds since 1970, decimals are floats.
+        The header of this name comes first, then the JMS header field, then the property, which may also have
+        `properties.` in front of its name. Times are milliseconds since 1970, decimals are floats.
         """
         headers = self.headers()
         if name in headers:
@@ -106,16 +106,16 @@ class MessageView:
 
 
 Views = Callable[[Message, MessageStore], MessageView]
-"""Makes a view of a message; the store has its content if memory has not."""
+"""Makes a view of a message; the store loads its content if need be."""
 
 
 def bare_view(message: Message, store: MessageStore) -> MessageView:
-    """For messages of which nothing is known but where they go."""
+    """Return a view without headers and properties, for brokers without a protocol."""
     return MessageView()
 
 
 def plain(value: object) -> object:
-    """A header as selectors calculate with it."""
+    """Return a header as selectors calculate with it."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, datetime):
@@ -124,21 +124,21 @@ def plain(value: object) -> object:
 
 
 def delivery_mode_name(mode: object) -> str:
-    """What JMSDeliveryMode is for this property `delivery_mode`."""
+    """Return the JMSDeliveryMode for a property `delivery_mode`."""
     return "PERSISTENT" if mode == 2 else "NON_PERSISTENT"
 
 
 def milliseconds(time: datetime) -> int:
-    """A time as milliseconds since 1970."""
+    """Return a time as milliseconds since 1970."""
     return round(time.timestamp() * 1000)
 
 
 class Criterion:
     """A condition on messages.
 
-    `canonical`: a text; criteria with the same let the same messages pass.
-    `demands`: equalities without which it is not true, each an identifier of selectors and the string or
-    integer that it must be equal to.
+    `canonical`: a text; criteria with the same text let the same messages pass.
+    `demands`: equalities that the condition needs to be true, each an identifier of selectors and the string
+    or integer to which it must be equal.
     """
 
     def __init__(self, canonical: str, demands: list[tuple[str, str | int]]) -> None:
@@ -163,17 +163,17 @@ _ANYTHING_ELSE: Final[SortKey] = (6, 0)
 
 @final
 class Headers:
-    """Reads headers of messages in memory or on disk."""
+    """The reader for headers of messages in memory or on disk."""
 
     def __init__(self, views: Views, store: MessageStore) -> None:
         self._views = views
         self._store = store
 
     def value(self, message: Message, name: str) -> object | None:
-        """The header of this name; None if the message has it not, if it is void, or if it cannot be read.
+        """Return the header of this name; None if it is absent, void or unreadable.
 
-        To enqueue is not to judge: headers that do not decode are their consumers' trouble, and so is content
-        that the disk does not give back.
+        An enqueue must not fail for bad headers. Consumers see headers that do not decode, and content that
+        the disk cannot read is their error too.
         """
         try:
             return self._views(message, self._store).headers().get(name)
@@ -181,7 +181,7 @@ class Headers:
             return None
 
     def has_priority(self, message: Message) -> bool:
-        """Whether the message says what its priority is; false if that cannot be read."""
+        """Whether the message has an explicit priority; false if that cannot be read."""
         try:
             return self._views(message, self._store).property("priority") is not None
         except Exception:
@@ -189,10 +189,10 @@ class Headers:
 
 
 def sort_key(value: object | None) -> SortKey:
-    """What values of a header are ordered by, whatever their types.
+    """Return the sort key of a header's value, whatever its type.
 
-    First those that are absent or void, then numbers, whatever their types, by value, and NaN; then strings
-    and binaries by their octets, false, true, times; then arrays and tables, among which there is no order.
+    The order: absent or void values; then numbers of all types by value, and NaN; then strings and binaries
+    by their octets; false; true; times; then arrays and tables, among which there is no order.
     """
     if value is None:
         return ABSENT
@@ -208,7 +208,7 @@ def sort_key(value: object | None) -> SortKey:
 
 
 def key_text(key: SortKey) -> str:
-    """A text that `key_of_text` makes the key of again."""
+    """Return a text from which `key_of_text` makes the key again."""
     kind, value = key
     if isinstance(value, bytes):
         return f"{kind} octets {value.hex()}"
@@ -218,7 +218,7 @@ def key_text(key: SortKey) -> str:
 
 
 def key_of_text(text: str) -> SortKey:
-    """The key that `key_text` has made this text of. Raises ValueError."""
+    """Return the key from which `key_text` has made this text. Raises ValueError."""
     kind, name, value = [*text.split(" "), "", ""][:3]
     if name not in _READERS or not kind.isdecimal() or not 0 <= int(kind) <= _ANYTHING_ELSE[0]:
         raise ValueError(f"'{text}' names no value")
@@ -241,9 +241,9 @@ _READERS: Final[dict[str, Any]] = {
 
 
 def identity(value: object) -> object:
-    """Something that can be a key of a dict, and is the same for the same values of a header.
+    """Return a dict key that is equal for equal values of a header.
 
-    Values are the same within one type only, as for headers exchanges: 1 is not 1.0, and not true.
+    Values are equal within one type only, as for headers exchanges: 1 is not 1.0, and not true.
     """
     if isinstance(value, (str, bytes, bytearray)):
         return _octets(value)
@@ -255,5 +255,5 @@ def identity(value: object) -> object:
 
 
 def _octets(value: str | bytes | bytearray) -> bytes:
-    """A string that is not UTF-8 arrives as bytes and is still a string."""
+    """Return a string as bytes, because a string that is not UTF-8 arrives as bytes."""
     return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value)

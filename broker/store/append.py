@@ -1,4 +1,4 @@
-"""The log that appends and commits: the batch being filled, segments, and messages that queues hold."""
+"""Appending and committing: the batch being filled, its segments, and the messages that queues hold."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from broker.store.sync import Syncer
 
 
 def ignore(change: dict[str, object]) -> None:
-    """The `defined` of a log whose definitions nobody watches."""
+    """Ignore a change: the `defined` of a log without a watcher of definitions."""
 
 
 class Filling(LogState):
-    """Appends to the batch being filled what is no message: settles, definitions, rows of streams.
+    """Appends records other than messages to the batch being filled: settles, definitions, rows of streams.
 
-    A segment that has reached its limit is left; the next batch begins another one, with a checkpoint.
+    A segment that has reached its limit is full; the next batch begins another one, with a checkpoint.
     """
 
     def __init__(
@@ -42,23 +42,23 @@ class Filling(LogState):
     ) -> None:
         super().__init__(disk, syncer, clock, files)
         self.definitions = DefinitionText(describe)
-        self.defined: Callable[[dict[str, object]], None] = ignore  # is told of each that is appended
+        self.defined: Callable[[dict[str, object]], None] = ignore  # called with each appended change
         self.segments = SegmentTable()
-        self.damaged_segments: i64 = 0  # met since the start, when their space was to come back
+        self.damaged_segments: i64 = 0  # found since the start, when their space was to be reclaimed
         self.next_sequence: i64 = 1
         self.sealed: Batch | None = None
-        self.unwritten = False  # the sealed one waits for descriptors for what streams have in it
+        self.unwritten = False  # the sealed batch waits for descriptors for its chunks of streams
         self.last_needed: i64 = 0  # the segment most recently added to the filling one's `needs`
         self.streams = Streams(self)
         self.closing = False
 
     def on_segment_begun(self) -> None:
-        """There is one segment more, and its checkpoint is the first record of the batch being filled."""
+        """Note that a segment has begun; its checkpoint is the first record of the batch being filled."""
         raise NotImplementedError
 
     @property
     def unsynced_bytes(self) -> i64:
-        """Bytes appended that are not on disk yet."""
+        """The appended bytes that are not on disk yet."""
         flying = self.sealed
         filling = self.filling
         unsynced = len(filling.writer) + filling.stream_bytes
@@ -66,12 +66,12 @@ class Filling(LogState):
 
     @property
     def bytes_on_disk(self) -> int:
-        """Bytes of all segments as far as they are written."""
+        """The written bytes of all segments."""
         return sum(segment.end for segment in self.segments.all())
 
     @property
     def segment_count(self) -> int:
-        """How many segment files there are."""
+        """The number of segment files."""
         return self.segments.count
 
     def append_void(self, message: Message, number: i64) -> None:
@@ -87,7 +87,10 @@ class Filling(LogState):
                 batch.segment.needs.add(message.segment)
 
     def append_delivered(self, message: Message, queue: LoggedQueue) -> None:
-        """Append that a consumer of `queue` has seen the message: all that were seen, before `close`."""
+        """Append that a consumer of `queue` has seen the message.
+
+        Done for all such messages before `close`.
+        """
         if message.sequence > 0 and not self.stopped:
             self._touch()
             self.filling.add_delivered(message.sequence, queue.number)
@@ -102,11 +105,11 @@ class Filling(LogState):
             self.defined(change)
 
     def open_stream(self, number: i64, segment_bytes: i64, partition: i64) -> StoredStream:
-        """The stream with this number, in files of about this size; 0: of the usual one."""
+        """Return the stream with this number, in files of about `segment_bytes`; 0: the default size."""
         return self.streams.open(int(number), segment_bytes, partition)
 
     def _touch(self) -> None:
-        """Something that is not a message is about to be appended."""
+        """Request a commit, if the record about to be appended is the first of its batch."""
         if self.filling.count == 0:
             self.wants_commit()
 
@@ -115,11 +118,11 @@ class Filling(LogState):
         return self.filling.is_empty()
 
     def renumber(self) -> None:
-        """The batch being filled, which is empty, is now number `batch`."""
+        """Give the batch being filled, which is empty, the number `batch`."""
         self.filling.number = self.batch
 
     def fill(self, segment: Segment, writer: BytesWriter) -> None:
-        """Fill batch number `batch`; it lies at the end of `segment`."""
+        """Begin to fill batch number `batch`, at the end of `segment`."""
         self.filling = Batch(self.batch, segment, self.next_sequence, writer)
         self.last_needed = 0
         if segment.end == 0:
@@ -134,36 +137,36 @@ class Filling(LogState):
         self.streams.note(self.filling)
         length: i64 = len(self.filling.writer)
         self.files.checkpoint_bytes = length
-        segment.limit += length  # however large the topology, there is room for messages
+        segment.limit += length  # so that even a large topology leaves room for messages
 
 
-INLINE_WRITE_MAX: Final = 1024 * 1024  # a larger write would take the loop too long
+INLINE_WRITE_MAX: Final = 1024 * 1024  # a larger write would block the loop for too long
 WRITER_KEPT_MAX: Final = 4 * 1024 * 1024  # a buffer that one huge batch made larger is not kept
 
 _log = structlog.get_logger("amqpd.store")
 
 
 class SegmentedCommit(Filling):
-    """Seals the batch being filled, writes it at the end of the current segment, and has it synced."""
+    """Seals the batch being filled, writes it at the end of the current segment, and starts its sync."""
 
     def make_file(self, segment: Segment) -> None:
         """Give a new segment its file. Raises OSError."""
         raise NotImplementedError
 
     def on_write_failed(self, batch: Batch, error: BaseException) -> None:
-        """The sealed batch could not be written, or only in part."""
+        """Note that the sealed batch could not be written, or only in part."""
         raise NotImplementedError
 
     def on_start_failed(self, segment: Segment, error: OSError) -> None:
-        """The first batch could not be written; raises the error unless another try makes sense."""
+        """Note that the first batch could not be written; raise the error unless another try makes sense."""
         raise NotImplementedError
 
     def let_go(self) -> None:
-        """Close every file and the syncer, and let the next daemon in."""
+        """Close every file and the syncer, and release the folder's lock."""
         raise NotImplementedError
 
     def commit(self) -> None:
-        """Seal the batch being filled and send it to the disk, unless one is on its way."""
+        """Seal the batch being filled and send it to the disk, unless another batch is in flight."""
         if self.in_flight or self.stopped or self.closing:
             return
         if self.filling.is_empty():
@@ -218,7 +221,7 @@ class SegmentedCommit(Filling):
         self.written(None)
 
     def write_again(self) -> None:
-        """Write the sealed batch, if descriptors were what it needed."""
+        """Write the sealed batch, if it waited for descriptors."""
         batch = self.sealed
         if not self.unwritten or batch is None or self.stopped:
             return
@@ -228,7 +231,7 @@ class SegmentedCommit(Filling):
             self.broken(error)
 
     def written(self, error: BaseException | None) -> None:
-        """The batch in flight is in the file; it becomes durable by a sync."""
+        """Start the sync of the batch in flight, which is in the file now."""
         batch = self.sealed
         if self.stopped or batch is None:
             return
@@ -241,12 +244,12 @@ class SegmentedCommit(Filling):
             self.sync_started = self.clock()
             is_new = not segment.entry_synced or batch.has_new_files()
             self.syncer.start_sync(segment.fd, is_new, batch.chunk_files())
-            self._describe()  # the disk takes its time
+            self._describe()  # while the disk is busy
         except Exception as problem:
             self.broken(problem)
 
     def _describe(self) -> None:
-        """Describe some more of the definitions, if that is due; there is a reserve for what comes of it."""
+        """Describe some more definitions, if that is due; the reserve has room for the result."""
         self.definitions.step()
         self.files.checkpoint_bytes = max(self.files.checkpoint_bytes, self.definitions.length)
 
@@ -302,13 +305,13 @@ class SegmentedCommit(Filling):
         self.completed("")
 
     def on_stopped(self) -> None:
-        """Nothing is on its way any more."""
+        """Note that no batch is in flight any more."""
         self.sealed = None
 
     def close(self) -> None:
-        """Write and sync what is left, mark a clean stop, let go of everything. Blocks.
+        """Write and sync the rest, mark a clean stop, and release everything. Blocks.
 
-        Raises StoreFailed if the last batch did not reach the disk: then it is as after a crash.
+        Raises StoreFailed if the last batch did not reach the disk: then the log is as after a crash.
         """
         try:
             self.write_again()
@@ -333,7 +336,7 @@ class SegmentedCommit(Filling):
 
 
 class HeldMessages(SegmentedCommit):
-    """Knows how many queues hold a message, and who has let go of one that others still hold."""
+    """Counts the queues that hold each message, and notes queues that settle a message before others."""
 
     def __init__(
         self,
@@ -348,18 +351,18 @@ class HeldMessages(SegmentedCommit):
         self.content_bytes: i64 = 0  # content of live messages that is in memory
         self.settled: dict[int, list[int]] = {}  # queues that have settled a message others still hold
         self.counts = Counts(self.segments)
-        self.orphans: list[Message] = []  # pieces of bodies that nobody refers to any more
+        self.orphans: list[Message] = []  # pieces of unreferenced bodies
 
     def on_segment_dead(self) -> None:
-        """A segment has no live message any more."""
+        """Note that a segment has no live message any more."""
         raise NotImplementedError
 
     def new_body(self) -> Body:
-        """A large body without pieces yet."""
+        """Return a large body without pieces."""
         return Body(self.orphans)
 
     def release(self, message: Message, number: i64) -> None:
-        """The queue with this number no longer holds the message."""
+        """Note that the queue with this number no longer holds the message."""
         references = message.references - 1
         message.references = references
         if references > 0:
@@ -370,7 +373,7 @@ class HeldMessages(SegmentedCommit):
             self.drop(message)
 
     def drop(self, message: Message) -> None:
-        """The last queue has let go of the message."""
+        """Drop a message that its last queue has released."""
         segment = self.filling.segment
         if segment.number != message.segment:
             segment = self.segments.holding(message)
@@ -385,7 +388,7 @@ class HeldMessages(SegmentedCommit):
             self.counts.drop(message.sequence)
 
     def drop_orphans(self) -> None:
-        """Let go of the pieces that nobody refers to."""
+        """Drop the pieces of unreferenced bodies."""
         orphans = self.orphans
         while orphans:
             piece = orphans.pop()

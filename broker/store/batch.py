@@ -1,4 +1,4 @@
-"""The batch that is being filled: records in one buffer, and where they will lie in which segment."""
+"""The batch being filled: records in one buffer, with their future places in the segment file."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from broker.store.segment import Segment
 
 @final
 class Burial:
-    """In a batch that is not durable yet: `queue` no longer holds `message`, and others hold `letter`.
+    """A removal in a batch that is not durable yet: `queue` no longer holds `message`, but others `letter`.
 
-    `replaced`: it is `queue` that holds the letter, in the place of the message.
+    `replaced`: `queue` itself holds the letter, in the place of the message.
     """
 
     def __init__(self, letter: Message, message: Message, queue: LoggedQueue, replaced: bool) -> None:
@@ -48,14 +48,17 @@ class Burial:
         self.references: i64 = 0  # of the letter, when the batch fails; of this queue if it has replaced
 
     def count(self, settled: list[int]) -> None:
-        """The batch has failed; these queues have let go of the letter, unless all have."""
+        """Note the letter's holders, because the batch has failed.
+
+        `settled`: the queues that have released the letter; empty if all have.
+        """
         self.references = self.letter.references
         if self.replaced and self.references > 0:
             self.references = 0 if self.queue.deleted or self.queue.number in settled else 1
 
 
 def encode_queues(numbers: list[int]) -> bytes:
-    """How many queues and their numbers, as a message record has them. No queues: the message is a piece."""
+    """Return a message record's count of queues and their numbers. No queues: the message is a piece."""
     count = len(numbers)
     head = MANY.to_bytes(2, "big") + count.to_bytes(4, "big") if count >= MANY else count.to_bytes(2, "big")
     return b"".join([head, *[number.to_bytes(8, "big") for number in numbers]])
@@ -79,8 +82,8 @@ class WrittenChunk:
 class Batch:
     """Records that become durable together or not at all.
 
-    A batch's place is known from its first record on, because the one before it has already been sealed:
-    that is how a message knows at once where its content will be.
+    The place of a batch is known from its first record on, because the batch before it has already been
+    sealed. So the future place of a message's content is known at once.
     """
 
     def __init__(self, number: i64, segment: Segment, first_sequence: i64, writer: BytesWriter) -> None:
@@ -91,31 +94,34 @@ class Batch:
         self.writer = writer
         self.count: i64 = 0
         self.moved: list[Move] = []
-        # what is settled if the rest of the batch becomes durable, and only then; and on which queue
+        # settles that happen only if the rest of the batch becomes durable: message and queue number
         self.last_words: list[tuple[Message, int]] = []
         self.burials: list[Burial] = []
-        self.streams: list[StoredStream] = []  # that have rows for it,
-        self.stream_bytes: i64 = 0  # and about how long these are together
-        self.chunks: list[tuple[StoredStream, bytes]] = []  # once sealed: what they are
-        self.appended: list[tuple[StoredStream, WrittenChunk]] = []  # and where they have been written
-        self.dead_streams: list[StoredStream] = []  # that go with it,
+        self.streams: list[StoredStream] = []  # the streams with rows for it,
+        self.stream_bytes: i64 = 0  # and the approximate length of these rows together
+        self.chunks: list[tuple[StoredStream, bytes]] = []  # once sealed: these rows in chunks
+        self.appended: list[tuple[StoredStream, WrittenChunk]] = []  # and the places of the written chunks
+        self.dead_streams: list[StoredStream] = []  # streams that are removed with it,
         self.dead_files: list[str] = []  # and files of others
-        self.spoken: i64 = 0  # once sealed: length of the records before these
+        self.spoken: i64 = 0  # once sealed: length of the records before `last_words`
         self.end: i64 = 0  # once sealed: where the next one begins,
         self.header = b""
         self.payload = b""
 
     def parts(self) -> list[bytes]:
-        """What to write, once sealed: never more than the batch needs where room on the disk is not sure."""
+        """Return the sealed batch's bytes to write.
+
+        More than the batch only where the disk surely has room.
+        """
         room = self.segment.room - self.end
         return [self.header, self.payload, BLANK[:room]] if room > 0 else [self.header, self.payload]
 
     def chunk_files(self) -> list[int]:
-        """The files that chunks have been written to."""
+        """Return the files to which chunks have been written."""
         return [appended.fd for _, appended in self.appended]
 
     def has_new_files(self) -> bool:
-        """Whether one of them has a name that is not on disk yet."""
+        """Whether one of these files has a name that is not on disk yet."""
         return any(not appended.is_entry_synced for _, appended in self.appended)
 
     def is_empty(self) -> bool:
@@ -123,10 +129,10 @@ class Batch:
         return self.count == 0 and not self.last_words and not self.streams
 
     def add_last_words(self) -> None:
-        """Append what transactions settle, and what has been dead-lettered.
+        """Append the settles of transactions and dead letters.
 
-        It comes last: until the batch is durable these messages are copied forward as if they were not
-        settled, and a copy is to be believed more than a settle before it.
+        They come last: until the batch is durable, these messages are copied forward as if they were not
+        settled. A copy counts more than a settle before it.
         """
         self.spoken = len(self.writer)
         segment = self.segment
@@ -140,7 +146,7 @@ class Batch:
         self.last_words = []
 
     def seal(self, identity: int) -> None:
-        """Fix what has been appended as `header` and `payload`."""
+        """Fix the appended records as `header` and `payload`."""
         self.add_last_words()
         self.payload = self.writer.getvalue()
         self.end = self.offset + HEADER_BYTES + len(self.payload)
@@ -155,7 +161,7 @@ class Batch:
         )
 
     def add_message(self, message: Message, content: bytes, destination: bytes) -> None:
-        """Append an enqueue, or a copy; the message has its sequence.
+        """Append an enqueue, or a copy; the message already has its sequence.
 
         `destination`: the queues (`encode_queues`) and the encoded address.
         """
@@ -203,7 +209,7 @@ class Batch:
         write_i64_be(writer, queue)
 
     def add_count(self, sequence: i64, queue: i64, count: i64, annotations: bytes) -> None:
-        """Append that the queue has given out the message `count` times, and what has been added to it."""
+        """Append that the queue has delivered the message `count` times, and the message's annotations."""
         writer = self.writer
         self.count += 1
         writer.append(ANNOTATED if annotations else COUNT)
@@ -215,7 +221,10 @@ class Batch:
             writer.write(annotations)
 
     def add_stream(self, queue: i64, first: i64, behind: i64, rows: i64, checksum: int) -> None:
-        """Append which rows a stream has, the last `rows` of them with this batch in chunks with this sum."""
+        """Append which rows a stream has.
+
+        The last `rows` of them are appended with this batch, in chunks with this checksum.
+        """
         writer = self.writer
         self.count += 1
         writer.append(STREAM)
@@ -230,7 +239,7 @@ class Batch:
         self._text(DEFINITION, [change])
 
     def add_checkpoint(self, segments: list[list[int]], definitions: bytes) -> None:
-        """Append what a segment begins with; `definitions`: the elements of a list in JSON."""
+        """Append the checkpoint of a segment; `definitions`: the elements of a list in JSON."""
         start = b'{"segments":%s,"definitions":[' % encode_json(segments)
         self._text(CHECKPOINT, [start, definitions, b"]}"])
 
@@ -243,7 +252,7 @@ class Batch:
             writer.write(part)
 
     def add_removed(self, segment: i64) -> None:
-        """Append that a segment's file is to be ignored."""
+        """Append that a segment's file must be ignored."""
         self.count += 1
         self.writer.append(REMOVED)
         write_i64_be(self.writer, segment)
@@ -256,7 +265,7 @@ class Batch:
 
 @final
 class Move:
-    """A message that was copied forward in a batch that is not durable yet, and where it was."""
+    """A message that was copied forward in a batch that is not durable yet, and its former place."""
 
     def __init__(self, message: Message, segment: Segment, offset: i64) -> None:
         self.message = message

@@ -1,4 +1,4 @@
-"""Group commit: one sync in flight, everything appended meanwhile is the next batch."""
+"""Group commit: one sync is in flight, and everything appended meanwhile is the next batch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _log = structlog.get_logger("amqpd.store")
 
 
 class GroupCommit(MessageStore):
-    """Counts batches and tells waiters when theirs is on disk. What a batch is, the subclass knows.
+    """Counts batches and notifies waiters when their batch is on disk. The subclass defines what a batch is.
 
-    A batch is written only after the previous one has been synced: at most one is on its way at any instant.
+    A batch is written only after the previous one has been synced: at most one is in flight at any instant.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -32,7 +32,8 @@ class GroupCommit(MessageStore):
     def wait(self, waiter: DurableWaiter) -> None:
         """Call `waiter.on_durable` once when everything appended so far is on disk.
 
-        At once if it is, and `waiter.on_store_failed` at once if it will never be.
+        The call comes at once if all of it is on disk already. If it will never be, `waiter.on_store_failed`
+        is called at once.
         """
         if self.stopped:
             waiter.on_store_failed(self.failure)
@@ -46,35 +47,35 @@ class GroupCommit(MessageStore):
         raise NotImplementedError
 
     def commit(self) -> None:
-        """Write the batch being filled and have it synced, unless one is on its way or it is empty."""
+        """Write the batch being filled and start its sync, unless another one is in flight or it is empty."""
         raise NotImplementedError
 
     def on_batch_durable(self) -> None:
-        """Batch number `durable` is on disk and its waiters know."""
+        """Note that batch number `durable` is on disk and its waiters have been notified."""
         raise NotImplementedError
 
     def on_stopped(self) -> None:
-        """The store has stopped; `failure` says why."""
+        """Note that the store has stopped; `failure` says why."""
         raise NotImplementedError
 
     def written(self, error: BaseException | None) -> None:
-        """The syncer reports that the large batch it was given is written completely, or what went wrong."""
+        """Note that the syncer has written a large batch completely, or the error."""
         raise NotImplementedError
 
     def prepared(self, name: str, reason: str) -> None:
-        """The syncer reports that a file exists and has its room on the disk, or the reason why not."""
+        """Note that a file exists and has its room on the disk, or the reason why not."""
         raise NotImplementedError
 
     def removed(self, name: str, reason: str) -> None:
-        """The syncer reports that a file is gone for good, or the reason why that is not known."""
+        """Note that a file has been deleted for good, or the reason why that is not known."""
         raise NotImplementedError
 
     def renumber(self) -> None:
-        """The batch being filled, which is empty, is now number `batch`."""
+        """Give the batch being filled, which is empty, the number `batch`."""
         raise NotImplementedError
 
     def skip(self) -> None:
-        """Pass the empty batch being filled: there is nothing that its waiters would have to wait for."""
+        """Skip the empty batch being filled: its waiters have nothing to wait for."""
         waiters = self.waiters
         self.waiters = []
         self.durable = self.batch
@@ -83,16 +84,16 @@ class GroupCommit(MessageStore):
         self._tell(waiters, self.durable)
 
     def begin(self) -> None:
-        """The batch being filled is sealed and on its way; another one is being filled."""
+        """Note that the batch being filled is sealed and in flight; another one is being filled."""
         self.in_flight = self.batch
         self.in_flight_waiters = self.waiters
         self.waiters = []
         self.batch += 1
 
     def completed(self, reason: str) -> None:
-        """The syncer reports that the batch in flight is on disk, or the `reason` why that is not known.
+        """Note that the batch in flight is on disk, or the `reason` why that is not known.
 
-        A failed sync is never retried: the kernel may have dropped the pages that it could not write and
+        A failed sync is never retried: the kernel may have dropped the pages that it could not write, and
         would report success the next time. A reason without a batch in flight (the syncer died) stops the
         store too.
         """
@@ -117,7 +118,7 @@ class GroupCommit(MessageStore):
         self.commit()
 
     def _tell(self, waiters: list[DurableWaiter], batch: i64) -> None:
-        """Tell each that the batch is on disk; what goes wrong at one of them is not the others' trouble."""
+        """Notify each waiter that the batch is on disk; an error of one must not affect the others."""
         for waiter in waiters:
             try:
                 waiter.on_durable(batch)
@@ -125,12 +126,12 @@ class GroupCommit(MessageStore):
                 _log.exception("what waited for the log has failed", batch=batch)
 
     def broken(self, error: Exception) -> None:
-        """Stop because of what no disk does: otherwise all would wait for a batch that nobody writes."""
+        """Stop because of an internal error; otherwise all would wait for a batch that is never written."""
         _log.error("the log is broken", exc_info=error)
         self.stop(f"{type(error).__name__}: {error}")
 
     def stop(self, reason: str) -> None:
-        """Accept nothing any more, for good: what is on disk is what recovery will find."""
+        """Accept nothing any more, for good. Recovery will find what is on disk."""
         if self.stopped:
             return
         self.stopped = True
@@ -140,7 +141,7 @@ class GroupCommit(MessageStore):
         self.fail_waiters()
 
     def fail_waiters(self) -> None:
-        """Tell everybody who waits that what was appended must not be confirmed."""
+        """Notify all waiters that their records must not be confirmed."""
         waiters = self.in_flight_waiters + self.waiters
         self.in_flight_waiters = []
         self.waiters = []

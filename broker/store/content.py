@@ -1,4 +1,4 @@
-"""Content of messages that is on disk only: how it leaves memory, and how it comes back from the log."""
+"""Message contents that are only on disk: they are dropped from memory, and read from the log again."""
 
 from typing import Final, final
 
@@ -11,7 +11,7 @@ from broker.store.segment import Files, Segment
 
 READ_AHEAD: Final = 256 * 1024
 STREAMS: Final = 4  # consumers of so many queues read ahead independently
-GAP_MAX: Final = 64 * 1024  # what lies so near behind the last read counts as reading on
+GAP_MAX: Final = 64 * 1024  # a read that begins so close behind the last one counts as sequential
 
 
 @final
@@ -27,7 +27,7 @@ class _Stream:
 
 @final
 class ContentReader:
-    """Reads content at its position; a queue being drained in order is read in large pieces."""
+    """Reads contents at their positions; for a queue that is drained in order it reads large pieces."""
 
     def __init__(self, disk: Disk, files: Files) -> None:
         self.disk = disk
@@ -36,7 +36,10 @@ class ContentReader:
         self.oldest: i64 = 0
 
     def load(self, message: Message, segment: Segment) -> bytes:
-        """The content of a message in `segment`. Raises OSError, LogDamaged if the file is too short."""
+        """Return the content of a message in `segment`.
+
+        Raises OSError, LogDamaged if the file is too short.
+        """
         offset = message.offset
         end = offset + message.length
         found: _Stream | None = None
@@ -46,7 +49,7 @@ class ContentReader:
                     return stream.data[offset - stream.start : end - stream.start]
                 if stream.start <= offset <= stream.end + GAP_MAX:
                     found = stream
-        if found is None:  # not near anything: read just this one, and watch for the next
+        if found is None:  # close to no earlier read: read just this content
             found = self.streams[self.oldest]
             self.oldest = (self.oldest + 1) % STREAMS
             wanted = message.length
@@ -63,7 +66,7 @@ class ContentReader:
 
 
 def drop_contents(segment: Segment, start: i64, end: i64) -> i64:
-    """Have the content that lies in these bytes at the segment's end on disk only; how much that frees."""
+    """Drop from memory the contents in these bytes at the segment's end. Return how many bytes that frees."""
     freed: i64 = 0
     message = segment.last
     while message is not None and message.offset >= start:

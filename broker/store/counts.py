@@ -1,4 +1,4 @@
-"""How often queues have given out messages, and what was added to them, as far as the log has to know it."""
+"""Delivery counts and annotations: how often queues have delivered messages, as far as the log must know."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LENGTH_BYTES: Final = 4  # of the annotations, if it has any
 @final
 @mypyc_attr(acyclic=True)
 class Count:
-    """`queue` has given out the message `value` times that count; the record that says so is in `segment`.
+    """The delivery count of a message in `queue`: `value`; the count record is in `segment`.
 
-    `annotations`: what consumers have added to it there.
+    `annotations`: those that consumers have added to the message in the queue.
     """
 
     def __init__(
@@ -32,21 +32,21 @@ class Count:
 
     @property
     def size(self) -> i64:
-        """Bytes of its record."""
+        """The bytes of its record."""
         length: i64 = len(self.annotations)
         return COUNT_BYTES + _LENGTH_BYTES + length if length > 0 else COUNT_BYTES
 
     def is_said_by(self, records: Records) -> bool:
-        """Whether the record that has been read says what it is."""
+        """Whether the current record contains this count."""
         return self.value == records.count and self.annotations == records.annotations()
 
 
 @final
 class Counts:
-    """The newest count of every message that is alive and has one.
+    """The newest count of every live message that has one.
 
-    Each stands in one record, which must be copied forward before its segment goes; all other count records
-    are void. `Segment.count_bytes` is the size of those records of a segment that are not.
+    Each count is in one record, which must be copied forward before its segment is removed. All other count
+    records are void. `Segment.count_bytes` is the size of the valid count records of a segment.
     """
 
     def __init__(self, segments: SegmentTable) -> None:
@@ -54,16 +54,16 @@ class Counts:
         self.first: dict[int, Count] = {}  # by sequence; the others follow
 
     def of(self, sequence: i64, queue: i64) -> Count | None:
-        """The count of a message in a queue."""
+        """Return the count of a message in a queue."""
         count = self.first.get(sequence)
         while count is not None and count.queue != queue:
             count = count.following
         return count
 
     def note(self, sequence: i64, queue: i64, value: i64, annotations: bytes, segment: Segment) -> None:
-        """A record in `segment` says how often `queue` has given out the message, and what was added to it.
+        """Note a record in `segment` with the count and the annotations of a message in `queue`.
 
-        The last of a message's records is the one that is not void: what did not count is taken back.
+        The last record of a message is the valid one, because a count may also be reduced.
         """
         count = self.of(sequence, queue)
         if count is None:
@@ -77,7 +77,7 @@ class Counts:
         segment.count_bytes += count.size
 
     def settle(self, sequence: i64, queue: i64) -> None:
-        """The queue no longer holds the message."""
+        """Void the count of a queue that no longer holds the message."""
         before: Count | None = None
         count = self.first.get(sequence)
         while count is not None and count.queue != queue:
@@ -94,14 +94,14 @@ class Counts:
             del self.first[sequence]
 
     def drop(self, sequence: i64) -> None:
-        """No queue holds the message."""
+        """Void all counts of a message that no queue holds."""
         count = self.first.pop(sequence, None)
         while count is not None:
             self._void(count)
             count = count.following
 
     def by_queue(self, sequence: i64) -> dict[int, Count]:
-        """The counts of a message by queue number."""
+        """Return the counts of a message by queue number."""
         found: dict[int, Count] = {}
         count = self.first.get(sequence)
         while count is not None:

@@ -1,4 +1,4 @@
-"""The definitions as a checkpoint has them: encoded once, and not anew for each segment."""
+"""The definitions in the form of a checkpoint: encoded once, and not again for each segment."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-CHANGES_MIN: Final = 1024 * 1024  # bytes of changes for which it is not worth describing everything anew
+CHANGES_MIN: Final = 1024 * 1024  # fewer bytes of changes are not worth a new description
 STEP: Final = 300  # objects described in one step: half a millisecond or one
 STEPS_MAX: Final = 8  # as many in one turn, when very much has changed
 
 Change = dict[str, object]
 Describe = Callable[[], Iterable[list[Change]]]
-"""Gives the changes that make everything again, a list for each object.
+"""Yields the changes that recreate everything durable, a list for each object.
 
-What changes between two lists is appended there, and counts with them; see `Broker.describe`.
+Changes between two lists are appended there, and belong to the result; see `Broker.describe`.
 """
 
 
@@ -28,12 +28,12 @@ def encode_json(value: object) -> bytes:
 
 @final
 class DefinitionText:
-    """A list of changes that make everything durable again, in JSON: all there was, then what came later.
+    """The changes that recreate everything durable, in JSON: a description, then later changes.
 
-    When the changes are longer than what there was, all of it is described anew, in steps; until that is done
-    the text so far is the one that is used. So each change costs as much as it is long, a segment a copy of
-    bytes, and a turn a few milliseconds, however many definitions there are. A step describes as much as has
-    changed since the last one, so that the text is no longer than a few times what there is.
+    When the changes are longer than the description, everything is described again, in steps; until that is
+    done the old text is used. So a change costs as much as it is long, a segment a copy of bytes, and a turn
+    a few milliseconds, however many definitions there are. A step describes as much as has changed since the
+    last one, so that the text is never longer than a few times a description.
     """
 
     def __init__(self, describe: Describe, changes_min: i64 = CHANGES_MIN, step: i64 = STEP) -> None:
@@ -41,14 +41,14 @@ class DefinitionText:
         self.changes_min = changes_min
         self.objects = step  # described in one step
         self._known: _Text | None = None
-        self._coming: _Text | None = None  # what is being described; its changes are in between
+        self._coming: _Text | None = None  # the new description, with the changes made meanwhile
         self._description: Iterator[list[Change]] = iter(())
         self._changed: i64 = 0  # bytes of changes since the last step
 
     def add(self, change: Change) -> bytes:
-        """Something changes in this turn; returns that in JSON. Raises TypeError if it cannot be."""
+        """Add a change. Return it in JSON. Raises TypeError if that is not possible."""
         text = encode_json(change)
-        if self._known is not None:  # or it will be described with everything else
+        if self._known is not None:  # else the first description will include it
             self._known.change(text)
         if self._coming is not None:
             self._coming.change(text)
@@ -56,7 +56,7 @@ class DefinitionText:
         return text
 
     def step(self) -> None:
-        """Describe some more, if there is something to be described anew; between two turns, not in one."""
+        """Describe some more, if a new description is due; called between turns, not within one."""
         known = self._known
         if known is None:
             return
@@ -80,11 +80,11 @@ class DefinitionText:
 
     @property
     def length(self) -> i64:
-        """Bytes of the text, as far as there is one."""
+        """The bytes of the text, 0 if there is none yet."""
         return 0 if self._known is None else self._known.length
 
     def text(self) -> bytes:
-        """All of it: the elements of a list in JSON."""
+        """Return the whole text: the elements of a list in JSON."""
         if self._known is None:
             known = _Text()
             description = iter(self.describe())
@@ -105,7 +105,7 @@ class _Text:
         self._parts: list[bytes] = []
 
     def describe(self, description: Iterator[list[Change]], objects: i64) -> bool:
-        """Take the descriptions of so many objects; False if these were the last."""
+        """Add the descriptions of up to `objects` objects; False if these were the last."""
         described = list(islice(description, objects))
         changes = [change for changes in described for change in changes]
         if changes:
@@ -115,7 +115,7 @@ class _Text:
         return len(described) == objects
 
     def change(self, text: bytes) -> None:
-        """Something has changed."""
+        """Add a change."""
         self.changed += len(text)
         self._add(text)
 
@@ -124,7 +124,7 @@ class _Text:
         self.length += len(part) + 1
 
     def joined(self) -> bytes:
-        """All of it."""
+        """Return the whole text."""
         if len(self._parts) > 1:
             self._parts = [b",".join(self._parts)]
         return self._parts[0] if self._parts else b""

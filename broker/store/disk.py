@@ -1,4 +1,4 @@
-"""The store's only way to files, so that a simulated disk can take its place."""
+"""The disk: the store accesses files only through this interface, so that tests can simulate a disk."""
 
 import errno
 import fcntl
@@ -11,10 +11,10 @@ from mypy_extensions import mypyc_attr
 from broker.store.errors import LogLocked
 
 DISK_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
-NO_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE))  # for now: others give theirs back
+NO_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE))  # temporary: descriptors become free again
 
 
-LOCK_SECONDS: Final = 20.0  # what a sync or a chore of the process before this one may still take
+LOCK_SECONDS: Final = 20.0  # the time that the former process's last sync or chore may take
 LOCK_PAUSE_SECONDS: Final = 0.01
 
 
@@ -27,7 +27,7 @@ def _try_lock(fd: int) -> bool:
 
 
 def _is_running(pid: str) -> bool:
-    """Whether there is a process with this number; none has what is no number."""
+    """Whether there is a process with this number; a text that is no number names none."""
     if not pid.isdecimal():
         return False
     try:
@@ -35,7 +35,7 @@ def _is_running(pid: str) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # somebody else's
+        pass  # another user's process
     return True
 
 
@@ -48,11 +48,11 @@ class Disk:
         raise NotImplementedError
 
     def lock(self, path: str) -> int:
-        """Take the exclusive lock that this file stands for. Raises LogLocked while another has it."""
+        """Take the exclusive lock of this lock file. Raises LogLocked while another process has it."""
         raise NotImplementedError
 
     def names(self, directory: str) -> list[str]:
-        """The names in a directory, in no order."""
+        """Return the names in a directory, in no order."""
         raise NotImplementedError
 
     def create(self, path: str) -> int:
@@ -68,27 +68,27 @@ class Disk:
         raise NotImplementedError
 
     def duplicate(self, fd: int) -> int:
-        """Another descriptor of the same open file."""
+        """Return another descriptor of the same open file."""
         raise NotImplementedError
 
     def size(self, fd: int) -> int:
-        """The file's length in bytes."""
+        """Return the file's length in bytes."""
         raise NotImplementedError
 
     def read(self, fd: int, length: int, offset: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer only at the end of the file."""
+        """Return up to `length` bytes from `offset`; fewer only at the end of the file."""
         raise NotImplementedError
 
     def write(self, fd: int, parts: list[bytes], offset: int) -> None:
-        """Write the parts one after the other, completely; an error may leave some of the bytes behind."""
+        """Write the parts in order, completely; after an error some of the bytes may be in the file."""
         raise NotImplementedError
 
     def truncate(self, fd: int, length: int) -> None:
-        """Cut the file."""
+        """Truncate the file."""
         raise NotImplementedError
 
     def preallocate(self, fd: int, length: int) -> None:
-        """Make the file `length` bytes long, with zeros, that are sure to have room on the disk."""
+        """Extend the file with zeros to `length` bytes, which surely have room on the disk."""
         raise NotImplementedError
 
     def sync(self, fd: int) -> None:
@@ -100,7 +100,7 @@ class Disk:
         raise NotImplementedError
 
     def rename(self, source: str, destination: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         raise NotImplementedError
 
     def unlink(self, path: str) -> None:
@@ -108,26 +108,26 @@ class Disk:
         raise NotImplementedError
 
     def new_identity(self) -> int:
-        """A random number of 63 bits, not 0."""
+        """Return a random number of 63 bits, not 0."""
         raise NotImplementedError
 
 
 @final
 class RealDisk(Disk):
-    """The operating system's files. `lock_seconds`: how long to wait for a lock whose owner is gone."""
+    """The operating system's files. `lock_seconds`: how long to wait for a lock whose owner has ended."""
 
     def __init__(self, lock_seconds: float = LOCK_SECONDS) -> None:
         self.lock_seconds = lock_seconds
 
     def make_directory(self, path: str) -> None:
-        """Create a directory and its parents unless it exists; others than the owner may not look inside."""
+        """Create a directory and its parents unless it exists; only the owner may access it."""
         os.makedirs(path, mode=0o700, exist_ok=True)
 
     def lock(self, path: str) -> int:
-        """Lock with flock: the kernel releases it with the last process that has the descriptor.
+        """Lock with flock: the kernel releases the lock with the last process that has the descriptor.
 
-        A broker that was killed leaves its sync helper behind for as long as that works on something, and it
-        may still rename a file: it is waited for.
+        The sync helper of a broker that was killed runs on until it has finished its work, and may still
+        rename a file. This method waits for it.
         """
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         until = time.monotonic() + self.lock_seconds
@@ -143,7 +143,7 @@ class RealDisk(Disk):
         return fd
 
     def names(self, directory: str) -> list[str]:
-        """The names in a directory, in no order."""
+        """Return the names in a directory, in no order."""
         return os.listdir(directory)
 
     def create(self, path: str) -> int:
@@ -159,15 +159,15 @@ class RealDisk(Disk):
         os.close(fd)
 
     def duplicate(self, fd: int) -> int:
-        """Another descriptor of the same open file."""
+        """Return another descriptor of the same open file."""
         return os.dup(fd)
 
     def size(self, fd: int) -> int:
-        """The file's length in bytes."""
+        """Return the file's length in bytes."""
         return os.fstat(fd).st_size
 
     def read(self, fd: int, length: int, offset: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer only at the end of the file."""
+        """Return up to `length` bytes from `offset`; fewer only at the end of the file."""
         data = os.pread(fd, length, offset)
         if len(data) == length or not data:
             return data
@@ -182,7 +182,7 @@ class RealDisk(Disk):
         return b"".join(parts)
 
     def write(self, fd: int, parts: list[bytes], offset: int) -> None:
-        """Write the parts in a row; a short write goes on, so that it ends in the reason for it."""
+        """Write the parts in order; a short write is continued, so that it ends with its reason."""
         total = sum(map(len, parts))
         written = os.pwritev(fd, parts, offset)
         if written == total:
@@ -195,11 +195,11 @@ class RealDisk(Disk):
             written += count
 
     def truncate(self, fd: int, length: int) -> None:
-        """Cut the file."""
+        """Truncate the file."""
         os.ftruncate(fd, length)
 
     def preallocate(self, fd: int, length: int) -> None:
-        """Make the file `length` bytes of zeros that are sure to have room on the disk."""
+        """Extend the file with zeros to `length` bytes, which surely have room on the disk."""
         os.posix_fallocate(fd, 0, length)
 
     def sync(self, fd: int) -> None:
@@ -215,7 +215,7 @@ class RealDisk(Disk):
             os.close(fd)
 
     def rename(self, source: str, destination: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         os.rename(source, destination)
 
     def unlink(self, path: str) -> None:
@@ -226,5 +226,5 @@ class RealDisk(Disk):
             return
 
     def new_identity(self) -> int:
-        """A random number of 63 bits, not 0."""
+        """Return a random number of 63 bits, not 0."""
         return int.from_bytes(os.urandom(8), "big") >> 1 or 1

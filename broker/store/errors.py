@@ -1,14 +1,14 @@
-"""What can be wrong with a log on disk."""
+"""The errors of a log on disk."""
 
 
 class StoreError(Exception):
-    """The log cannot be used; the text says why and names the file."""
+    """The log cannot be used; the text gives the reason and names the file."""
 
 
 class LogDamaged(StoreError):  # noqa: N818  the plain word says it
-    """Bytes that had been synced no longer read back; starting would lose what was confirmed.
+    """Synced bytes are not readable any more; starting would lose confirmed messages.
 
-    `path` is the file, `offset` where the damage begins, in bytes; `amqpd check` says what it holds.
+    `path` is the file, `offset` the beginning of the damage, in bytes; `amqpd check` reports the damage.
     """
 
     def __init__(self, path: str, offset: int, what: str) -> None:

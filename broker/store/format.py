@@ -1,17 +1,17 @@
 """The bytes of the log, format version 7. All integers are unsigned and big-endian.
 
-A segment file is a row of batches. Behind the last one the file ends, or a header's length of zeros stands
-there (less if the file ends within it): the file may be longer, preallocated or with old batches of the dead
+A segment file is a row of batches. Behind the last batch the file ends, or a header's length of zeros follows
+(less if the file ends within it). The file may be longer: preallocated, or with old batches of the dead
 segment that it was before.
 
     batch    magic "AMQL" 4 | format version 2 | zero 2 | log identity 8 | batch number 8 | first sequence 8
              | number of records 4 | bytes of records 4 | CRC-32 4 | records
 
 The CRC covers the header before it, the segment's number and the batch's offset in the file (8 bytes each,
-not stored), and the records: a batch is valid only in its own place, so a copy of a log inside a message's
-body can never pass for a batch. The identity is random, one per log, and unknown to clients for the same
-reason. Batch numbers grow; the first sequence is the lowest that a message first appended in this or a
-later batch may have.
+not stored), and the records. A batch is valid only in its own place, so a copy of a log inside a message's
+body can never pass for a batch. For the same reason the identity is random, one per log, and unknown to
+clients. Batch numbers grow. The first sequence is the lowest possible one of a message that is first appended
+in this batch or a later one.
 
     1 message     sequence 8 | priority 1 | number of queues 2 | queue 8 ... | exchange and routing key,
                   two short strings | body size 4 | content length 4 | content (header and body frames)
@@ -19,41 +19,41 @@ later batch may have.
     3 delivered   sequence 8 | queue 8    a consumer has seen it: redelivered after a clean stop
     4 definition  length 4 | JSON         a change of the durable topology
     5 checkpoint  length 4 | JSON         {"segments": [[number, bytes] of older], "definitions": [changes]}
-    6 removed     segment 8               its file is to be ignored, and deleted
+    6 removed     segment 8               its file must be ignored, and deleted
     7 closed                              the last record of a clean stop
     8 dated       date 8 | expiration 8 | marks 1 | from the sequence on as a message record:
                   a message with a date, ms since 1970; expiration in ms, all bits 1: none;
-                  mark 1: it has been dead-lettered; mark 2: it is no message but what the queues remember of
-                  one, its routing key an id or, with an expiration, a producer whose sequence that is;
-                  marks 4 and 8: receipts are wanted for its arrival, for its being consumed;
-                  mark 32: the queues hold it until the date; mark 128: which is the end of a delay
-    9 count       sequence 8 | queue 8 | count 8    how often the queue has given the message to a consumer,
-                  but for what did not count; in the first octet of the count why the message waits to be
-                  dead-lettered: 0 it does not, 1 it was rejected, 2 it expired, 3 it was one too many, 4 it
-                  was returned too often, 5 its queue expired, 6 its queue was deleted; and 16 more if it was
-                  held then to be tried again
+                  mark 1: it has been dead-lettered; mark 2: no message, but an identity that its queues
+                  remember: its routing key is an id or, with an expiration, a producer whose sequence the
+                  expiration is; marks 4 and 8: receipts are wanted for its arrival, for its consumption;
+                  mark 32: the queues hold it until the date; mark 128: the date is the end of a delay
+    9 count       sequence 8 | queue 8 | count 8    how many deliveries of the message by the queue count;
+                  the first octet of the count is why the message waits to be dead-lettered: 0 it does not,
+                  1 it was rejected, 2 it expired, 3 it exceeded the length limit, 4 it was returned too
+                  often, 5 its queue expired, 6 its queue was deleted; and 16 more if it was held for a
+                  retry then
     10 large      number of pieces 4 | sequence 8 ... | a message or dated record, with its kind: the content
                   is the header frame alone, the body frames are the content of the pieces
-    11 annotated  sequence 8 | queue 8 | count 8 | length 4 | annotations    a count, with what consumers have
-                  added to the message in the queue, in the encoding of AMQP 1.0
+    11 annotated  sequence 8 | queue 8 | count 8 | length 4 | annotations    a count, with the annotations of
+                  consumers on the message in the queue, in the encoding of AMQP 1.0
     12 stream     queue 8 | first 8 | next 8 | rows 8 | CRC-32 4    a stream has the rows from the first
                   offset up to the next one, exclusively; the last `rows` of them were appended with the
-                  batch, in chunks of their own files, without which the batch is not whole. The CRC is
-                  that of these chunks' CRCs in a row: chunks with such rows may have been there before
+                  batch, in chunks of separate files, without which the batch is not whole. The CRC is
+                  that of these chunks' CRCs in a row, because older chunks with such rows may exist
 
-Of 65,535 queues or more the number is 65,535 and follows in 4 octets.
+For 65,535 queues or more the number field is 65,535, and the number follows in 4 octets.
 
-A message record without queues is a piece of a large body: nothing until a record names it, which is in the
+A message record without queues is a piece of a large body. It means nothing until a record names it, in the
 same batch or a later one. Copies of a piece and of the record that names it are independent of each other.
 
-A later message record with the same sequence is a copy and replaces the earlier one; its counts go on, and of
-several counts, annotated or not, the last is the one. Every segment begins with a checkpoint; the newest one
+A later message record with the same sequence is a copy and replaces the earlier one; its counts stay valid.
+Of several counts, annotated or not, the last is valid. Every segment begins with a checkpoint; the newest one
 decides which older segments exist.
 
-This format keeps being readable: a change adds a version, and tests/golden holds a log of every version.
-Version 1 has no kinds 8 and 9, version 2 no kind 10, no pieces, and no 65,535 queues, version 3 no marks but
-the first, version 4 no kind 11, version 5 no kind 12, version 6 nothing in the first octet of a count. Every
-segment is of one version, a log may have segments of several.
+This format stays readable: a change adds a version, and tests/golden has a log of every version. Version 1
+has no kinds 8 and 9, version 2 no kind 10, no pieces, and no 65,535 queues, version 3 no marks but the first,
+version 4 no kind 11, version 5 no kind 12, version 6 nothing in the first octet of a count. Every segment is
+of one version, a log may have segments of several.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ STREAM: Final = 12
 
 DIED: Final = 1  # a mark of a dated message; the others are as in memory
 MARKS: Final = REMEMBERED | TELLS_ARRIVAL | TELLS_CONSUMED | DELAYED | BY_CLOCK
-MANY: Final = 0xFFFF  # in place of a number of queues: it stands in the next 4 octets
+MANY: Final = 0xFFFF  # in place of a number of queues, which is in the next 4 octets
 
 _HEAD: Final = Struct(">4sHHQQQII")
 _PLACE: Final = Struct(">QQ")
@@ -100,25 +100,25 @@ _IDENTITY_AT: Final = 8
 
 
 def checksum(head: bytes, segment: int, offset: int, records: bytes | memoryview) -> int:
-    """CRC-32 of the header's first 40 bytes, the batch's place, and its records."""
+    """Return the CRC-32 of the header's first 40 bytes, the batch's place, and its records."""
     return crc32(records, crc32(_PLACE.pack(segment, offset), crc32(head)))
 
 
 def encode_header(
     identity: int, number: int, first_sequence: int, count: int, records: bytes, segment: int, offset: int
 ) -> bytes:
-    """The header of a batch at `offset` of segment number `segment`."""
+    """Return the header of a batch at `offset` of segment number `segment`."""
     head = _HEAD.pack(MAGIC, FORMAT_VERSION, 0, identity, number, first_sequence, count, len(records))
     return head + checksum(head, segment, offset, records).to_bytes(4, "big")
 
 
 def search_pattern(identity: int) -> bytes:
-    """Bytes of every batch of the log, `search_offset` behind its beginning; the magic for identity 0."""
+    """Return bytes that are in every batch of the log, at `search_offset`; the magic for identity 0."""
     return identity.to_bytes(8, "big") if identity else MAGIC
 
 
 def search_offset(identity: int) -> int:
-    """Where in a batch the bytes of `search_pattern` are."""
+    """Return the offset in a batch of the bytes of `search_pattern`."""
     return _IDENTITY_AT if identity else 0
 
 
@@ -159,12 +159,12 @@ class Records:
         self.expiration: i64 = NEVER
         self.died = False
         self.marks: u8 = 0
-        self.pieces: i64 = 0  # how many numbers of pieces stand
-        self.pieces_at: i64 = 0  # from here
+        self.pieces: i64 = 0  # the count of piece numbers,
+        self.pieces_at: i64 = 0  # which begin here
         self.queue: i64 = 0  # of a settle, delivered or count record
         self.count: i64 = 0  # of a count record
-        self.queues: i64 = 0  # how many queue numbers stand
-        self.queues_at: i64 = 0  # from here
+        self.queues: i64 = 0  # the count of queue numbers,
+        self.queues_at: i64 = 0  # which begin here
         self.address_at: i64 = 0
         self.address_end: i64 = 0
         self.size: i64 = 0
@@ -177,17 +177,17 @@ class Records:
         self.checksum: i64 = 0
 
     def open(self, data: bytes, start: i64, end: i64) -> None:
-        """Stand before the first record of data[start:end]."""
+        """Go before the first record of data[start:end]."""
         self.data = data
         self.position = start
         self.end = end
 
     def next(self) -> i64:
-        """Step to the next record: its kind, END after the last, MALFORMED if the bytes make no sense.
+        """Step to the next record. Return its kind, END after the last, MALFORMED for malformed bytes.
 
-        The kind of a dated message is MESSAGE too; `date` is 0 for one without. `expiration`, `died` and
-        `marks` are void without a date. So is that of a large one; `pieces` is 0 for all others. The kind of
-        an annotated count is COUNT.
+        The kind of a dated message is MESSAGE too; `date` is 0 for a message without one. `expiration`,
+        `died` and `marks` are void without a date. The kind of a large message is MESSAGE too; `pieces` is 0
+        for all others. The kind of an annotated count is COUNT.
         """
         self.pieces = 0
         return self._next(self.position)
@@ -263,7 +263,7 @@ class Records:
         return COUNT if self.position <= self.end else MALFORMED
 
     def _message(self, at: i64) -> i64:
-        """A message record but for the octet of its kind, which is at `at`, or would be."""
+        """Read a message record; the octet of its kind is at `at`, or would be."""
         data = self.data
         end = self.end
         if end - at < 12:
@@ -296,15 +296,15 @@ class Records:
         return MESSAGE if self.position <= end else MALFORMED
 
     def annotations(self) -> bytes:
-        """Those of a count; empty if it has none."""
+        """Return the annotations of a count; empty if it has none."""
         return self.data[self.content_at : self.content_at + self.length] if self.length > 0 else b""
 
     def queue_numbers(self) -> list[int]:
-        """The queues of a message record."""
+        """Return the queues of a message record."""
         return self._numbers(self.queues_at, self.queues)
 
     def piece_numbers(self) -> list[int]:
-        """The sequences of the pieces that a message record names."""
+        """Return the sequences of the pieces that a message record names."""
         return self._numbers(self.pieces_at, self.pieces)
 
     def _numbers(self, at: i64, count: i64) -> list[int]:

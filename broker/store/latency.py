@@ -1,4 +1,4 @@
-"""A histogram of plain integers, read by the metrics collector."""
+"""A latency histogram of plain integers, read by the metrics collector."""
 
 from typing import Final, final
 
@@ -25,7 +25,7 @@ BOUNDS: Final[tuple[float, ...]] = (
 
 @final
 class Latency:
-    """How long something took: `counts[i]` times at most `bounds[i]` seconds, the last slot anything longer.
+    """A histogram of durations: `counts[i]` for at most `bounds[i]` seconds, the last slot for longer ones.
 
     The counts are per slot, not cumulative; `sum` is in seconds.
     """
@@ -37,7 +37,7 @@ class Latency:
         self.sum = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one."""
+        """Count a duration."""
         slot = 0
         while slot < len(BOUNDS) and seconds > BOUNDS[slot]:
             slot += 1

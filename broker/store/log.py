@@ -22,7 +22,7 @@ from broker.store.stand_ins import STANDS_IN, StandIns
 from broker.store.sync import Syncer
 
 MIB: Final = 1024 * 1024
-PIECE: Final = encode_queues([]) + NOWHERE.encoded  # where a piece goes: nowhere by itself
+PIECE: Final = encode_queues([]) + NOWHERE.encoded  # the destination of a piece: no queue
 
 
 @final
@@ -30,14 +30,14 @@ class Log(HeldMessages):
     """A MessageStore of segment files in one folder. Call `recover` first, `close` last.
 
     `wants_commit` is called with the first append into an empty batch, so that the owner calls `commit` at
-    the end of the turn; from there on batches follow one another by themselves.
+    the end of the turn. From there on batches follow one another by themselves.
 
     `failure` is not empty while publishes are refused. After a failed sync, or a write that failed for
-    another reason than a full disk, the log is `stopped`: it stays so until the daemon starts again. After
-    a full disk (`full`) settles and copies go on in the reserve, and when the syncer has been able to
-    preallocate a new reserve and a whole new segment, `failure` becomes empty again: nothing on disk
-    depends on the batch that did not fit. Its messages go on in memory as if they had never been logged
-    (sequence 0), and their publishers have been told.
+    another reason than a full disk, the log is `stopped` until the daemon starts again. After a full disk
+    (`full`) settles and copies continue in the reserve. When the syncer has been able to preallocate a new
+    reserve and a whole new segment, `failure` becomes empty again: nothing on disk depends on the batch that
+    did not fit. Its messages stay in memory as if they had never been logged (sequence 0), and their
+    publishers have been notified.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Log(HeldMessages):
         self.reader = ContentReader(disk, files)
         self.last_queues: Sequence[LoggedQueue] = []
         self.last_address: Address | None = None
-        self.destination = b""  # as a message record has those two
+        self.destination = b""  # the two in the form of a message record
         self.stand_ins = StandIns(self)
         self.space = Space(self)
         self.room = Room(self, self.space, self.stand_ins)
@@ -73,7 +73,7 @@ class Log(HeldMessages):
             self._append_body(message.body)
         message.references = len(queues)
         address = message.address
-        if queues is not self.last_queues or address is not self.last_address:  # a route has its own of each
+        if queues is not self.last_queues or address is not self.last_address:  # each route has its own
             self.destination = encode_queues([queue.number for queue in queues]) + address.encoded
             self.last_queues = queues
             self.last_address = address
@@ -82,12 +82,12 @@ class Log(HeldMessages):
     def append_piece(self, piece: Message) -> None:
         """Append a piece of a body; `append_message` for a message with that body follows."""
         if not self.failure:
-            piece.references = 1  # to be let go of as an orphan
+            piece.references = 1  # until it is dropped as an orphan
             self._append(piece, PIECE)
 
     def _append_body(self, body: Body) -> None:
         for piece in body.pieces:
-            if piece.sequence == 0:  # it came when the log accepted nothing, or its batch has failed
+            if piece.sequence == 0:  # the log accepted no appends then, or its batch has failed
                 self.append_piece(piece)
 
     def _append(self, message: Message, destination: bytes) -> None:
@@ -134,9 +134,10 @@ class Log(HeldMessages):
             self.filling.last_words.append((message, queue.number))
 
     def forget(self, message: Message, queue: LoggedQueue) -> None:
-        """A queue that held the message was deleted; the definition change is the record of that.
+        """Forget a message of a deleted queue; the change of the definitions records the deletion.
 
-        But a record that names pieces must be void before they may go.
+        A record that names pieces is settled all the same, because it must be void before its pieces may be
+        removed.
         """
         if message.sequence == STANDS_IN:
             self.stand_ins.settle(message, queue)
@@ -150,7 +151,10 @@ class Log(HeldMessages):
     def append_count(
         self, message: Message, queue: LoggedQueue, count: i64, annotations: bytes = b""
     ) -> None:
-        """Append how often `queue` has given it out, and what was added. A full disk takes settles only."""
+        """Append the delivery count and annotations of a message in `queue`.
+
+        A full disk takes settles only.
+        """
         if message.sequence <= 0:
             return
         if self.failure and not self.room.takes_count(message, queue, count, annotations):
@@ -165,41 +169,41 @@ class Log(HeldMessages):
             segment.needs.add(message.segment)
 
     def load(self, message: Message) -> bytes:
-        """The content of a message, or a piece, whose `content` is None. The caller leaves that as it is.
+        """Return the content of a message, or a piece, whose `content` is None. The caller leaves that None.
 
-        Raises OSError or LogDamaged if the disk does not give it back.
+        Raises OSError or LogDamaged if the disk cannot read it.
         """
         return self.reader.load(message, self.segments.holding(message))
 
     # --- what the daemon calls
 
     def recover(self, sink: RecoverySink) -> RecoveryReport:
-        """Read the folder, give `sink` everything that survived, and be ready for appends.
+        """Read the folder, give `sink` everything that survived, and get ready for appends.
 
-        Raises LogDamaged, LogVersionUnknown, LogLocked; OSError as it comes.
+        Raises LogDamaged, LogVersionUnknown, LogLocked, OSError.
         """
         report = recover(self, sink)
         self.files.recycles = True
         return report
 
     def prepared(self, name: str, reason: str) -> None:
-        """A spare or reserve file is ready, or could not be made."""
+        """Note that a spare or reserve file is ready, or could not be made."""
         self.files.prepared(name, reason)
         self.room.prepared()
 
     def removed(self, name: str, reason: str) -> None:
-        """A segment's file is gone: there is room again."""
+        """Note that a segment's file has been deleted, so that there is room again."""
         if self.full:
             self.files.ask(True)
 
     def tick(self) -> None:
-        """Try again what failed for want of room or descriptors; to be called every second or so."""
+        """Retry what failed for lack of room or descriptors; called every second or so."""
         found = len(self.orphans) > 0
         self.drop_orphans()
         self.write_again()
         if not self.stopped:
             self._ask_for_files()
-            if found and not self.in_flight:  # it takes a step itself, and may say that messages are settled
+            if found and not self.in_flight:  # else the batch in flight, which may have settles, takes one
                 self.space.step()
             self.commit()
 
@@ -210,15 +214,15 @@ class Log(HeldMessages):
         self.room.make(segment)
 
     def on_segment_begun(self) -> None:
-        """There is one segment more: perhaps another one can go."""
+        """Note that with a new segment an older one may have become removable."""
         self.space.changed = True
 
     def on_segment_dead(self) -> None:
-        """Perhaps it can go."""
+        """Note that a dead segment may have become removable."""
         self.space.changed = True
 
     def on_write_failed(self, batch: Batch, error: BaseException) -> None:
-        """Stop, or go on in the reserve."""
+        """Stop, or continue in the reserve."""
         self.room.write_failed(batch, error)
 
     def on_start_failed(self, segment: Segment, error: OSError) -> None:
@@ -226,7 +230,7 @@ class Log(HeldMessages):
         self.room.start_failed(segment, error)
 
     def on_batch_durable(self) -> None:
-        """Let go of what only had to be kept until now."""
+        """Release what had to be kept until the batch was durable."""
         batch = self.sealed
         assert batch is not None
         self.sealed = None
@@ -239,7 +243,7 @@ class Log(HeldMessages):
                 self.stand_ins.settle(burial.message, burial.queue)
             else:
                 self.release(burial.message, burial.queue.number)
-        if self.content_bytes > self.memory_budget:  # this batch is what is needed last
+        if self.content_bytes > self.memory_budget:  # this batch's contents are needed last
             self.content_bytes -= drop_contents(segment, batch.offset, batch.end)
         self.streams.synced(batch)
         if self.closing:
@@ -251,12 +255,12 @@ class Log(HeldMessages):
         self._ask_for_files()
 
     def _ask_for_files(self) -> None:
-        """Have the next segment's file prepared when it is time: a segment may die that it can be made of."""
+        """Request the next segment's file in time; it may be made from a segment that dies meanwhile."""
         segment = self.filling.segment
         self.files.ask(self.full or segment.end * 2 >= segment.limit)
 
     def let_go(self) -> None:
-        """Close every file and the syncer, and let the next daemon in."""
+        """Close every file and the syncer, and release the folder's lock."""
         self.stopped = True
         if not self.failure:
             self.failure = "the log is closed"

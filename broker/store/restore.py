@@ -1,4 +1,4 @@
-"""Recovery's way into the broker: definitions become topology, messages become entries. And the way out."""
+"""The restoration of a broker from the log: definitions become topology, messages entries; and its close."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from broker.store.recovery.sink import RecoverySink
 def close(broker: Broker, log: Log) -> None:
     """Mark every entry that a client has seen, then sync and close. Raises StoreFailed if that failed.
 
-    What clients have settled leaves before, if it has turns to come. What they have refused comes back then:
-    there may be more dead letters than fit into one batch. Volatile queues say what goes with the broker.
+    Settles of clients that wait for later turns are finished before. Rejected deliveries are delivered again
+    instead: there may be more dead letters than fit into one batch. Volatile queues record how many messages
+    they lose.
     """
     for vhost in broker.vhosts.values():
         vhost.finish_settlements()
@@ -33,29 +34,29 @@ def close(broker: Broker, log: Log) -> None:
 
 @final
 class Recovered(RecoverySink):
-    """Fills a broker that has nothing yet."""
+    """A sink that fills an empty broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
 
     def apply(self, change: dict[str, object]) -> None:
-        """A definition (RecoverySink)."""
+        """Apply a definition (RecoverySink)."""
         self.broker.apply(change)
 
     def defined(self) -> None:
-        """Messages come into queues that are as their policies want them (RecoverySink)."""
+        """Apply policies and open streams before messages are restored (RecoverySink)."""
         self.broker.apply_policies()
         self.broker.open_streams()
         self.broker.count_lost()
 
     def has(self, queue: int) -> bool:
-        """Whether there is such a queue (RecoverySink)."""
+        """Whether a queue with this number exists (RecoverySink)."""
         return self.broker.queue_numbered(queue) is not None
 
     def message(
         self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, Count]
     ) -> int:
-        """A message and the queues that hold it (RecoverySink)."""
+        """Restore a message in the queues that hold it (RecoverySink)."""
         taken = 0
         for number in queues:
             queue = self.broker.queue_numbered(number)

@@ -1,4 +1,4 @@
-"""Finds the valid batches of a segment file."""
+"""The scanner of segment files: it finds their valid batches."""
 
 from typing import Final, final
 
@@ -25,9 +25,9 @@ _ZEROS: Final = bytes(WINDOW)
 class SegmentScanner:
     """Walks over a segment file, batch by batch.
 
-    After `next` returned true, `data[start:end]` are the records of batch `number`, and `shift` is what has
-    to be added to an index into `data` to get an offset in the file. After it returned false, `position` is
-    where no valid batch begins.
+    After `next` has returned true, `data[start:end]` are the records of batch `number`; an index into `data`
+    plus `shift` is an offset in the file. After `next` has returned false, no valid batch begins at
+    `position`.
     """
 
     def __init__(self, disk: Disk, fd: int, path: str, segment: i64, identity: int) -> None:
@@ -68,7 +68,10 @@ class SegmentScanner:
         return self.next() or (self.skip_damage() and self.next())
 
     def _header(self, at: i64) -> Header | None:
-        """The header of the valid batch at this offset, if there is one; its bytes are in `data` then."""
+        """Return the header of the valid batch at this offset, if there is one.
+
+        Its bytes are in `data` then.
+        """
         if self.size - at < HEADER_BYTES:
             return None
         index = self._window(at, HEADER_BYTES)
@@ -93,7 +96,7 @@ class SegmentScanner:
         return header
 
     def _window(self, at: i64, length: i64) -> i64:
-        """Have `length` bytes from offset `at` in `data`: index of the first, -1 if the file ends."""
+        """Read `length` bytes from offset `at` into `data`. Return their index, -1 if the file ends."""
         index = at - self.shift
         if index < 0 or index + length > len(self.data):
             wanted = min(max(i64(WINDOW), length), self.size - at)
@@ -105,7 +108,7 @@ class SegmentScanner:
         return index
 
     def at_blank(self) -> bool:
-        """Whether the log ends at `position` as it should: no batch has been begun there."""
+        """Whether the log ends properly at `position`: no batch has been begun there."""
         length = min(i64(HEADER_BYTES), self.size - self.position)
         if length <= 0:
             return True
@@ -113,7 +116,7 @@ class SegmentScanner:
         return self.data[index : index + length] == BLANK[:length]
 
     def rest_is_empty(self) -> bool:
-        """Whether there is nothing but zeros from `position` on."""
+        """Whether only zeros follow from `position` on."""
         at = self.position
         while at < self.size:
             index = self._window(at, min(i64(WINDOW), self.size - at))
@@ -126,7 +129,7 @@ class SegmentScanner:
         return True
 
     def refuse_damage(self) -> None:
-        """Raise LogDamaged if `position`, where no valid batch begins, is followed by valid ones."""
+        """Raise LogDamaged if valid batches follow behind `position`, where none begins."""
         position = self.position
         if not self.rest_is_empty() and self.skip_damage():
             raise LogDamaged(self.path, position, "valid batches follow")
@@ -138,7 +141,7 @@ class SegmentScanner:
         offset: i64 = search_offset(self.identity)
         at = self.position + 1
         while self.size - at >= HEADER_BYTES:
-            index = self._window(at, HEADER_BYTES)  # reads on only when what it has is used up
+            index = self._window(at, HEADER_BYTES)  # reads only when the window is used up
             if index < 0:
                 return False
             found: i64 = self.data.find(pattern, index + offset)

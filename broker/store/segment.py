@@ -1,4 +1,4 @@
-"""Segment files of the log, and which messages in them are still held by a queue."""
+"""Segment files of the log, and the messages in them that queues still hold."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ RECORD_OVERHEAD: Final = (
 
 
 def segment_name(number: int) -> str:
-    """The file name of a segment: sorts by number."""
+    """Return the file name of a segment, which sorts by number."""
     return f"{number:010d}{SUFFIX}"
 
 
 def segment_number(name: str) -> int:
-    """The number in a segment's file name; 0 if it is another file."""
+    """Return the number in a segment's file name; 0 for another file."""
     stem = name.removesuffix(SUFFIX)
     return int(stem) if stem != name and len(stem) == 10 and stem.isdecimal() else 0
 
@@ -39,21 +39,21 @@ def is_stranger(name: str) -> bool:
 class Segment:
     """A segment file.
 
-    Its live messages (held by at least one queue) are linked in file order, so that copying them forward
-    can walk the file and the list side by side. `needs` are older segments that hold an earlier record of a
-    message about which this one holds a later record (a settle, a count or a copy): without this segment they
-    would come back, or be as new, so it may go only after those, or after its settles and counts have been
-    appended again.
+    Its live messages (held by at least one queue) are linked in file order, so that copying them forward can
+    walk the file and the list side by side. `needs` are older segments with an earlier record of a message
+    about which this segment has a later record (a settle, a count or a copy). Without this segment, recovery
+    would restore these messages, or restore them as new. So this segment may be removed only after those, or
+    after its settles and counts have been appended again.
     """
 
     def __init__(self, number: i64, limit: i64) -> None:
         self.number = number
         self.name = segment_name(number)
-        self.limit = limit  # the segment is left when it is this long
+        self.limit = limit  # the segment is full when it is this long
         self.fd: int = -1
-        self.room: i64 = 0  # length of the file that it was made of, with whatever was in it; 0: a new file
+        self.room: i64 = 0  # length of the recycled file from which it was made; 0: a new file
         self.end: i64 = 0  # where the next batch begins
-        self.good: i64 = 0  # up to here everything has been written
+        self.good: i64 = 0  # everything before this has been written
         self.entry_synced = False  # the directory entry is durable
         self.live: i64 = 0
         self.live_bytes: i64 = 0
@@ -64,8 +64,8 @@ class Segment:
         self.settles: i64 = 0  # settle records about messages of other segments
         self.count_bytes: i64 = 0  # of count records that are not void
         self.needs: set[int] = set()
-        self.emptied: i64 = 0  # number of the batch with the last copy of what was needed here
-        self.removal: i64 = 0  # number of the batch that says it is removed
+        self.emptied: i64 = 0  # number of the batch with the last copy of its needed records
+        self.removal: i64 = 0  # number of the batch with the record of its removal
 
     def link(self, message: Message) -> None:
         """Add a message whose record has just been appended here."""
@@ -87,7 +87,7 @@ class Segment:
             self.lowest = sequence
 
     def unlink(self, message: Message) -> None:
-        """Take out a message that is dead or lives elsewhere now."""
+        """Remove a message that is dead or has been moved to another segment."""
         previous = message.log_previous
         following = message.log_next
         if previous is None:
@@ -119,7 +119,7 @@ class Segment:
         self.live_bytes += message.length + RECORD_OVERHEAD
 
     def forget_all(self) -> None:
-        """Cut every link: the collector does not see messages, so chains must not be left to it."""
+        """Cut every link, because the garbage collector does not track messages."""
         message = self.first
         while message is not None:
             following = message.log_next
@@ -149,20 +149,20 @@ class SegmentTable:
         self.count += 1
 
     def get(self, number: i64) -> Segment | None:
-        """The segment, or None if it is gone."""
+        """Return the segment; None if it has been removed."""
         index = number - self.base
         if index < 0 or index >= len(self.slots):
             return None
         return self.slots[index]
 
     def holding(self, message: Message) -> Segment:
-        """The segment of a live message."""
+        """Return the segment of a live message."""
         segment = self.slots[message.segment - self.base]
         assert segment is not None
         return segment
 
     def remove(self, segment: Segment) -> None:
-        """Forget a segment; whoever needed it inherits what it needed."""
+        """Forget a segment; segments that needed it inherit its needs."""
         self.slots[segment.number - self.base] = None
         while self.slots and self.slots[-1] is None:
             self.slots.pop()
@@ -176,14 +176,14 @@ class SegmentTable:
                 other.needs |= segment.needs
 
     def all(self) -> list[Segment]:
-        """Oldest first."""
+        """Return the segments, oldest first."""
         return [segment for segment in self.slots if segment is not None]
 
 
 LOCK: Final = "lock"
 SPARE: Final = "spare"
 RESERVE: Final = "reserve"
-NEWEST: Final = "newest"  # says the number of the newest segment of which something has been synced
+NEWEST: Final = "newest"  # contains the number of the newest segment with a synced batch
 OPEN_FILES_MAX: Final = 64  # old segments that stay open for reading
 
 ABSENT: Final = 0
@@ -193,13 +193,13 @@ READY: Final = 2
 
 @final
 class Files:
-    """Opens and closes segment files; has the spare and the reserve prepared in the background.
+    """Opens and closes segment files; prepares the spare and the reserve in the background.
 
-    The spare saves the first writer of a segment the price of growing a file. Once `recycles` is set it is
-    made of a dead segment, if one is there in time: its blocks are written and its pages are in memory, so
-    that writing and syncing the next segment costs a fifth to three fifths of it. The reserve is room that
-    only settles and copies may use, when the disk is full: they are what makes room. It begins with a
-    checkpoint, like every segment: as `checkpoint_bytes` grow, so does the reserve.
+    The spare saves the first writer of a segment the cost of growing a file. Once `recycles` is set, the
+    spare is made from a dead segment, if there is one in time: its blocks are written and its pages are in
+    memory, so writing and syncing the next segment costs only a fifth to three fifths as much. The reserve is
+    room for settles and copies only, while the disk is full: they make room. It begins with a checkpoint,
+    like every segment: as `checkpoint_bytes` grow, so does the reserve.
     """
 
     def __init__(
@@ -217,12 +217,12 @@ class Files:
         self.segment_bytes = segment_bytes
         self.next_bytes = min(first_segment_bytes, segment_bytes)
         self.reserve_bytes = reserve_bytes  # beside the checkpoint
-        self.checkpoint_bytes: i64 = 0  # of a checkpoint, if there were one now
+        self.checkpoint_bytes: i64 = 0  # the length of a checkpoint, if it were written now
         self.spare: i64 = ABSENT
         self.spare_bytes: i64 = 0
         self.reserve: i64 = ABSENT
         self.reserve_length: i64 = 0
-        self.asked_length: i64 = 0  # of the reserve that is being made or grown
+        self.asked_length: i64 = 0  # of the reserve that is being made or extended
         self.growing = False
         self.wants_spare = False
         self.recycles = False
@@ -231,7 +231,7 @@ class Files:
         self.opened: list[Segment] = []
 
     def path(self, name: str) -> str:
-        """The full path of a file of the folder."""
+        """Return the full path of a file of the folder."""
         return os.path.join(self.directory, name)
 
     def lock(self) -> None:
@@ -240,17 +240,17 @@ class Files:
         self.lock_fd = self.disk.lock(self.path(LOCK))
 
     def unlock(self) -> None:
-        """Let the next one in."""
+        """Release the folder's lock."""
         if self.lock_fd >= 0:
             self.disk.close(self.lock_fd)
             self.lock_fd = -1
 
     def numbers(self) -> list[int]:
-        """The numbers of the segment files that exist, ascending."""
+        """Return the numbers of the existing segment files, ascending."""
         return sorted(n for n in map(segment_number, self.disk.names(self.directory)) if n)
 
     def newest_noted(self) -> int:
-        """The number that `note_newest` has noted last; 0 if none, or if what is there does not read back."""
+        """Return the number that `note_newest` has noted last; 0 if none, or if the note is not readable."""
         if NEWEST not in self.disk.names(self.directory):
             return 0
         fd = self.disk.open(self.path(NEWEST))
@@ -262,9 +262,9 @@ class Files:
         return int(number) if number.isdecimal() and data == _noted(int(number)) else 0
 
     def note_newest(self, number: i64) -> None:
-        """Note that something of a segment, and its name, are on disk: should the file go, that is found.
+        """Note that a batch of a segment, and the file's name, are on disk, to detect a missing file later.
 
-        It is written in place and not synced: what is noted may be of an earlier segment after a crash.
+        The note is written in place and not synced: after a crash it may name an earlier segment.
         """
         self.noted = number
         path = self.path(NEWEST)
@@ -274,17 +274,17 @@ class Files:
                 self.disk.write(fd, [_noted(int(number))], 0)
             finally:
                 self.disk.close(fd)
-        except OSError:  # no descriptor or no room: the one before is noted still
+        except OSError:  # no descriptor or no room: the earlier note stays
             return
 
     def new_segment(self, number: i64) -> Segment:
-        """A segment that has no file yet; each is twice as long as the one before, up to `segment_bytes`."""
+        """Return a segment without a file; each is twice as long as the one before, up to `segment_bytes`."""
         segment = Segment(number, self.next_bytes)
         self.next_bytes = min(self.next_bytes * 2, self.segment_bytes)
         return segment
 
     def make(self, segment: Segment) -> None:
-        """Give a new segment its file. Raises OSError, and nothing has changed then."""
+        """Give a new segment its file. Raises OSError, and then nothing has changed."""
         if self.spare == READY:
             self._rename(SPARE, segment)
             self.spare = ABSENT
@@ -293,7 +293,7 @@ class Files:
             segment.fd = self._with_descriptor(self.disk.create, self.path(segment.name))
 
     def make_of_reserve(self, segment: Segment) -> None:
-        """Make the reserve a segment. Raises OSError, and nothing has changed then."""
+        """Turn the reserve into a segment. Raises OSError, and then nothing has changed."""
         self._rename(RESERVE, segment)
         self.reserve = ABSENT
         segment.limit = self.reserve_length
@@ -301,7 +301,7 @@ class Files:
 
     def _rename(self, name: str, segment: Segment) -> None:
         path = self.path(name)
-        fd = self._with_descriptor(self.disk.open, path)  # that can fail where a rename cannot
+        fd = self._with_descriptor(self.disk.open, path)  # before the rename, because opening may fail
         try:
             self.disk.rename(path, self.path(segment.name))
         except OSError:
@@ -310,7 +310,7 @@ class Files:
         segment.fd = fd
 
     def _with_descriptor(self, opened: Callable[[str], int], path: str) -> int:
-        """Open or create a file; if no descriptor is left, old segments give back theirs first."""
+        """Open or create a file; if no descriptor is free, close old segments first."""
         while True:
             try:
                 return opened(path)
@@ -320,7 +320,7 @@ class Files:
                 self.close(self.opened[0])
 
     def ask(self, spare: bool) -> None:
-        """Have the reserve prepared, then the spare if it is wanted, unless it is there or on its way."""
+        """Request the reserve, then the spare if it is wanted, unless they exist or are being prepared."""
         self.wants_spare = spare
         if self.reserve == ASKED or self.spare == ASKED or self.growing:
             return
@@ -338,10 +338,10 @@ class Files:
             self.syncer.prepare(SPARE, self.spare_bytes)
 
     def recycle(self, segment: Segment) -> bool:
-        """Have the spare made of a dead segment's file, if there is none and the file is long enough.
+        """Make the spare from a dead segment's file, if there is no spare and the file is long enough.
 
-        The segment made of it is left when it is written to the end of the file or past it: `format` says
-        what stands behind the last batch until then.
+        The segment made from it is full when it is written to the end of the file or past it: `format`
+        describes the bytes behind the last batch until then.
         """
         if not self.recycles or self.spare != ABSENT or segment.end < self.next_bytes:
             return False
@@ -352,28 +352,28 @@ class Files:
         return True
 
     def prepared(self, name: str, reason: str) -> None:
-        """The syncer has prepared a file, or could not; `ask` again later if so."""
+        """Note that the syncer has prepared a file, or could not; then `ask` again later."""
         state = ABSENT if reason else READY
         if name == RESERVE:
             if not self.growing:
                 self.reserve = state
             if state == READY:
                 self.reserve_length = self.asked_length
-            self.growing = False  # if it has been used meanwhile, there is none
+            self.growing = False  # if the reserve was used meanwhile, there is none now
         else:
             self.spare = state
         if not reason:
             self.ask(self.wants_spare)
 
     def readable(self, segment: Segment) -> int:
-        """A descriptor to read an old segment by. Raises OSError."""
+        """Return a descriptor for reading an old segment. Raises OSError."""
         if segment.fd < 0:
             segment.fd = self._with_descriptor(self.disk.open, self.path(segment.name))
             self.retire(segment)
         return segment.fd
 
     def retire(self, segment: Segment) -> None:
-        """The segment is only read from now on; the least recent one of many is closed."""
+        """Note that the segment is only read from now on; the least recent one of many is closed."""
         self.opened.append(segment)
         if len(self.opened) > OPEN_FILES_MAX:
             self.close(self.opened[0])

@@ -1,4 +1,4 @@
-"""Space that is given back, and what the log does when the disk is full."""
+"""Space in the log: segments are removed or copied forward, and a full disk is handled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from broker.store.scan import SegmentScanner
 from broker.store.segment import READY, Segment
 from broker.store.stand_ins import StandIns
 
-SLICE: Final = 256 * 1024  # copied per batch at most, or one batch of the victim if that is larger
+SLICE: Final = 256 * 1024  # the most bytes copied per batch, or one batch of the victim if larger
 SETTLE_BYTES: Final = 17
 
 _log = structlog.get_logger("amqpd.store")
@@ -27,11 +27,12 @@ _log = structlog.get_logger("amqpd.store")
 
 @final
 class Space:
-    """Works a little after every durable batch.
+    """The reclaiming of space; works a little after every durable batch.
 
-    A segment is removed in three steps: nothing live is in it and nothing older needs its settles and counts
-    (or all of that has been appended again: it is *emptied*); a batch that says it is removed becomes
-    durable, and from then on recovery ignores it; its file is deleted in the background.
+    A segment is removed in three steps. First, nothing live is in it and nothing older needs its settles and
+    counts (or all of them have been appended again: it is *emptied*). Second, a batch with the record of its
+    removal becomes durable, and from then on recovery ignores the segment. Third, its file is deleted in the
+    background.
     """
 
     def __init__(self, log: HeldMessages) -> None:
@@ -42,7 +43,7 @@ class Space:
         self.records = Records()
 
     def batches_failed(self, number: i64) -> None:
-        """What batches from this number on said has not been written."""
+        """Undo the records of batches from this number on, which have not been written."""
         for segment in self.log.segments.all():
             if segment.removal >= number:
                 segment.removal = 0
@@ -53,7 +54,7 @@ class Space:
         self.changed = True
 
     def step(self) -> None:
-        """A batch has become durable."""
+        """Do some work after a batch has become durable."""
         if self.changed:
             self.changed = False
             self._finish_removals()
@@ -90,14 +91,14 @@ class Space:
             self.changed = True
 
     def _needs_only(self, segment: Segment, going: set[int]) -> bool:
-        """Whether every segment that this one must outlive is going or gone."""
+        """Whether every segment that this one must outlive is being removed or was."""
         for number in segment.needs:
             if number not in going and self.log.segments.get(number) is not None:
                 return False
         return True
 
     def _choose(self) -> Segment | None:
-        """The segment with the smallest share of what is needed, if too much of the log is not needed."""
+        """Return the segment with the smallest needed share, if too much of the log is not needed."""
         log = self.log
         current = log.filling.segment
         total: i64 = 0
@@ -122,7 +123,7 @@ class Space:
         return best if total > 2 * needed + 2 * log.files.segment_bytes else None
 
     def _copy_slice(self, victim: Segment) -> None:
-        """Append some of what is needed of the victim to the batch being filled."""
+        """Append some of the victim's needed records to the batch being filled."""
         log = self.log
         log.filling.segment.needs.add(victim.number)
         scanner = self.scanner
@@ -158,7 +159,7 @@ class Space:
         self.changed = True
 
     def _give_up(self, victim: Segment, problem: str) -> None:
-        """Leave a segment that does not read back where it is; it is never chosen again."""
+        """Leave an unreadable segment as it is; it is never chosen again."""
         _log.error("a segment of the log does not read back and is left as it is", reason=problem)
         self.log.damaged_segments += 1
         victim.settles = victim.end
@@ -166,7 +167,7 @@ class Space:
         self.scanner = None
 
     def copy_batch(self, victim: Segment, scanner: SegmentScanner) -> bool:
-        """Append again what is needed of the batch that the scanner stands on; false if it makes no sense."""
+        """Append the needed records of the scanner's batch again; false if one is malformed."""
         records = self.records
         records.open(scanner.data, scanner.start, scanner.end)
         while True:
@@ -187,7 +188,7 @@ class Space:
                 return False
 
     def _is_needed(self, victim: Segment, sequence: i64) -> bool:
-        """Whether a segment that still exists may have a record of this message."""
+        """Whether an existing older segment may have a record of this message."""
         needed = False
         for number in victim.needs:
             older = self.log.segments.get(number)
@@ -197,7 +198,7 @@ class Space:
         return needed
 
     def _copy_count(self, victim: Segment) -> None:
-        """Append a count again that is not void. One of a message in the victim itself goes with that."""
+        """Append a valid count again. Counts of messages in the victim itself are copied with these."""
         log = self.log
         records = self.records
         count = log.counts.of(records.sequence, records.queue)
@@ -236,26 +237,25 @@ class Space:
             count = count.following
 
 
-WAITING_MAX: Final = 5000  # so many counts are appended in one step
-WAITING_BYTES_MAX: Final = 1048576  # of what was added to their messages
+WAITING_MAX: Final = 5000  # the most waiting counts, which are appended in one step
+WAITING_BYTES_MAX: Final = 1048576  # the most bytes of annotations in waiting counts
 
 
 @final
 class Room:
-    """Decides what a failed write means."""
+    """Handles failed writes: the log stops, or continues in the reserve if the disk is full."""
 
     def __init__(self, log: HeldMessages, space: Space, stand_ins: StandIns) -> None:
         self.log = log
         self.space = space
         self.stand_ins = stand_ins
         self.use_reserve = False
-        # counts that are to be appended
-        self.waiting: dict[tuple[Message, LoggedQueue], tuple[int, bytes]] = {}
-        self.waiting_bytes: i64 = 0  # what was added to their messages
-        self._annotations_left: i64 = 0  # bytes of them that the reserve takes, which is for settles
+        self.waiting: dict[tuple[Message, LoggedQueue], tuple[int, bytes]] = {}  # counts to append later
+        self.waiting_bytes: i64 = 0  # the bytes of their annotations
+        self._annotations_left: i64 = 0  # further bytes of annotations that the reserve takes
 
     def make(self, segment: Segment) -> None:
-        """Give a new segment its file, of the reserve if that is what it is for. Raises OSError."""
+        """Give a new segment its file, from the reserve if that is its purpose. Raises OSError."""
         files = self.log.files
         if self.use_reserve:
             files.make_of_reserve(segment)
@@ -264,13 +264,13 @@ class Room:
             files.make(segment)
 
     def is_full(self, error: BaseException) -> bool:
-        """Whether the error means a full disk, and the reserve is there to go on with."""
+        """Whether the error means a full disk, and the reserve is ready."""
         log = self.log
         full = isinstance(error, OSError) and error.errno in DISK_FULL
         return full and not log.full and log.files.reserve == READY
 
     def enter(self, error: BaseException) -> None:
-        """Refuse publishes from now on; the next segment is made of the reserve."""
+        """Refuse publishes from now on; the next segment is made from the reserve."""
         self.use_reserve = True
         self._annotations_left = self.log.files.reserve_length // 4
         self.space.changed = True
@@ -278,7 +278,7 @@ class Room:
         self.log.failure = f"the disk is full: {error}"
 
     def start_failed(self, segment: Segment, error: OSError) -> None:
-        """The first batch of a run did not fit: begin in the reserve, or raise the error."""
+        """Begin in the reserve, because the first batch of a run did not fit, or raise the error."""
         if not self.is_full(error):
             raise error
         self.log.files.close(segment)
@@ -286,7 +286,7 @@ class Room:
         self.enter(error)
 
     def prepared(self) -> None:
-        """A file has been preallocated: with the reserve and a spare there is room to go on as before."""
+        """Accept publishes again, if both the reserve and a spare have been preallocated."""
         log = self.log
         if log.full and not log.stopped and log.files.reserve == READY and log.files.spare == READY:
             log.full = False
@@ -294,11 +294,11 @@ class Room:
             self._append_counts()
 
     def takes_count(self, message: Message, queue: LoggedQueue, count: i64, annotations: bytes) -> bool:
-        """Whether a count is appended all the same, while there is a failure; else it waits for its end.
+        """Whether a count is appended in spite of a failure; else it waits for the end of the failure.
 
-        That is so if the log says more than it should, or the queue could give up too early after a crash.
-        There is one such count of a message at most, as what it is given out for then is not appended. Where
-        too much was added to messages it waits all the same.
+        It is appended if the logged count is too high, because the queue could give up too early after a
+        crash. At most one such count of a message exists, as its next deliveries are not appended. If too
+        many annotations were added to messages, even such a count waits.
         """
         log = self.log
         if log.stopped:
@@ -321,7 +321,7 @@ class Room:
         return True
 
     def _append_counts(self) -> None:
-        """Append the counts that wait of what is there still."""
+        """Append the waiting counts of messages that are still in their queues."""
         log = self.log
         waiting, self.waiting = self.waiting, {}
         self.waiting_bytes = 0
@@ -332,10 +332,10 @@ class Room:
                 log.append_count(message, queue, count, added)
 
     def write_failed(self, batch: Batch, error: BaseException) -> None:
-        """Cut what was written of the batch; stop, or go on with the reserve.
+        """Cut off the written part of the batch; then stop, or continue in the reserve.
 
-        If the cut does not reach the disk before a crash, that is no harm: a part of a batch is never valid,
-        and the checkpoint of the segment made of the reserve says how long this one is.
+        A crash before the cut reaches the disk does no harm: a part of a batch is never valid, and the
+        checkpoint of the segment made from the reserve records the length of this one.
         """
         log = self.log
         segment = batch.segment
@@ -372,7 +372,7 @@ class Room:
         log.streams.refuse(batch)
         log.streams.refuse(filling)
         needs = segment.needs | following.needs
-        if segment.good == 0:  # not even its first batch fitted: the reserve takes its place
+        if segment.good == 0:  # not even its first batch fitted: the reserve replaces it
             log.segments.remove(segment)
             log.files.close(segment)
             following = segment
@@ -381,7 +381,7 @@ class Room:
         needs.add(segment.number)
         needs.discard(following.number)
         following.needs = needs
-        following.settles = 0  # what is salvaged is counted again, but counts are voided one by one
+        following.settles = 0  # salvaged settles are counted again; counts are voided one by one
         following.end = 0
         filling.seal(0)
         log.fill(following, BytesWriter())
@@ -405,9 +405,9 @@ class Room:
             move.segment.put_back(message, move.offset)
 
     def _disown(self, segment: Segment, offset: i64) -> None:
-        """Messages appended from this offset on are not on disk: they live in memory as if never logged.
+        """Forget messages appended from this offset on, which are not on disk: they live in memory, unlogged.
 
-        One without content at the end of the batch before is at this offset, and is on disk.
+        A message without content at the end of the batch before is at this offset, and is on disk.
         """
         log = self.log
         message: Message | None = segment.last
@@ -422,9 +422,10 @@ class Room:
             message = previous
 
     def _salvage(self, batch: Batch, first_sequence: i64) -> None:
-        """Append again what a failed batch said about messages that are on disk.
+        """Append a failed batch's records about messages on disk again.
 
-        Not so what transactions settle, as what they publish is lost with the batch: all or nothing.
+        The settles of transactions are left out, because their publishes are lost with the batch: all or
+        nothing.
         """
         records = Records()
         records.open(batch.payload, 0, batch.spoken)
@@ -442,9 +443,10 @@ class Room:
                 self._salvage_count(records, filling)
 
     def _salvage_count(self, records: Records, filling: Batch) -> None:
-        """Append a count again unless it is void: meanwhile settled, or given out more often.
+        """Append a count again unless it is void: settled meanwhile, or replaced by a later one.
 
-        Where too much was added to messages, it is without that: the log would have to stop.
+        If too many annotations were added to messages, the count is appended without them: otherwise the log
+        would have to stop.
         """
         counts = self.log.counts
         count = counts.of(records.sequence, records.queue)

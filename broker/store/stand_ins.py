@@ -1,8 +1,8 @@
 """Dead letters in the log: a message leaves one queue and arrives in others, both or neither.
 
-Both are in one batch, the removal last. If that batch does not reach the disk, or the log accepts nothing as
-the disk is full, then the letter stands in for the message, which the log goes on holding: after a crash it
-is where it was. When all queues have let go of the letter, the message is settled.
+Both records are in one batch, the removal last. If that batch does not reach the disk, or the log accepts no
+appends because the disk is full, the letter becomes a stand-in for the message. The log goes on holding the
+message: after a crash it is at its place. When all queues have released the letter, the message is settled.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from broker.core.ports import LoggedQueue
 from broker.store.append import HeldMessages
 from broker.store.batch import Burial
 
-STANDS_IN: Final[i64] = -1  # the sequence of a letter that the log knows only by what it stands in for
+STANDS_IN: Final[i64] = -1  # the sequence of a letter that the log knows only by its origin
 
 
 @final
 class Origin:
-    """A message that the log goes on holding for `queue`, and how many letters stand in for it.
+    """A message that the log goes on holding for `queue`, and the count of letters that replace it in memory.
 
-    `leaving`: transactions settle all of these, and the log has been told what that means for the message.
+    `leaving`: transactions settle all of these letters, and the settle of the message has been appended for
+    them.
     """
 
     def __init__(self, message: Message, queue: LoggedQueue) -> None:
@@ -36,30 +37,35 @@ class Origin:
 
 @final
 class StandIn:
-    """What a letter stands in for: until `place` has let go of it, None: until all its queues have."""
+    """The link from a letter to its origin.
+
+    It ends when `place`, or if None all queues, has released the letter.
+    """
 
     def __init__(self, origin: Origin, place: LoggedQueue | None) -> None:
         self.origin = origin
         self.place = place
 
     def ends(self, queue: LoggedQueue, left: i64) -> bool:
-        """Whether it ends when `queue` lets go of the letter and so many hold it still."""
+        """Whether it ends when `queue` releases the letter and `left` queues still hold it."""
         return left <= 0 if self.place is None else self.place is queue
 
 
 @final
 class StandIns:
-    """The letters that stand in for messages. A letter of such a letter stands in for the same message.
+    """The letters that are stand-ins for messages.
 
-    So does what has replaced a message in a queue, for as long as it is in that queue; and if it has in
-    several, then for each of those messages.
+    A letter of such a letter is a stand-in for the same message.
+
+    A message that has replaced another one in a queue is a stand-in too, for as long as it is in that queue.
+    If it has replaced messages in several queues, it is a stand-in for each of them.
     """
 
     def __init__(self, log: HeldMessages) -> None:
         self.log = log
         self.letters: dict[Message, list[StandIn]] = {}
-        # what transactions have appended and not done yet: which queues let go of a letter, and what is to
-        # stand in for a message no longer
+        # pending in transactions: the queues that will release a letter, and by origin the links that will
+        # end
         self._leaving: dict[Message, set[LoggedQueue]] = {}
         self._ending: dict[Origin, set[StandIn]] = {}
 
@@ -82,14 +88,14 @@ class StandIns:
     def append_burial(self, message: Message, queue: LoggedQueue) -> None:
         """Append that `queue` no longer holds `message`, whose letter is a row of the batch being filled.
 
-        If that fails, a letter that nobody holds stands in for it.
+        If that fails, a letter that no queue holds becomes its stand-in.
         """
         nobody = copy_of(message, b"")
         nobody.references = 1
         self._append_removal(nobody, message, queue, False)
 
     def append_replacement(self, message: Message, replaced: Message, queue: LoggedQueue) -> None:
-        """Append that `queue` has `message` in the place of `replaced`, which the log has, or a stand-in."""
+        """Append that `queue` has `message` in the place of `replaced`, which is logged or a stand-in."""
         origins = self._origins(replaced, queue)
         if message.sequence >= self._first_sequence():
             if origins:
@@ -99,17 +105,20 @@ class StandIns:
             self._add(message, 1, queue, origins)
             if stands_in:
                 self.settle(replaced, queue)
-        else:  # what replaces it is durable, or is not to be
+        else:  # the new message is durable, or need not be
             self.log.append_settle(replaced, queue)
 
     def _first_sequence(self) -> i64:
-        """Of what is not on the disk: if the batch in flight fails, so does the one being filled."""
+        """Return the first sequence that is not on disk.
+
+        If the batch in flight fails, so does the one being filled.
+        """
         log = self.log
         sealed = log.sealed
         return log.filling.first_sequence if sealed is None or not log.in_flight else sealed.first_sequence
 
     def _append_removal(self, letter: Message, message: Message, queue: LoggedQueue, replaced: bool) -> None:
-        """Append that `queue` no longer holds `message`: as the last word of the batch being filled.
+        """Append that `queue` no longer holds `message`: as the last record of the batch being filled.
 
         `letter` is in that batch, or in the one in flight.
         """
@@ -118,7 +127,7 @@ class StandIns:
         log.filling.burials.append(Burial(letter, message, queue, replaced))
 
     def settle(self, letter: Message, queue: LoggedQueue) -> None:
-        """A queue has let go of a letter that stands in."""
+        """Note that a queue has released a stand-in."""
         letter.references -= 1
         leaving = self._leaving.get(letter)
         if leaving is not None:
@@ -151,9 +160,10 @@ class StandIns:
             letter.sequence = 0
 
     def append_transacted_settle(self, letter: Message, queue: LoggedQueue) -> None:
-        """Append that a transaction settles a letter: its message goes with the last that stands in for it.
+        """Append that a transaction settles a letter; its message is settled with its last stand-in.
 
-        Others may have been settled by this transaction or by one before it, which are done before this one.
+        Other stand-ins may have been settled by this transaction or by an earlier one, which is done before
+        this one.
         """
         leaving = self._leaving.setdefault(letter, set())
         leaving.add(queue)
@@ -163,21 +173,21 @@ class StandIns:
                 self._ends(stand_in)
 
     def _ends(self, stand_in: StandIn) -> None:
-        """Transactions will have it stand in for its message no longer."""
+        """Note that transactions will end this link."""
         origin = stand_in.origin
         self._ending.setdefault(origin, set()).add(stand_in)
         self._look(origin)
 
     def _look(self, origin: Origin) -> None:
-        """Settle a message with the last of these transactions, once nothing else stands in for it."""
+        """Settle a message with the last of these transactions, if it has no other stand-in."""
         if not origin.leaving and len(self._ending.get(origin, ())) == origin.letters:
             origin.leaving = True
             self.log.append_transacted_settle(origin.message, origin.queue)
 
     def take_over(self, burials: list[Burial]) -> None:
-        """The batches with these have failed, and what they published is disowned.
+        """Turn the burials of failed batches into stand-ins; the publishes of these batches are disowned.
 
-        A message that was published in them was confirmed to nobody, and nothing stands in for it.
+        A message that was published in these batches was never confirmed, and needs no stand-in.
         """
         for origin in self._ending:
             origin.leaving = False
@@ -188,7 +198,7 @@ class StandIns:
             if message.sequence == 0:
                 continue
             stands_in = message.sequence == STANDS_IN
-            waits = burial.references > 0 and burial.letter.sequence <= 0  # not on the disk, and not settled
+            waits = burial.references > 0 and burial.letter.sequence <= 0  # neither on disk nor settled
             if waits:
                 place = burial.queue if burial.replaced else None
                 self._add(burial.letter, burial.references, place, self._origins(message, burial.queue))
@@ -198,7 +208,7 @@ class StandIns:
                 self.log.append_settle(message, burial.queue)
 
     def _origins(self, message: Message, queue: LoggedQueue) -> list[Origin]:
-        """What the log holds of a message in a queue: the message itself, or what it stands in for."""
+        """Return the messages that the log holds for a message in a queue: itself, or its origins."""
         if message.sequence > 0:
             return [Origin(message, queue)]
         return [

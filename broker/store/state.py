@@ -1,4 +1,4 @@
-"""The state of a log that its parts share: its files, and the batch being filled."""
+"""The shared state of a log's parts: its files, and the batch being filled."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from broker.store.sync import Syncer
 
 
 def do_nothing() -> None:
-    """The wants_commit of a log that is committed by hand."""
+    """Do nothing: the `wants_commit` of a log that is committed by hand."""
 
 
 class LogState(GroupCommit):
-    """A log as streams know it; `broker.store.append` extends this class.
+    """A log as its streams see it; `broker.store.append` extends this class.
 
-    `filling`: the batch that appends go to. `identity`: the number that tells this log from all others.
+    `filling`: the batch that receives appends. `identity`: the number that distinguishes this log from all
+    others.
     `wants_commit` is called before the first append into an empty batch.
     """
 

@@ -1,4 +1,4 @@
-"""Who syncs: off the loop, one batch at a time, in this process or in the sync helper."""
+"""Syncing: off the event loop, one batch at a time, in this process or in the sync helper."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ RunOffLoop = Callable[[Work, Done], None]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Syncer:
-    """Does what may block. At most one write or sync at a time; what is done to files by name may overlap."""
+    """The blocking work of a log.
+
+    At most one write or sync runs at a time; work on files by name may overlap.
+    """
 
     def __init__(self) -> None:
         self.pid = os.getpid()  # the process whose fdatasync makes batches durable
@@ -35,28 +38,28 @@ class Syncer:
     def attach(self, directory: str, target: GroupCommit, lock: int) -> None:
         """Work for the log in this folder from now on; called once, before anything else.
 
-        `lock` is the descriptor that keeps the folder locked: whoever else works there has it too.
+        `lock` is the descriptor that keeps the folder locked; another process that works there inherits it.
         """
         raise NotImplementedError
 
     def write(self, fd: int, parts: list[bytes], offset: int) -> None:
-        """Write a large batch; answered by `written`. Raises OSError if that could not even begin."""
+        """Write a large batch; answered by `written`. Raises OSError if the write could not even begin."""
         raise NotImplementedError
 
     def start_sync(self, fd: int, directory: bool, others: list[int]) -> None:
-        """Sync other files, then the file, then the folder if asked; answered by `completed`."""
+        """Sync `others`, then the file, then the folder if `directory` is set; answered by `completed`."""
         raise NotImplementedError
 
     def prepare(self, name: str, size: int) -> None:
-        """Create file `name` with `size` zero bytes that have their room; answered by `prepared`."""
+        """Create file `name` with `size` zero bytes that have room on the disk; answered by `prepared`."""
         raise NotImplementedError
 
     def grow(self, name: str, size: int) -> None:
-        """Let file `name` have `size` bytes, all with their room on the disk; answered by `prepared`."""
+        """Extend file `name` to `size` bytes, all with room on the disk; answered by `prepared`."""
         raise NotImplementedError
 
     def recycle(self, name: str, new_name: str, size: int) -> None:
-        """Make file `name` the file `new_name` of `size` bytes, blank at its beginning.
+        """Turn file `name` into file `new_name` of `size` bytes, blank at its beginning.
 
         Answered by `prepared` for the new name.
         """
@@ -71,7 +74,7 @@ class Syncer:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let go of everything; nothing is reported any more."""
+        """Release everything; nothing is reported any more."""
         raise NotImplementedError
 
 
@@ -87,7 +90,7 @@ def run_inline(work: Work, done: Done) -> None:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DiskSyncer(Syncer):
-    """Does everything through the disk, wherever `run_off_loop` runs it; with `run_inline` here and now."""
+    """Does everything through the disk, where `run_off_loop` runs it; with `run_inline` here and now."""
 
     def __init__(self, disk: Disk, run_off_loop: RunOffLoop = run_inline) -> None:
         super().__init__()
@@ -168,7 +171,7 @@ class DiskSyncer(Syncer):
         self.disk.sync_directory(self.directory)
 
     def finish(self) -> None:
-        """Write here what the other thread may not have written yet, and sync it here: twice does no harm."""
+        """Write and sync here what the other thread may not have done yet; doing both twice does no harm."""
         job = self.job
         if job is not None:
             run_inline(job.work_here, job.done)
@@ -203,7 +206,7 @@ class _Report:
 
 @final
 class _Write:
-    """A large write, by a descriptor of its own: if it comes late, the log's may already be another file."""
+    """A large write through its own descriptor: if it is late, the log's may already be another file."""
 
     def __init__(self, syncer: DiskSyncer, fd: int, own: int, parts: list[bytes], offset: int) -> None:
         self.syncer = syncer
@@ -258,26 +261,26 @@ class _Sync:
                 self.syncer.target.completed("" if error is None else f"sync failed: {error}")
 
 
-CHORES_MAX: Final = 16  # asked for at a time: requests and answers always fit into the sockets' buffers
-EXIT_SECONDS: Final = 10.0  # what a sync that is under way may still take when the log is closed
+CHORES_MAX: Final = 16  # sent at a time: requests and answers always fit into the sockets' buffers
+EXIT_SECONDS: Final = 10.0  # the time that a running sync may still take when the log is closed
 
 
 def do_nothing() -> None:
-    """The `lost` of a syncer whose owner goes on without a log."""
+    """Do nothing: the `lost` of a syncer whose owner continues without a log."""
 
 
 def ignore(_: int) -> None:
-    """The `unwatch` of a syncer that is driven by hand."""
+    """Do nothing: the `unwatch` of a syncer that is driven by hand."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class HelperSyncer(DiskSyncer):
-    """Syncs in a process of its own; large writes go through `run_off_loop`.
+    """Syncs in a separate process; large writes go through `run_off_loop`.
 
-    A thread would do, but a busy loop can keep it from the interpreter lock for a second; the helper's answer
+    A thread would do, but a busy loop can keep it from the interpreter lock for a second. The helper's answer
     is a readable socket. Register `fileno` for reading with `on_readable` after `attach` (that is, after
-    `Log.recover`), and set `unwatch` to what takes that back: it is called with the descriptor before it is
-    closed. If the process dies, the log stops: its last sync is not known to have happened.
+    `Log.recover`). Set `unwatch` to the function that undoes this: it is called with the descriptor before
+    that is closed. If the process dies, the log stops, because the result of its last sync is unknown.
     """
 
     def __init__(self, disk: Disk, run_off_loop: RunOffLoop) -> None:
@@ -285,12 +288,12 @@ class HelperSyncer(DiskSyncer):
         self.socket: socket.socket | None = None
         self.chores: socket.socket | None = None
         self.process: subprocess.Popen[bytes] | None = None
-        self.current = -1  # the file that the helper has
+        self.current = -1  # the helper's current file
         self.unwatch: Callable[[int], None] = ignore
-        self.lost: Callable[[], None] = do_nothing  # what to do when the helper has died
+        self.lost: Callable[[], None] = do_nothing  # called when the helper has died
         self.syncing = False
-        self.doing: int = 0  # chores that have been asked for and not answered
-        self.waiting: deque[bytes] = deque()  # and those that have not been asked for yet
+        self.doing: int = 0  # chores that were sent and not answered
+        self.waiting: deque[bytes] = deque()  # chores that have not been sent yet
 
     def attach(self, directory: str, target: GroupCommit, lock: int) -> None:
         """Start the helper. Raises OSError."""
@@ -315,12 +318,12 @@ class HelperSyncer(DiskSyncer):
         self.pid = self.process.pid
 
     def fileno(self) -> int:
-        """The descriptor that becomes readable when the helper answers."""
+        """Return the descriptor that becomes readable when the helper answers."""
         assert self.socket is not None
         return self.socket.fileno()
 
     def start_sync(self, fd: int, directory: bool, others: list[int]) -> None:
-        """Ask the helper; the file is passed to it when it is another one than before, others always are."""
+        """Send a sync request; `fd` is passed only if it is another file than before, `others` always are."""
         flags = FOLDER if directory else 0
         while len(others) > ATTACHED_MAX:
             self._send_sync(MORE, others[:ATTACHED_MAX])
@@ -344,23 +347,23 @@ class HelperSyncer(DiskSyncer):
             self._lost(str(error))
 
     def prepare(self, name: str, size: int) -> None:
-        """Ask the helper's second thread."""
+        """Send the request to the helper's second thread."""
         self._ask(b"P" + size.to_bytes(8, "big") + name.encode())
 
     def grow(self, name: str, size: int) -> None:
-        """Ask the helper's second thread."""
+        """Send the request to the helper's second thread."""
         self._ask(b"G" + size.to_bytes(8, "big") + name.encode())
 
     def recycle(self, name: str, new_name: str, size: int) -> None:
-        """Ask the helper's second thread."""
+        """Send the request to the helper's second thread."""
         self._ask(b"C" + size.to_bytes(8, "big") + name.encode() + b"\0" + new_name.encode())
 
     def remove(self, name: str) -> None:
-        """Ask the helper's second thread."""
+        """Send the request to the helper's second thread."""
         self._ask(b"R" + name.encode())
 
     def _ask(self, request: bytes) -> None:
-        """Ask for a chore, or do so when one before it is done: neither side may ever wait for the other."""
+        """Send a chore, now or when an earlier one is done: neither side may ever wait for the other."""
         if self.chores is None:
             return
         if self.doing >= CHORES_MAX:
@@ -373,7 +376,7 @@ class HelperSyncer(DiskSyncer):
             self._lost(str(error))
 
     def on_readable(self) -> None:
-        """Report what the helper has answered."""
+        """Report the helper's answers."""
         while self.socket is not None:
             try:
                 packet = self.socket.recv(PACKET_MAX)
@@ -406,7 +409,7 @@ class HelperSyncer(DiskSyncer):
             target.removed(packet[5:].decode(), reason)
 
     def _lost(self, problem: str) -> None:
-        """The helper is gone, or cannot be reached: as a failed sync."""
+        """Treat the loss of the helper, or of the connection to it, as a failed sync."""
         self._close_sockets()
         if self.target is not None:
             self.syncing = False
@@ -421,7 +424,7 @@ class HelperSyncer(DiskSyncer):
             self.on_readable()
 
     def close(self) -> None:
-        """End the helper: it sees its sockets closed."""
+        """End the helper, which sees its sockets closed."""
         super().close()
         self._close_sockets()
         process = self.process

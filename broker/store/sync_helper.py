@@ -1,4 +1,4 @@
-"""The sync helper process: does what blocks on the disk for one log, so that the broker's loop never does.
+"""The sync helper process: it does a log's blocking disk work, so that the broker's loop never blocks.
 
 It is started with the plain interpreter and imports nothing of the broker, so that it is small and starts
 fast:
@@ -7,21 +7,22 @@ fast:
 
 SOCKET and CHORES are descriptors of SOCK_SEQPACKET sockets; one request or answer is one packet. Requests:
 
-    S flags [descriptors]   fdatasync of all files that are attached, and then of the current one. Flag 1: the
-                            last one attached is the current one from now on; 2: fsync the folder afterwards;
-                            4: not of the current one, and there is no answer: another request follows, whose
-                            answer tells of both.                                         Answer: S error
+    S flags [descriptors]   fdatasync of all attached files, and then of the current one. Flag 1: the last
+                            attached file becomes the current one; 2: fsync the folder afterwards; 4: not of
+                            the current one, and there is no answer: another request follows, whose answer is
+                            for both.                                                     Answer: S error
     P size name             create `name` in the folder and preallocate `size` bytes.     Answer: P error name
-    G size name             give the file `name` room for `size` bytes.                   Answer: P error name
-    C size name 0 new name  make `name` into `new name`, `size` bytes long and blank at its beginning.
+    G size name             extend the file `name` to `size` bytes with room on the disk. Answer: P error name
+    C size name 0 new name  turn `name` into `new name`, `size` bytes long and blank at its beginning.
                                                                                       Answer: P error new name
     R name                  delete `name` and fsync the folder.                           Answer: R error name
 
-Flags are one byte, sizes eight, errors (an errno, 0: done) four, big-endian. Syncs are asked for on SOCKET;
-the others on CHORES, which a second thread serves, because freeing or allocating a large file must not delay
-a sync. All answers go to SOCKET. It ends when its sockets are closed, that is with the broker, however that
-ends; until then it has the folder's lock too, which it inherits: what it still does to files cannot meet the
-next broker. The terminal's SIGINT and a service manager's SIGTERM, which reach the whole group, are ignored.
+Flags are one byte, sizes eight, errors (an errno, 0: done) four, big-endian. Syncs are requested on SOCKET,
+the others on CHORES. A second thread serves CHORES, because freeing or allocating a large file must not delay
+a sync. All answers go to SOCKET. The helper ends when its sockets are closed, that is with the broker,
+however the broker ends. Until then it has the inherited lock of the folder, so its last work on files cannot
+meet the next broker. It ignores the terminal's SIGINT and a service manager's SIGTERM, which reach the whole
+group.
 """
 
 import _thread
@@ -40,7 +41,7 @@ BLANK = bytes(44)  # the length of a batch's header
 
 
 def answer(sock: socket.socket, kind: bytes, error: OSError | None, name: bytes = b"") -> None:
-    """Send how a request ended; a broker that is gone needs no answer."""
+    """Send the result of a request; a broker that has ended needs no answer."""
     number = 0 if error is None else (error.errno or 5)
     try:
         sock.send(kind + number.to_bytes(4, "big") + name)
@@ -63,7 +64,7 @@ def prepare(path: str, size: int) -> None:
 
 
 def grow(path: str, size: int) -> None:
-    """Let a file have room for more zeros on the disk."""
+    """Extend a file with zeros that have room on the disk."""
     fd = os.open(path, os.O_RDWR)
     try:
         os.posix_fallocate(fd, 0, size)
@@ -72,7 +73,7 @@ def grow(path: str, size: int) -> None:
 
 
 def recycle(path: str, new_path: str, size: int) -> None:
-    """Make a dead segment's file one for the next segment."""
+    """Turn a dead segment's file into one for the next segment."""
     os.rename(path, new_path)
     fd = os.open(new_path, os.O_RDWR)
     try:
@@ -115,14 +116,14 @@ def serve_chores(folder: str, folder_fd: int, chores: socket.socket, answers: so
 
 
 def serve_syncs(folder_fd: int, sock: socket.socket) -> None:
-    """Sync the current file whenever asked."""
+    """Sync the current file at each request."""
     current = -1
     problem: OSError | None = None
     space = socket.CMSG_SPACE(4 * (ATTACHED_MAX + 1))
     while True:
         try:
             request, ancillary, _, _ = sock.recvmsg(PACKET_MAX, space)
-        except ConnectionResetError:  # the broker is gone, and had not read the latest answer
+        except ConnectionResetError:  # the broker has ended without reading the latest answer
             return
         if not request:
             return
@@ -153,7 +154,7 @@ def serve_syncs(folder_fd: int, sock: socket.socket) -> None:
 
 
 def main() -> None:
-    """Serve until the broker is gone."""
+    """Serve until the broker has ended."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     folder = sys.argv[1]

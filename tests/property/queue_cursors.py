@@ -3,7 +3,7 @@
 from broker.core.entries.cursor import SWEEP, QueueContext
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.entries.index import Index
-from broker.core.queues.groups import group_of
+from broker.core.queues.group import group_of
 from broker.core.queues.queue import Queue
 from tests.property.queue_rules import DivisorView
 

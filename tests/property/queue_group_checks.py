@@ -7,7 +7,8 @@ free, G4 nothing is kept that is not needed, G5 what is done in turns to come go
 from broker.core.entries.cursor import QueueContext
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.queues.consumer import REMOVED, QueueConsumer
-from broker.core.queues.groups import Group, Groups, holding_of
+from broker.core.queues.group import Group, holding_of
+from broker.core.queues.groups import Groups
 from broker.core.queues.queue import Queue
 from tests.dispatch import number_of
 from tests.property.queue_rules import key_of

@@ -10,7 +10,8 @@ from broker.core.entries.index import new_index
 from broker.core.message import Message
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.groups import GroupKeys, Groups
+from broker.core.queues.group import GroupKeys
+from broker.core.queues.groups import Groups
 from broker.core.queues.order import StrictOrder
 from broker.core.queues.queue import Queue
 from broker.core.schedule import Schedule

@@ -8,7 +8,7 @@ import pytest
 from broker.core.arguments.queue import NACK
 from broker.core.publishing.receipts import Foretelling
 from broker.core.queues.attach import detach
-from broker.core.queues.groups import Group
+from broker.core.queues.group import Group
 from broker.core.queues.purge import CLEARING_SLICE, dispose
 from broker.core.queues.returns import release_entries
 from broker.core.transactions.transaction import SETTLE, HeldSettlement

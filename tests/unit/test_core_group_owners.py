@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.core.queues.groups import holding_of
+from broker.core.queues.group import holding_of
 from tests.grouping import GroupBench
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from broker.core.queues.attach import detach, get_one
 from broker.core.queues.election import DEQUEUE, set_stopped
-from broker.core.queues.groups import holding_of
+from broker.core.queues.group import holding_of
 from broker.core.queues.purge import dispose
 from broker.core.queues.returns import release_entries
 from tests.dispatch import Client, number_of

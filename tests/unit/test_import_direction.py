@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -38,7 +39,14 @@ STORE = (
     ("commit",),
     ("scan", "definition_text", "format", "disk", "latency", "errors", "sync_helper"),
 )
-CIRCLES_LEFT = ("broker.adapters", "broker.admin", "broker.journal", "pipeline")
+ADAPTERS = (
+    ("amqp10",),
+    ("amqp091",),
+    ("peers",),
+    ("formats",),
+    ("access",),
+)
+CIRCLES_LEFT = ("broker.journal", "pipeline")
 
 
 def modules() -> dict[str, Path]:
@@ -109,7 +117,9 @@ def test_no_modules_import_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "layers"), [("broker.core", CORE), ("broker.store", STORE)], ids=["core", "store"]
+    ("package", "layers"),
+    [("broker.core", CORE), ("broker.store", STORE), ("broker.adapters", ADAPTERS)],
+    ids=["core", "store", "adapters"],
 )
 def test_packages_import_downwards(package: str, layers: tuple[tuple[str, ...], ...]) -> None:
     place = {part: number for number, layer in enumerate(layers) for part in layer}
@@ -131,7 +141,22 @@ def test_packages_import_downwards(package: str, layers: tuple[tuple[str, ...], 
 
 
 def test_layers_are_named_once() -> None:
-    for layers in (CORE, STORE):
+    for layers in (CORE, STORE, ADAPTERS):
         names = [part for layer in layers for part in layer]
         assert len(names) == len(set(names))
         assert all(upper and lower for upper, lower in pairwise(layers))
+
+
+@pytest.mark.parametrize(
+    ("package", "modules_max"), [("broker.core", 110), ("broker.store", 35), ("broker.adapters", 75)]
+)
+def test_a_package_has_few_modules_of_a_readable_length(package: str, modules_max: int) -> None:
+    lengths = {
+        name: len(path.read_text("utf-8").splitlines())
+        for name, path in MODULES.items()
+        if name.startswith(f"{package}.") and path.name != "__init__.py"
+    }
+
+    assert len(lengths) <= modules_max
+    assert median(lengths.values()) > 150
+    assert [name for name, length in lengths.items() if length > 900] == []

@@ -1,4 +1,4 @@
-"""The arguments of consumers: names, allowed values, and which go together."""
+"""The arguments of consumers: their names, their allowed values, and the combinations that are refused."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ NO_TIME: Final[i64] = -1
 
 
 class Extent:
-    """Where a browser begins, counted among what is ready, and whether it ends.
+    """The part of a queue that a browser sees: the first ready message, and whether the browser ends.
 
-    `beginning`: FIRST, LAST (the last message, and what comes), or NEXT (what comes only).
-    `skip`: so many messages are not shown first.
-    `since`: what was there and is older, in milliseconds since 1970, is not shown either. The time of a
-    message is its date, if the broker has dated it, or else its property `timestamp`; without either it does
-    not begin. NO_TIME: whatever the time.
-    `snapshot`: what comes after it was attached is not shown, and then it ends.
-    A selector says which of all that is shown.
+    `beginning`: FIRST, LAST (the last message and later arrivals), or NEXT (later arrivals only).
+    `skip`: the number of messages at the front that the browser does not see.
+    `since`: the browser begins with the first message that is not older than this, or with the first later
+    arrival; in milliseconds since 1970. The time of a message is its date, if the broker has dated the
+    message, or else its property `timestamp`. The browser does not begin with a message that has neither.
+    NO_TIME: the time does not matter.
+    `snapshot`: the browser does not see messages that arrive after it was attached. The browser ends after
+    the last message of the snapshot.
+    A selector then filters the messages of this part.
     """
 
     def __init__(
@@ -51,10 +53,10 @@ SELECTOR: Final = "x-filter-jms-selector"
 
 
 def selector_argument(arguments: Arguments, owner: str) -> Selector | None:
-    """The selector among the arguments of `owner`, None without any or for one of spaces. [JMS 1.1, 3.8.1]
+    """Return the selector among the arguments of `owner`; None without one or for blanks. [JMS 1.1, 3.8.1]
 
     Raises:
-        PreconditionFailed: it is none; with the position.
+        PreconditionFailed: the text is no selector; the refusal has the position of the error.
     """
     if SELECTOR not in arguments:
         return None
@@ -98,9 +100,9 @@ CONSUMER_RULES: Final = {
 
 
 def check_consumer_arguments(arguments: Arguments, queue: str) -> None:
-    """Check the arguments of a consumer, but for its selector, which `selector_argument` reads.
+    """Check the arguments of a consumer, except its selector, which `selector_argument` reads.
 
-    `queue` describes what it consumes, `queue 'q' in vhost '/'`.
+    `queue` describes the consumer's queue in refusals, `queue 'q' in vhost '/'`.
 
     Raises:
         PreconditionFailed: an argument has a value that it cannot have.
@@ -115,7 +117,7 @@ def check_consumer_arguments(arguments: Arguments, queue: str) -> None:
 
 
 def gets_some(arguments: Arguments) -> bool:
-    """Whether the consumer asks for chosen messages, or for so many, and no more."""
+    """Whether the consumer asks for chosen messages, or for a number of messages, and for no others."""
     return any(name in arguments for name in GETTING)
 
 
@@ -125,7 +127,7 @@ def browses(arguments: Arguments) -> bool:
 
 
 def extent_argument(arguments: Arguments) -> Extent:
-    """Which part of the queue the browser with these arguments, which have been checked, is to see."""
+    """Return the part of the queue that a browser with these checked arguments sees."""
     beginning = arguments.get(BROWSE_FROM, FIRST)
     snapshot = arguments.get(BROWSE) == SNAPSHOT
     if isinstance(beginning, datetime):
@@ -168,13 +170,13 @@ def _check_browsing(arguments: Arguments, queue: str) -> None:
 
 
 def check_together(arguments: Arguments, exclusive: bool, queue_arguments: Arguments, where: str) -> None:
-    """Check that the arguments of a consumer, each of which is allowed, go together.
+    """Check that a consumer's arguments, each allowed by itself, go together and with the queue's.
 
-    `exclusive`: the consumer wants to be alone. `where` describes the queue, `queue 'q' in vhost '/'`, which
-    has `queue_arguments`.
+    `exclusive`: the consumer asks for exclusive access. `queue_arguments` are the arguments of the queue.
+    `where` describes the queue, `queue 'q' in vhost '/'`.
 
     Raises:
-        PreconditionFailed: an argument, and what it does not go with.
+        PreconditionFailed: the refusal names both arguments that do not go together.
     """
     keeps = is_non_destructive(queue_arguments)
     if keeps and exclusive:

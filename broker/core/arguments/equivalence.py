@@ -1,4 +1,4 @@
-"""When a redeclaration asks for what is there. [RabbitMQ equivalence]"""
+"""The comparison of a redeclaration with the object that already exists. [RabbitMQ equivalence]"""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from broker.core.values import show, type_name
 
 
 def assert_same_field(name: str, current: object, received: object, owner: str) -> None:
-    """Hold a redeclaration to a property of the object as it is.
+    """Compare a property in a redeclaration with the property of the existing object.
 
     Raises:
-        Inequivalent: it is another.
+        Inequivalent: the two differ.
     """
     if current != received:
         raise _inequivalent(name, owner, f"'{show(received)}'", f"'{show(current)}'")
 
 
 def assert_same_queue_arguments(current: Arguments, received: Arguments, queue: str) -> None:
-    """Hold a redeclaration to the arguments of the queue as it is. Arguments that nobody knows do not count.
+    """Compare the arguments in a redeclaration with those of the existing queue.
+
+    Unknown arguments do not count.
 
     Raises:
         Inequivalent: the argument that differs, and both values.
@@ -35,9 +37,9 @@ def assert_same_queue_arguments(current: Arguments, received: Arguments, queue: 
 
 
 def assert_same_exchange_arguments(current: Arguments, received: Arguments, exchange: str) -> None:
-    """Hold a redeclaration to the alternate exchange and to `x-delayed-type` of the exchange as it is.
+    """Compare the alternate exchange and `x-delayed-type` in a redeclaration with the existing exchange's.
 
-    [RabbitMQ: only to the former]
+    [RabbitMQ compares the alternate exchange only]
 
     Raises:
         Inequivalent: the argument and both values.

@@ -1,10 +1,10 @@
 """The arguments of queues and exchanges: names, allowed values, and how they are read.
 
-A kind is a line of the table here and a list class in `stream_list.LISTS`.
+Each kind of queue has a line in the table `KINDS` here and a list class in `broker.core.streams.list.LISTS`.
 
-Refusals begin with RabbitMQ's words and name the argument and the value. RabbitMQ's arguments that have no
-effect here (README.md has the list) are checked, kept and shown all the same; arguments that RabbitMQ does
-not know are kept as they are.
+A refusal begins with RabbitMQ's words and names the argument and the value. Arguments of RabbitMQ that have
+no effect here are checked, kept and shown all the same; README.md lists them. Arguments that RabbitMQ does
+not know are kept unchecked.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from broker.core.arguments.rule import ANY_SIZE, MILLISECONDS_MAX, ArgumentRule,
 from broker.core.errors import PreconditionFailed
 from broker.core.values import show, type_name
 
-# bits, so that a queue can say which of them it means
-NACK: Final[i64] = 1  # the client gave it back
-REJECT: Final[i64] = 2  # the client refused it, but not for good
-RECOVER: Final[i64] = 4  # the client asked for all that it had again
-TIMEOUT: Final[i64] = 8  # the client kept it for too long
-CRASH: Final[i64] = 16  # channel, connection or broker was lost
-RELEASED: Final[i64] = 32  # it was not even tried
+# bits, so that a queue can name several
+NACK: Final[i64] = 1  # the client requeued the delivery with basic.nack
+REJECT: Final[i64] = 2  # the client rejected the delivery and requeued it
+RECOVER: Final[i64] = 4  # the client sent basic.recover
+TIMEOUT: Final[i64] = 8  # the client did not settle the delivery in time
+CRASH: Final[i64] = 16  # the channel, connection or broker was lost
+RELEASED: Final[i64] = 32  # the client did not try to process the message
 ALL: Final[i64] = 63
 
 OUTCOMES: Final[tuple[str, ...]] = ("nack", "reject", "recover", "timeout", "crash", "released")
-"""The names under which arguments choose, in the order of the bits."""
+"""The names of outcomes in arguments, in the order of the bits."""
 
 
 def outcomes_of(text: str) -> i64:
-    """The bits of outcomes that are named with commas between them."""
+    """Return the bits of the outcomes that `text` names, with commas between them."""
     bits: i64 = 0
     for name in text.split(","):
         bits |= 1 << OUTCOMES.index(name.strip())
@@ -76,7 +76,7 @@ SHARED: Final = "shared"
 
 
 def discipline_rules() -> dict[str, ArgumentRule]:
-    """What the arguments may be."""
+    """The rules for the arguments of strict order and message groups."""
     return {
         GROUP_KIND: ArgumentRule("str", choices=(STICKY, SHARED)),
         GROUP_KEY: ArgumentRule("header"),
@@ -90,7 +90,7 @@ def check_discipline(arguments: Arguments, queue: str) -> None:
     """Check that arguments, each of which is allowed by itself, go together.
 
     Raises:
-        PreconditionFailed: one is for sticky groups, which there are not.
+        PreconditionFailed: an argument is for sticky groups, which the queue does not have.
     """
     for name in (GROUP_LIMIT, GROUP_REBALANCE):
         if name not in arguments:
@@ -118,7 +118,7 @@ DISABLED: Final = "disabled"
 
 
 def retry_rules() -> dict[str, ArgumentRule]:
-    """What each of them may be: amqpd's own, then RabbitMQ's."""
+    """The rules for the arguments of retries: amqpd's own, then RabbitMQ's."""
     return {
         DELIVERY_COUNT_ON: ArgumentRule("set", choices=OUTCOMES),
         RETRY_MIN: ArgumentRule("int", 1, MILLISECONDS_MAX),
@@ -132,10 +132,10 @@ def retry_rules() -> dict[str, ArgumentRule]:
 
 
 def check_retry(arguments: Arguments, queue: str) -> None:
-    """Refuse arguments that make no sense together; each of them is what it may be.
+    """Refuse retry arguments that contradict each other; each one is allowed by itself.
 
     Raises:
-        PreconditionFailed: both arguments.
+        PreconditionFailed: the refusal names both arguments.
     """
     for name in (RETRY_MAX, RETRY_MULTIPLIER, RETRY_JITTER):
         if name in arguments and RETRY_MIN not in arguments:
@@ -167,8 +167,8 @@ Rules = dict[str, ArgumentRule]
 class Kind:
     """A kind of queues.
 
-    `rules`: the arguments that only this kind may have. `needs`: the argument that it must have, "" for none.
-    The class of its list is in `LISTS`.
+    `rules`: the arguments that only this kind may have. `needs`: the argument that this kind must have, ""
+    for none. `LISTS` has the class of the list of this kind.
     """
 
     def __init__(self, rules: Rules, needs: str = "") -> None:
@@ -187,7 +187,7 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 def kind_rules() -> Rules:
-    """What the arguments of kinds may be, and `x-queue-kind` itself."""
+    """The rules for `x-queue-kind` itself and for the arguments of all kinds."""
     rules: Rules = {QUEUE_KIND: ArgumentRule("str", choices=tuple(KINDS))}
     for kind in KINDS.values():
         rules |= kind.rules
@@ -195,7 +195,7 @@ def kind_rules() -> Rules:
 
 
 def kind_of(arguments: Arguments) -> str:
-    """Of which kind a queue is: as it says, or else as an argument says that standard queues have not."""
+    """Return the kind in `x-queue-kind`, or else the kind that one of the other arguments implies."""
     named = arguments.get(QUEUE_KIND)
     if isinstance(named, str):
         return named
@@ -210,7 +210,7 @@ def check_kind(arguments: Arguments, queue: str) -> None:
     """Check that arguments, each of which is allowed by itself, are all for one kind of queue.
 
     Raises:
-        PreconditionFailed: one is for another kind, or the one that the kind needs is not there.
+        PreconditionFailed: an argument is for another kind, or the argument that the kind needs is missing.
     """
     name = kind_of(arguments)
     kind = KINDS[name]
@@ -223,7 +223,7 @@ def check_kind(arguments: Arguments, queue: str) -> None:
 
 
 def _telling(arguments: Arguments) -> str:
-    """What says of which kind a queue is."""
+    """Return the argument that decides the queue's kind, for refusals."""
     if QUEUE_KIND in arguments:
         return f"{QUEUE_KIND} '{arguments[QUEUE_KIND]}'"
     kind = KINDS[kind_of(arguments)]
@@ -231,12 +231,12 @@ def _telling(arguments: Arguments) -> str:
 
 
 def is_non_destructive(arguments: Arguments) -> bool:
-    """Whether consumers see the messages of a queue and take none. [Artemis non-destructive queues]"""
+    """Whether consumers read the queue's messages without removing them. [Artemis non-destructive queues]"""
     return arguments.get(NON_DESTRUCTIVE) is True or is_stream(arguments)
 
 
 def is_stream(arguments: Arguments) -> bool:
-    """Whether a queue keeps what it gets for everybody to read, from where they want. [RabbitMQ streams]"""
+    """Whether a queue is a stream: all consumers read its messages from any offset. [RabbitMQ streams]"""
     return arguments.get(QUEUE_TYPE) == STREAM
 
 
@@ -352,7 +352,7 @@ STREAM_ARGUMENTS: Final = (
 
 
 def queue_argument_objection(name: str, value: object) -> str:
-    """What is allowed instead of `value` for an argument of queues, or "" when it is allowed."""
+    """Return what a queue argument `name` allows instead of `value`; "" if `value` is allowed."""
     return QUEUE_RULES[name].objection(value)
 
 
@@ -403,7 +403,7 @@ def check_queue_arguments(arguments: Arguments, queue: str) -> None:
 
 
 def _check_stream(arguments: Arguments, queue: str) -> None:
-    """What a stream keeps it keeps for everybody, so that most of what queues can be told means nothing."""
+    """Refuse arguments that mean nothing to a stream, which keeps every message for all consumers."""
     if not is_stream(arguments):
         if PARTITIONS in arguments:
             raise invalid(PARTITIONS, queue, arguments[PARTITIONS], f"needs {QUEUE_TYPE} '{STREAM}'")
@@ -429,7 +429,7 @@ def check_exchange_arguments(arguments: Arguments, exchange: str) -> None:
 
 
 def number_argument(arguments: Arguments, name: str, default: i64) -> i64:
-    """An integer argument of a queue, which has been checked."""
+    """Return a checked integer argument of a queue, or `default`."""
     value = arguments.get(name)
     if value is None:
         return default
@@ -438,22 +438,25 @@ def number_argument(arguments: Arguments, name: str, default: i64) -> i64:
 
 
 def text_argument(arguments: Arguments, name: str) -> str | None:
-    """A string argument of a queue, which has been checked; None if the queue has it not."""
+    """Return a checked string argument of a queue; None if the queue does not have this argument."""
     value = arguments.get(name)
     assert value is None or isinstance(value, str), "arguments are checked before a queue is made"
     return value
 
 
 def dead_letter_reasons(arguments: Arguments) -> list[str]:
-    """The deaths after which a queue moves messages, DEATHS if it does not say; they have been checked."""
+    """Return the reasons for which a queue dead-letters messages, DEATHS by default.
+
+    The arguments are checked.
+    """
     reasons = text_argument(arguments, DEAD_LETTER_REASONS)
     return list(DEATHS) if reasons is None else [name.strip() for name in reasons.split(",")]
 
 
 def wanted_strategy(effective: Arguments, declared: Arguments) -> str:
-    """The strategy of dead letters that a queue asks for; its type is among the `declared` arguments.
+    """Return the dead-letter strategy that a queue asks for; `declared` has its queue type.
 
-    A quorum queue that does not say and refuses publishers when it is full asks for at-least-once.
+    A quorum queue without an explicit strategy that rejects publishes when it is full asks for at-least-once.
     """
     said = text_argument(effective, DEAD_LETTER_STRATEGY)
     if said is not None:
@@ -462,12 +465,18 @@ def wanted_strategy(effective: Arguments, declared: Arguments) -> str:
 
 
 def is_dead_lettered_surely(effective: Arguments, declared: Arguments) -> bool:
-    """Whether a queue dead-letters at least once. Not so with drop-head. [RabbitMQ dead-letter-strategy]"""
+    """Whether a queue dead-letters at least once. With drop-head it never does.
+
+    [RabbitMQ dead-letter-strategy]
+    """
     return wanted_strategy(effective, declared) == AT_LEAST_ONCE and not _drops_head(effective)
 
 
 def strategy_warning(effective: Arguments, declared: Arguments) -> str:
-    """Why a queue that asks for at-least-once does not have it; "" if it has, or asks for nothing."""
+    """Return why a queue that asks for at-least-once dead-letters at most once.
+
+    "" without such a conflict.
+    """
     if wanted_strategy(effective, declared) == AT_MOST_ONCE or not _drops_head(effective):
         return ""
     return (
@@ -486,17 +495,17 @@ def is_volatile(arguments: Arguments) -> bool:
 
 
 def is_quorum(arguments: Arguments) -> bool:
-    """Whether a queue is to behave as RabbitMQ's quorum queues do."""
+    """Whether a queue behaves as RabbitMQ's quorum queues do."""
     return arguments.get(QUEUE_TYPE) == QUORUM
 
 
 def check_lasting(
     arguments: Arguments, durable: bool, exclusive: bool, auto_delete: bool, queue: str
 ) -> None:
-    """Refuse a quorum queue, or a stream, that would not outlive its connection, its consumers or the broker.
+    """Refuse a quorum queue or stream that is not durable, is exclusive, or is auto-delete.
 
     Raises:
-        PreconditionFailed: the property that it cannot have.
+        PreconditionFailed: the refusal names the property that the queue cannot have.
     """
     if is_quorum(arguments) or is_stream(arguments):
         for wrong, name in (

@@ -1,4 +1,4 @@
-"""Which values an argument may have, and the refusal of others."""
+"""The rule of one argument, its allowed values, and the refusal of all other values."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ _AGE_UNITS: Final = "".join(_AGE_SECONDS)
 
 @final
 class ArgumentRule:
-    """What one argument may be. `choices` () allows any string; `low` and `high` bound numbers.
+    """The values that one argument may have.
 
-    Of the kind "set" it is some of the `choices`, of the kind "headers" up to `high` names; with commas.
+    `choices`: the allowed strings; () allows any string. `low` and `high` bound numbers. A value of the kind
+    "set" names some of the `choices`, with commas between them. A value of the kind "headers" names up to
+    `high` headers, with commas between them.
     """
 
     def __init__(self, kind: str, low: int = 0, high: int = 0, choices: tuple[str, ...] = ()) -> None:
@@ -32,7 +34,7 @@ class ArgumentRule:
         self.choices = choices
 
     def objection(self, value: object) -> str:
-        """What is allowed instead of `value`, or "" when it is allowed."""
+        """Return what is allowed instead of `value`, or "" if `value` is allowed."""
         if self.kind == "int":
             if isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high:
                 return ""
@@ -70,7 +72,7 @@ class ArgumentRule:
         return ""
 
     def _bounds(self, value: object) -> bool:
-        """Whether a number is within the bounds; what is not a number is not."""
+        """Whether a number is within the bounds; NaN is not."""
         assert isinstance(value, int | float | Decimal), "its type was looked at"
         return self.low <= value <= self.high
 
@@ -82,7 +84,7 @@ def _are_names(value: object, most: int) -> bool:
 
 
 def is_age(value: object) -> bool:
-    """Whether it is a time as `12h`: digits, and one of the units Y, M, D, h, m, s."""
+    """Whether `value` is an age such as `12h`: digits, and one of the units Y, M, D, h, m, s."""
     if not isinstance(value, str) or len(value) < 2:
         return False
     digits = value[:-1]
@@ -90,12 +92,12 @@ def is_age(value: object) -> bool:
 
 
 def age_milliseconds(age: str) -> int:
-    """How long an age is, which has been checked; years have 365 days, months 30. [RabbitMQ x-max-age]"""
+    """Return a checked age in milliseconds; a year has 365 days, a month 30. [RabbitMQ x-max-age]"""
     return min(int(age[:-1]) * _AGE_SECONDS[age[-1]] * 1000, ANY_SIZE)
 
 
 def invalid(name: str, owner: str, value: object, why: str) -> PreconditionFailed:
-    """What to raise for an argument of `owner`, `queue 'q' in vhost '/'`, that cannot have this value."""
+    """Return the refusal of an argument of `owner`, `queue 'q' in vhost '/'`, that cannot have this value."""
     shown = show(value)
     if len(shown) > SHOWN_MAX and not isinstance(value, str):
         shown = shown[:SHOWN_MAX] + "..."

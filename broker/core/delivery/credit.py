@@ -1,7 +1,7 @@
-"""Windows: how much may be with a client that has not been settled yet.
+"""Credit: the windows that limit how many unsettled messages and bytes a client has.
 
-All of them are NOT_INTERESTED before anybody takes over, or one of them would be told of work that it is
-about to say it does not want.
+When several targets close or are suspended together, all of them become NOT_INTERESTED before another
+consumer takes over. Otherwise the queue would notify a target that is about to be suspended itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker.core.queues.queue import Queue, queue_of
 
 
 def update_together(targets: list[ConsumerTarget]) -> None:
-    """Recompute whether `targets` want work, and tell their queues of those that have changed their minds."""
+    """Recompute whether each of `targets` wants work, and inform the queues of those that changed."""
     left: dict[Queue, None] = {}
     for target in targets:
         if target.desired and not target.wants_work():
@@ -32,7 +32,7 @@ def update_together(targets: list[ConsumerTarget]) -> None:
 
 
 def close_together(targets: list[ConsumerTarget]) -> None:
-    """Close `targets`: none of them catches what another one leaves."""
+    """Close all `targets` before any of them releases an entry that another one could acquire."""
     for target in targets:
         target.closed = True
     update_together(targets)
@@ -42,13 +42,13 @@ def close_together(targets: list[ConsumerTarget]) -> None:
 
 @final
 class Credit:
-    """One window of messages and body bytes, of one target or shared by several (a 0-9-1 channel's).
+    """A window of messages and body bytes for one target, or for several (a 0-9-1 channel's).
 
-    `targets`: in the order in which they are resumed. A target of several that has had a message comes last,
-    so that a small window goes round.
-    `count_max` and `bytes_max`: 0 is unlimited. `used` and `used_bytes` count what is out, limited or not, so
-    a limit may be set at any time. The first message always fits an idle byte window; otherwise one larger
-    than the window could never be delivered. [AMQP 0-9-1 basic.qos]
+    `targets`: in the order in which they are resumed. A target of several that has had a message moves to the
+    end, so that all of them share a small window.
+    `count_max` and `bytes_max`: 0 is unlimited. `used` and `used_bytes` count the unsettled deliveries,
+    limited or not, so a limit may be set at any time. The first message always fits an idle byte window.
+    Otherwise a message larger than the window could never be delivered. [AMQP 0-9-1 basic.qos]
     """
 
     def __init__(self, count_max: i64 = 0, bytes_max: i64 = 0) -> None:
@@ -59,7 +59,7 @@ class Credit:
         self.targets: dict[ConsumerTarget, None] = {}
 
     def has(self) -> bool:
-        """Whether some message may be sent: neither limit is reached."""
+        """Whether the window has credit: neither limit is reached."""
         return (self.count_max == 0 or self.used < self.count_max) and (
             self.bytes_max == 0 or self.used_bytes < self.bytes_max
         )
@@ -71,14 +71,17 @@ class Credit:
         return self.bytes_max == 0 or self.used_bytes == 0 or self.used_bytes + size <= self.bytes_max
 
     def use(self, size: i64) -> None:
-        """A message of `size` bytes goes out. Suspends the window's targets when this exhausts it."""
+        """Charge the window for a delivery of `size` bytes.
+
+        Suspends the window's targets if this exhausts it.
+        """
         self.used += 1
         self.used_bytes += size
         if self.used == self.count_max or (self.bytes_max != 0 and self.used_bytes >= self.bytes_max):
             self.update_targets()
 
     def use_for(self, target: ConsumerTarget, size: i64) -> None:
-        """A message of `size` bytes goes out to `target`, which shares the window."""
+        """Charge the window for a delivery of `size` bytes to `target`, which shares the window."""
         targets = self.targets
         if len(targets) > 1 and target in targets:
             del targets[target]
@@ -86,7 +89,10 @@ class Credit:
         self.use(size)
 
     def restore(self, size: i64) -> None:
-        """A message of `size` bytes has come back or been settled. Wakes the targets that can go on."""
+        """Restore the credit of a message of `size` bytes that was settled or released.
+
+        Resume waiting targets.
+        """
         self.used -= 1
         self.used_bytes -= size
         if self.bytes_max != 0:
@@ -95,7 +101,10 @@ class Credit:
             self.update_targets()
 
     def restore_all(self, count: i64, size: i64) -> None:
-        """As `restore` of `count` messages with `size` bytes together; whoever can go on is woken once."""
+        """Restore the credit of `count` messages with `size` bytes together.
+
+        Each waiting target is resumed once.
+        """
         before = self.used
         self.used -= count
         self.used_bytes -= size
@@ -105,16 +114,16 @@ class Credit:
             self.update_targets()
 
     def resize(self, count_max: i64, bytes_max: i64) -> None:
-        """New limits.
+        """Set new limits.
 
-        Below what is out already, the window just stays exhausted until enough has come back.
+        Below the unsettled count, the window stays exhausted until enough deliveries are settled.
         """
         self.count_max = count_max
         self.bytes_max = bytes_max
         self.changed()
 
     def changed(self) -> None:
-        """More may fit than before: resume the targets, then let those that lacked bytes look again."""
+        """Resume the targets, then retry the consumers that wait for bytes: more may fit than before."""
         self.update_targets()
         for target in list(self.targets):
             for consumer in list(target.consumers):

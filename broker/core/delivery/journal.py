@@ -1,4 +1,4 @@
-"""The journal of a broker, as the core knows it."""
+"""The journal of events as the core sees it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker.core.queues.queue import Queue
 
 # why a publish is refused
 QUEUE_FULL: Final = 0
-STOPPED: Final = 1  # the queue takes nothing
+STOPPED: Final = 1  # an operator has stopped the queue's enqueues
 NO_PERMISSION: Final = 2
 NOT_FOUND: Final = 3
 LOG_FAILED: Final = 4
@@ -23,7 +23,7 @@ INVALID: Final = 5
 
 
 def refusal_of(error: BrokerError) -> i64:
-    """Return the reason that the journal has for a publish which `error` refuses."""
+    """Return the journal's reason for a publish that `error` refuses."""
     if isinstance(error, AccessRefused):
         return NO_PERMISSION
     if isinstance(error, QueueStopped):
@@ -35,9 +35,10 @@ def refusal_of(error: BrokerError) -> i64:
 
 @final
 class Operator:
-    """A user who asks for something over HTTP. `request`: the method and the path.
+    """A user with a request over HTTP. `request`: the method and the path.
 
-    `name` and `consumers` are what the journal calls the operator, and consumers that act for the operator.
+    `name` and `consumers` are the journal's names for the operator and for consumers that act for the
+    operator.
     """
 
     def __init__(self, user: str, address: str, request: str) -> None:
@@ -49,13 +50,13 @@ class Operator:
 
 
 class Journal:
-    """The journal of a broker, as the core knows it: this one is switched off.
+    """The journal of events as the core sees it; this base class is switched off.
 
-    `on`: something may be journaled. `events`: how many there were since the start, as far as is known, and
-    `lost`: of how many nothing was written. `way`: how what is enqueued now comes into its queue, and what
-    becomes of what is removed; `publisher`: who publishes it, if it is published. `actor`: whose request is
-    being worked on (a `Session`, a `Connection` or an `Operator`), None: nobody's, or that of an operator
-    whom only the journal knows.
+    `on`: some events may be recorded. `events`: the count of events since the start, as far as known. `lost`:
+    the count of events that were not written. `way`: how the message that is enqueued now comes into its
+    queue, and why an entry is removed. `publisher`: the session that publishes the message, if it is
+    published. `actor`: the origin of the current request (a `Session`, a `Connection` or an `Operator`).
+    None: no request, or that of an operator whom only the journal knows.
     """
 
     def __init__(self) -> None:
@@ -67,11 +68,14 @@ class Journal:
         self.actor: object | None = None
 
     def level_of(self, queue: Queue) -> str:
-        """Out of LEVELS, what holds for `queue`."""
+        """Return the journal level of `queue`, one of LEVELS."""
         return OFF
 
     def of(self, queue: Queue) -> QueueJournal | None:
-        """What is to be told of `queue`, whose arguments or policies are new; None: nothing."""
+        """Return the journal of `queue`, whose arguments or policies have changed.
+
+        None: nothing is recorded.
+        """
         return None
 
     def who(self) -> object | None:
@@ -79,7 +83,7 @@ class Journal:
         return None
 
     def unroutable(self, message: Message) -> None:
-        """A message was published to no queue."""
+        """Record that a message was routed to no queue."""
 
     def refused(
         self,
@@ -89,22 +93,25 @@ class Journal:
         reason: i64,
         queue: object | None = None,
     ) -> None:
-        """A message for this address was refused. `queue`: the `Queue` that is full or stopped, if one is."""
+        """Record that a message was refused.
+
+        `queue`: the `Queue` that is full or stopped, if there is one.
+        """
 
     def refused_by(self, session: Session | None, message: Message, error: BrokerError) -> None:
-        """Tell that `error` has refused a message of `session`."""
+        """Record that `error` has refused a message of `session`."""
         queue = error.queue if isinstance(error, QueueStopped) else None
         self.refused(session, message.address, message, refusal_of(error), queue)
 
     def rolled_back(self, session: Session | None, publishes: i64, settlements: i64, why: str) -> None:
-        """A transaction with so many publishes and settlements has been rolled back."""
+        """Record that a transaction with these numbers of publishes and settlements was rolled back."""
 
     def changed(self, change: dict[str, object]) -> None:
-        """A definition has changed; `change` is as the log has it."""
+        """Record that a definition has changed; `change` is in the form of the log."""
 
     def confirmed(self, session: Session, count: i64) -> None:
-        """A client has been told that `count` messages, which came by `session`, are safe."""
+        """Record that a client has received confirms for `count` messages, which came by `session`."""
 
 
 SILENT: Final = Journal()
-"""That of a broker which journals nothing."""
+"""The journal of a broker that records no events."""

@@ -1,4 +1,4 @@
-"""Connections, sessions and consumer targets, which take turns.
+"""Connections, sessions and consumer targets: a connection delivers messages to its targets in turns.
 
 [Qpid: AbstractConsumerTarget]
 """
@@ -18,32 +18,33 @@ from broker.core.queues.queue import Queue, queue_of
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Scheduler:
-    """Gives scheduled connections their turns: calls `connection.pump` once, later, for each `schedule`."""
+    """The event loop's scheduler: calls `connection.pump` once, later, for each call of `schedule`."""
 
     def schedule(self, connection: Connection) -> None:
         """Arrange one call of `connection.pump`, never from inside this call.
 
-        Connections come in the order of their requests. A connection that is `in_round` comes first.
+        Connections run in the order of their requests. A connection that is `in_round` runs first.
         """
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Connection:
-    """The sessions of one peer, and the targets that have work. The adapters' connections extend it.
+    """The sessions of one peer, and the targets that have work. The adapters' connections extend this class.
 
-    `name`: what it is called, by the endpoints of its socket. `address`: the peer's endpoint; "" if no client
-    has the connection. `user`: who has logged in. `label`: what the journal calls the connection.
-    `scheduled`: a turn has been asked for. `blocked`: the transport takes no more, so nothing is delivered.
-    `full`: enough has been delivered for one turn, whatever its budget; whoever flushes the output clears it.
-    `gives_way`: consumers elsewhere want the next message of the same queue as much. The turn ends as soon as
-    each target that waited has had one message, so that consumers get equal shares, whether they have a
-    connection each or share one. `in_round`: the turn ended before that, so the next one comes before those
-    of other connections.
-    `spent`: looking for messages has cost enough for one turn, which ends at once.
-    `patient`: its next turn is one after sockets have had theirs.
-    `early`: this turn is one within the turn of another connection; the one that was asked for comes too.
-    `effort`: what looking for messages has cost in this turn; see QueueContext.
+    `name`: the endpoints of its socket. `address`: the peer's endpoint; "" if no client has the connection.
+    `user`: the user who has logged in. `label`: the journal's name for the connection.
+    `scheduled`: a turn has been requested. `blocked`: the transport accepts no more, so nothing is delivered.
+    `full`: this turn has delivered enough, whatever its budget. The code that flushes the output clears the
+    flag.
+    `gives_way`: consumers of other connections want the next message of the same queue too. The turn ends as
+    soon as each waiting target has had one message. So consumers get equal shares, on one connection or on
+    several.
+    `in_round`: the turn ended before that, so the connection's next turn precedes those of other connections.
+    `spent`: looking for messages has used up this turn, which ends at once.
+    `patient`: the next turn comes after the sockets have been served.
+    `early`: this turn runs within the turn of another connection. The requested turn runs too.
+    `effort`: the cost of looking for messages in this turn; see QueueContext.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -67,25 +68,25 @@ class Connection:
         self._round_end: PullingTarget | None = None  # the last target of this round
 
     def notify_work(self, target: PullingTarget) -> None:
-        """Give `target`, which is not pending, a turn behind the targets that wait already."""
+        """Append `target`, which is not pending, to the targets that wait for a turn."""
         self._append(target)
         self.schedule()
 
     def schedule(self) -> None:
-        """Ask for a turn, unless one has been asked for or the transport takes nothing."""
+        """Request a turn, unless one has been requested or the transport is blocked."""
         if not self.scheduled and not self.blocked:
             self.scheduled = True
             self.scheduler.schedule(self)
 
     def wait_for_sockets(self) -> None:
-        """A browser has been shown its share: this turn ends, the next one is after sockets had theirs."""
+        """End the turn after a browser's share; the next turn comes after the sockets have been served."""
         self.gives_way = True
         self.patient = True
 
     def pump(self, budget: i64) -> None:
-        """The turn: deliver up to `budget` messages, taking turns among the targets that have work.
+        """Run one turn: deliver up to `budget` messages to the targets that have work, round-robin.
 
-        Asks for another turn if work is left. Extensions flush their output afterwards.
+        Requests another turn if work is left. Extensions flush their output afterwards.
         """
         left = budget
         if not self.in_round:
@@ -125,7 +126,7 @@ class Connection:
                 self.schedule()
 
     def pump_early(self, budget: i64) -> None:
-        """Take the turn that has been asked for, if one has: a request must not overtake its deliveries."""
+        """Run the requested turn now, if there is one: a request must not overtake its deliveries."""
         if self.scheduled:
             self.early = True
             try:
@@ -134,7 +135,7 @@ class Connection:
                 self.early = False
 
     def set_blocked(self, blocked: bool) -> None:
-        """The transport is full (True), or takes data again (False)."""
+        """Set whether the transport is full (True) or accepts data again (False)."""
         if blocked == self.blocked:
             return
         self.blocked = blocked
@@ -143,7 +144,7 @@ class Connection:
             self.schedule()
 
     def close_targets(self) -> None:
-        """The connection ends: close the targets of all sessions before the first one gives anything back."""
+        """Close the targets of all sessions before the first one releases an entry: the connection ends."""
         close_together(self._targets())
         for session in list(self.sessions):
             session.close_targets()
@@ -164,7 +165,7 @@ class Connection:
 class Session(TargetSession):
     """The consumer targets of one session.
 
-    `number`: its channel. `name`: what the journal calls it, once it has been asked.
+    `number`: the session's channel. `name`: the journal's name for the session, once the journal needs one.
     `flow`: the peer lets the broker deliver [AMQP 0-9-1 channel.flow].
     """
 
@@ -177,35 +178,35 @@ class Session(TargetSession):
         connection.sessions[self] = None
 
     def set_flow(self, active: bool) -> None:
-        """The peer stops (False) or restarts deliveries."""
+        """Stop (False) or restart deliveries as the peer requests."""
         if active != self.flow:
             self.flow = active
             self.update()
 
     def update(self) -> None:
-        """Recompute whether the targets want work: the connection or the flow has changed."""
+        """Recompute whether the targets want work, after a change of the connection or the flow."""
         update_together(list(self.targets))
 
     def close_targets(self) -> None:
-        """The session ends: close every target, so that none of them catches what another one gives back.
+        """Close every target of the session, so that none acquires an entry that another one releases.
 
-        Call this first, then remove the consumers, then release what else the session holds.
+        Call this first, then remove the consumers, then release the session's other entries.
         """
         close_together(list(self.targets))
         self.connection.sessions.pop(self, None)
 
 
-EFFORT_MAX: Final[i64] = SCAN_BUDGET  # what looking for messages may cost before others have their turn
+EFFORT_MAX: Final[i64] = SCAN_BUDGET  # the cost of looking for messages that ends a turn
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class PullingTarget(ConsumerTarget):
-    """A consumer tag or a link, which pulls from the queues of its `consumers` when it has its turn.
+    """A consumer tag (0-9-1) or a link (1.0) that pulls from the queues of its `consumers` in its turns.
 
-    `credit` is its own window; `session_credit`, if any, one that it shares with the session's other targets.
-    Both are charged for every delivery, and whoever handles the client's answer calls `restore_credit`. Where
-    no answer comes (0-9-1 no-ack, browsing) the window is unlimited and there is no shared one.
-    `again`: after `process_pending`, whether it has more to do.
+    `credit` is the target's own window. `session_credit`, if any, is shared with the session's other targets.
+    Both are charged for every delivery. The code that handles the client's answer calls `restore_credit`.
+    Without such answers (0-9-1 no-ack, browsing) the window is unlimited and no window is shared.
+    `again`: after `process_pending`, whether the target has more to do.
 
     A subclass implements `deliver`, and the other call-outs where it needs them.
     """
@@ -235,28 +236,28 @@ class PullingTarget(ConsumerTarget):
         return shared is None or shared.fits(size)
 
     def use_credit(self, size: i64) -> None:
-        """A message of `size` bytes is being sent."""
+        """Charge both windows for a message of `size` bytes that is being sent."""
         self.credit.use(size)
         shared = self.session_credit
         if shared is not None:
             shared.use_for(self, size)
 
     def restore_credit(self, size: i64) -> None:
-        """A message of `size` bytes has been settled, released or discarded."""
+        """Restore the credit of a message of `size` bytes that was settled, released or discarded."""
         self.credit.restore(size)
         shared = self.session_credit
         if shared is not None:
             shared.restore(size)
 
     def restore_all(self, count: i64, size: i64) -> None:
-        """So many messages, with `size` bytes together, have been settled, released or discarded."""
+        """Restore the credit of `count` settled, released or discarded messages of `size` bytes together."""
         self.credit.restore_all(count, size)
         shared = self.session_credit
         if shared is not None:
             shared.restore_all(count, size)
 
     def update(self) -> None:
-        """Recompute `desired`, and tell the queues if it has changed."""
+        """Recompute `desired`, and inform the queues if it has changed."""
         desired = self.wants_work()
         if desired != self.desired:
             self.desired = desired
@@ -268,7 +269,7 @@ class PullingTarget(ConsumerTarget):
                 queue_of(consumer).set_notify_work_desired(consumer, desired)
 
     def close(self) -> None:
-        """Want nothing any more; afterwards remove the consumers from their queues."""
+        """Stop wanting work. The caller removes the consumers from their queues afterwards."""
         self.closed = True
         self.update()
         self.session.targets.pop(self, None)
@@ -277,7 +278,7 @@ class PullingTarget(ConsumerTarget):
             self.session_credit.targets.pop(self, None)
 
     def wants_work(self) -> bool:
-        """Whether it is open, and credit, flow and transport let it have something."""
+        """Whether the target is open, and credit, flow and transport allow a delivery."""
         session = self.session
         if self.closed or not session.flow or session.connection.blocked or not self.credit.has():
             return False
@@ -287,7 +288,7 @@ class PullingTarget(ConsumerTarget):
     # ---- turns
 
     def notify_work(self) -> None:
-        """A queue of the target may have work: ask the connection for a turn."""
+        """Request a turn from the connection: a queue of the target may have work."""
         if not self.pending:
             self.session.connection.notify_work(self)
 
@@ -296,10 +297,11 @@ class PullingTarget(ConsumerTarget):
         self.session.connection.schedule()
 
     def process_pending(self, quota: i64) -> i64:
-        """The turn: deliver one message, or up to `quota` while nobody else waits. Returns how many.
+        """Run the target's turn: deliver one message, or up to `quota` while no other target waits.
 
-        With several queues, they take turns by message. While other consumers of the queue are NOTIFIED too,
-        the connection gives way: a burst is shared by message, however small it is.
+        Returns the number of deliveries. With several queues, the target serves them round-robin by message.
+        While other consumers of the queue are NOTIFIED too, the connection sets `gives_way`: all of them
+        share even a small burst by message.
         """
         self.again = False
         if len(self.consumers) == 1:
@@ -321,7 +323,7 @@ class PullingTarget(ConsumerTarget):
             queue = queue_of(consumer)
             delivered = queue.deliver_single_message(consumer)
             if self._charge(context):
-                self.again = True  # others may not have been asked
+                self.again = True  # the target's other queues may not have been looked at
                 return 1 if delivered else 0
             if delivered:
                 self.again = True
@@ -355,7 +357,7 @@ class PullingTarget(ConsumerTarget):
         return delivered
 
     def _browse(self, consumer: QueueConsumer, quota: i64) -> i64:
-        """The turn of a browser of a queue that has consumers."""
+        """Run the turn of a browser of a queue that has acquiring consumers."""
         browsers = consumer.queue.browsers
         assert browsers is not None, "who has a browser has this"
         share = browsers.share(consumer.context, consumer.queue.delivered)
@@ -367,7 +369,7 @@ class PullingTarget(ConsumerTarget):
         return delivered
 
     def _charge(self, context: QueueContext) -> bool:
-        """Count what look-ups have cost; true if others are to have their turn therefore."""
+        """Charge the turn for look-ups; true if the turn must end so that others are served."""
         connection = self.session.connection
         connection.effort += context.effort
         if connection.effort < EFFORT_MAX:
@@ -384,10 +386,10 @@ EARLY_MAX: Final[i64] = 1024  # messages that consumers get before one request
 
 
 def serve_notified(queue: Queue) -> i64:
-    """Deliver to the consumers that have been told of work, before a request takes or counts messages.
+    """Deliver to the notified consumers before a request takes or counts messages.
 
-    A queue that handed out each message when it arrived would have delivered these already. At most EARLY_MAX
-    are delivered, so that a request does not wait long. Returns how many there were.
+    A queue that delivered each message on arrival would have delivered these already. At most EARLY_MAX
+    messages are delivered, so that the request does not wait long. Returns their number.
     """
     served: i64 = 0
     while queue.manager.notified > 0 and queue.ready > 0 and served < EARLY_MAX:
@@ -409,12 +411,15 @@ def serve_notified(queue: Queue) -> i64:
 
 @final
 class NoTurns(Scheduler):
-    """Nothing is ever delivered here, so no turn is needed."""
+    """A scheduler for connections that never deliver, so no turn is needed."""
 
     def schedule(self, connection: Connection) -> None:
         """Ignored (Scheduler)."""
 
 
 def taker_of(queue: Queue, tag: str = "") -> QueueConsumer:
-    """Somebody who may own entries that are taken one by one; `tag`: what the journal calls it."""
+    """Return an owner of acquired entries that is not a subscription.
+
+    `tag`: the journal's name for the owner.
+    """
     return QueueConsumer(PullingTarget(Session(Connection(NoTurns())), Credit()), queue, tag=tag)

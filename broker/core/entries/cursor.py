@@ -1,4 +1,4 @@
-"""The cursors of a queue: how far consumers and browsers have got."""
+"""The cursors of a queue: the position up to which a consumer or browser has seen the entries."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from mypy_extensions import i64, mypyc_attr
 from broker.core.entries.entry import AVAILABLE, DEQUEUED, RANK_SHIFT, EntryFilter, QueueEntry
 from broker.core.entries.list import QueueEntryList
 
-SHARE: Final[i64] = 32  # a browser is shown one message for so many that consumers get,
-LEAST: Final[i64] = 8  # and so many in a turn in which they get none
-SWEEP: Final[i64] = 64  # entries that leave before what cursors have behind them is looked through
+SHARE: Final[i64] = 32  # a browser sees one message for so many that consumers get,
+LEAST: Final[i64] = 8  # and so many in a turn in which consumers get none
+SWEEP: Final[i64] = 64  # entries that leave the queue before `behind` of all cursors is compacted
 
 
 @final
 class Browsers:
-    """The cursors of those who look at a queue, each with what consumers had got when it had its last turn.
+    """The cursors of a queue's browsers, each with the queue's delivery count at its last turn.
 
-    `standing` has the cursors by the entries that they stand on. So an entry that goes concerns those only
-    that stand on it, however many browsers there are.
+    `standing` has the cursors by the entries that they stand on. So an entry that leaves the queue affects
+    only the cursors that stand on it, however many browsers there are.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Browsers:
         self._gone: i64 = 0  # entries, since the last sweep
 
     def moved(self, cursor: QueueContext, before: QueueEntry) -> None:
-        """`cursor` stood on `before` and stands on its `last` now."""
+        """Note that `cursor` has moved from `before` to its `last`."""
         there = self.standing[before]
         if len(there) == 1 and not cursor.last.stood_on:
             del self.standing[before]
@@ -42,12 +42,15 @@ class Browsers:
             self._stand(cursor)
 
     def offer(self, entry: QueueEntry, depth: i64) -> None:
-        """`entry` is new in a queue of `depth` entries, and perhaps not the last one."""
+        """Offer `entry`, which is new in a queue of `depth` entries, to all cursors.
+
+        It may not be the last entry.
+        """
         for cursor in self.cursors:
             cursor.offer(entry, depth)
 
     def forget(self, entry: QueueEntry, depth: i64) -> None:
-        """`entry` is about to be unlinked, and then `depth` are left: no cursor may stand on it."""
+        """Move all cursors off `entry`, which is about to be unlinked; `depth` entries are left then."""
         if entry.stood_on:
             entry.stood_on = False
             for cursor in self.standing.pop(entry):
@@ -60,13 +63,13 @@ class Browsers:
                 cursor.compact(depth)
 
     def add(self, cursor: QueueContext, delivered: i64) -> None:
-        """Add the cursor of a new browser to a queue that has delivered so many messages."""
+        """Add the cursor of a new browser to a queue that has delivered `delivered` messages."""
         cursor.browsers = self
         self.cursors[cursor] = delivered
         self._stand(cursor)
 
     def remove(self, cursor: QueueContext) -> None:
-        """Its owner looks no longer."""
+        """Remove the cursor of a browser that ends."""
         cursor.browsers = None
         del self.cursors[cursor]
         self._leave(cursor, cursor.last)
@@ -85,22 +88,21 @@ class Browsers:
             entry.let_go()
 
     def share(self, cursor: QueueContext, total: i64) -> i64:
-        """How many messages the owner of `cursor` may be shown in its turn, while the queue has consumers.
+        """Return how many messages a browser may see in its turn while the queue has acquiring consumers.
 
-        `total`: the messages that the queue has delivered.
-
-        They do not notice much of it then, whether they are as fast as they can be or wait for their client.
+        `cursor` is the browser's cursor. `total`: the messages that the queue has delivered. With these
+        shares, consumers are hardly slowed down, whether they run at full speed or wait for their clients.
         """
         delivered = total - self.cursors[cursor]
         self.cursors[cursor] = total
         return max(delivered // SHARE, 1) if delivered > 0 else LEAST
 
 
-SCAN_BUDGET: Final = 5000  # what one look may cost, in entries passed: a few hundred microseconds
-FILTER_COST: Final[i64] = 10  # of asking a filter about an entry, in the same unit
-LOAD_COST: Final[i64] = 200  # of having the store read the entry's content for it,
-LOAD_SHIFT: Final[i64] = 7  # and of 128 bytes of that
-PUSHED: Final[i64] = 4  # times as much that is behind makes pushes cheaper than to heapify all
+SCAN_BUDGET: Final = 5000  # the budget of one look-up, in entries passed: a few hundred microseconds
+FILTER_COST: Final[i64] = 10  # the cost of a filter's test of an entry, in the same unit
+LOAD_COST: Final[i64] = 200  # the cost of a read of the entry's content for it,
+LOAD_SHIFT: Final[i64] = 7  # and of each 128 bytes of the content
+PUSHED: Final[i64] = 4  # with so many times as many entries behind, pushes are cheaper than a heapify
 _STALE_MIN: Final = 64  # below this many, stale entries are not worth collecting
 
 
@@ -110,8 +112,9 @@ class LateArrivals:
 
     [Qpid: PriorityQueueList, a list for each priority]
 
-    An arrival is the last entry of its rank. So a stretch is known by the entry at which it begins. It ends
-    with its rank, or with the cursor if that comes first. The next arrival of the rank costs nothing.
+    An arrival is the last entry of its rank. So the first entry of a stretch identifies the stretch. The
+    stretch ends with its rank, or with the cursor if the cursor comes first. The next arrival of the rank
+    costs nothing.
     `first`: the entry at which the first stretch begins; None: there is no stretch.
     """
 
@@ -121,7 +124,10 @@ class LateArrivals:
         self._ranks: int = 0  # a bit for each rank that has a stretch, more than an i64 has
 
     def add(self, entry: QueueEntry) -> bool:
-        """Take in `entry`, which lies at or before the cursor; false if no stretch has or could have it."""
+        """Add `entry`, which is at or before the cursor.
+
+        False if no stretch contains it or can begin with it.
+        """
         rank: int = entry.order >> RANK_SHIFT
         begin = self._begins.get(rank)
         if begin is not None:
@@ -135,7 +141,7 @@ class LateArrivals:
         return True
 
     def skip(self, entry: QueueEntry, last: QueueEntry) -> None:
-        """Begin the stretch that begins at `entry` with the entry after it; the cursor stands on `last`."""
+        """Remove `entry` from the front of its stretch; the cursor stands on `last`."""
         rank: int = entry.order >> RANK_SHIFT
         after = None if entry is last or _is_last_of_rank(entry) else entry.next
         if after is not None:
@@ -149,7 +155,10 @@ class LateArrivals:
             self.first = after
 
     def forget(self, entry: QueueEntry, last: QueueEntry) -> None:
-        """`entry` is about to be unlinked; the cursor stands on `last`, which may be `entry`."""
+        """Remove `entry`, which is about to be unlinked.
+
+        The cursor stands on `last`, which may be `entry`.
+        """
         if self._begins.get(entry.order >> RANK_SHIFT) is entry:
             self.skip(entry, last)
 
@@ -160,7 +169,7 @@ class LateArrivals:
         self._ranks = 0
 
     def entries(self, last: QueueEntry) -> list[QueueEntry]:
-        """The entries of all stretches, for cold use; the cursor stands on `last`."""
+        """Return the entries of all stretches; too slow for the hot path. The cursor stands on `last`."""
         found: list[QueueEntry] = []
         for begin in self._begins.values():
             entry: QueueEntry | None = begin
@@ -178,7 +187,7 @@ def _is_last_of_rank(entry: QueueEntry) -> bool:
 @final
 @mypyc_attr(acyclic=True)
 class Place:
-    """Where an entry stands in one row. `other`: its place in a row of another header."""
+    """The position of an entry in one row. `other`: its position in a row of another header."""
 
     def __init__(self, entry: QueueEntry, row: Row, other: Place | None) -> None:
         self.entry = entry
@@ -192,7 +201,8 @@ class Place:
 class Row:
     """The entries of an index with one value of one header, in the order of the queue.
 
-    `contexts`: of consumers that demand this value; `users`: these consumers and browsers.
+    `contexts`: the cursors of consumers that demand this value. `users`: the number of these consumers and of
+    browsers.
     """
 
     def __init__(self, header: i64, value: object) -> None:
@@ -213,11 +223,11 @@ class CursorProgress:
         raise NotImplementedError
 
     def settled(self, entries: list[QueueEntry]) -> None:
-        """The consumer is done with these."""
+        """Note that the consumer has settled `entries`."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """The consumer has gone, and what it has not settled is not done."""
+        """End the progress: the consumer is detached. Its unsettled messages do not count as processed."""
         raise NotImplementedError
 
 
@@ -227,21 +237,21 @@ class QueueContext:
 
     [Qpid: QueueContext, one per consumer there]
 
-    `last` is the last entry seen. An entry that becomes AVAILABLE at or before it does not move it back, but
-    lies behind the cursor: a released one in the heap `behind`, an arrival of higher priority in a stretch of
-    `late`. The invariant that everything rests on: every AVAILABLE entry at or before `last` that these
-    consumers may see is in `behind` or in a stretch. So the next entry is the first of these, else the first
-    AVAILABLE one after `last`, in strict order and without rescanning.
+    `last` is the last entry seen. An entry at or before `last` that becomes AVAILABLE does not move the
+    cursor back. The entry is behind the cursor then: a requeued one in the heap `behind`, an arrival of
+    higher priority in a stretch of `late`. The class relies on one invariant: every AVAILABLE entry at or
+    before `last` that these consumers may see is in `behind` or in a stretch. So the next entry is the first
+    of these, or else the first AVAILABLE one after `last`, in strict order and without rescanning.
 
     `late`: None unless entries have ranks. The cursor of a browser does not use it: when an entry leaves,
-    only browsers whose cursors stand on that entry are told.
-    `filter`: which entries these consumers see; None: all of them.
-    `users`: how many consumers share it, if it has a filter.
-    `more` tells after a look-up that returned None that the budget was used up before the end of the queue.
-    `row`: of an index, which it walks over instead of the queue, if any.
-    `browsers`: has to know where it stands; None unless a browser's cursor.
-    `progress`: what has been done with what it has shown of a stream, if that is to remember it.
-    `effort`: what look-ups have cost since somebody set it to 0, as if each entry passed cost 1.
+    only browsers whose cursors stand on that entry are notified.
+    `filter`: selects the entries that these consumers see; None: all of them.
+    `users`: how many consumers share the cursor, if it has a filter.
+    `more`: the latest look-up returned None because its budget was used up before the end of the queue.
+    `row`: the row of an index that the cursor walks over instead of the queue, if any.
+    `browsers`: must know the cursor's position; None unless a browser owns the cursor.
+    `progress`: the settled part of a stream, for a consumer whose progress the stream remembers.
+    `effort`: the cost of look-ups since `effort` was last set to 0; an entry passed costs 1.
     """
 
     def __init__(self, entries: QueueEntryList, entry_filter: EntryFilter | None = None) -> None:
@@ -260,18 +270,18 @@ class QueueContext:
 
     @property
     def is_left(self) -> bool:
-        """Whether nobody shares it any more, or will: who comes with the same filter gets another one."""
+        """Whether no consumer shares the cursor. A later consumer with the same filter gets a new cursor."""
         return self.users == 0 and self.filter is not None
 
     def get_next_available_entry(self) -> QueueEntry | None:
-        """The entry to deliver next, or None; changes nothing but the cursor."""
+        """Return the entry to deliver next, or None; changes nothing but the cursor."""
         self.more = False
         limit = self.effort + self.scan_budget
         entry = self.first_behind()
         while entry is not None:
             if entry.state == AVAILABLE and (self.filter is None or self.passes(entry)):
                 return entry
-            self.skip_first(entry)  # gone, or with somebody: it is offered again if it comes back
+            self.skip_first(entry)  # removed or acquired: a requeue offers the entry again
             self.effort += 1
             if self.effort >= limit:
                 self.more = True
@@ -286,11 +296,11 @@ class QueueContext:
 
     @property
     def has_behind(self) -> bool:
-        """Whether something may lie behind the cursor for its consumers."""
+        """Whether an entry for these consumers may be behind the cursor."""
         return len(self.behind) > 0 or (self.late is not None and self.late.first is not None)
 
     def first_behind(self) -> QueueEntry | None:
-        """The first entry that lies behind the cursor, AVAILABLE or not any more."""
+        """Return the first entry behind the cursor, AVAILABLE or not any more."""
         late = None if self.late is None else self.late.first
         if self.behind and (late is None or self.behind[0].precedes(late)):
             return self.behind[0]
@@ -304,15 +314,15 @@ class QueueContext:
             self.late.skip(entry, self.last)
 
     def all_behind(self) -> list[QueueEntry]:
-        """The entries that lie behind the cursor, AVAILABLE or not any more, for cold use."""
+        """Return all entries behind the cursor, AVAILABLE or not any more; too slow for the hot path."""
         return self.behind if self.late is None else self.behind + self.late.entries(self.last)
 
     def sees(self, entry: QueueEntry) -> bool:
-        """Whether these consumers see `entry`, as far as it is up to the filter."""
+        """Whether the filter lets these consumers see `entry`."""
         return self.filter is None or self.filter.passes(entry)
 
     def passes(self, entry: QueueEntry) -> bool:
-        """Ask the filter, which there is, in a look-up: what that costs is noted."""
+        """Whether the filter lets `entry` pass in a look-up, which costs `effort`. The filter must exist."""
         assert self.filter is not None, "only contexts with a filter ask it"
         message = entry.message
         self.effort += FILTER_COST
@@ -321,7 +331,7 @@ class QueueContext:
         return self.filter.passes(entry)
 
     def passed(self, entry: QueueEntry) -> None:
-        """`entry`, the result of the latest look-up, is being delivered."""
+        """Move past `entry`, the result of the latest look-up, which is being delivered."""
         if self.progress is not None:
             self.progress.delivered(entry)
         if self.first_behind() is entry:
@@ -330,7 +340,7 @@ class QueueContext:
             self._move_to(entry)
 
     def offer(self, entry: QueueEntry, depth: i64) -> None:
-        """`entry` has just become AVAILABLE in a queue of `depth` entries."""
+        """Note that `entry` has just become AVAILABLE in a queue of `depth` entries."""
         if self.last.precedes(entry):
             return
         if self.late is None or self.browsers is not None or not self.late.add(entry):
@@ -338,10 +348,11 @@ class QueueContext:
             self.compact(depth)
 
     def offer_many(self, entries: list[QueueEntry], depth: i64) -> None:
-        """`entries` have just become AVAILABLE: one O(n) heapify instead of n pushes.
+        """Note that `entries` have just become AVAILABLE: one O(n) heapify instead of n pushes.
 
-        Not even that if they come in order, after what is behind already: so comes back what a consumer had.
-        If much more is behind, they are pushed after all: what goes on in slices is not to be O(n) in each.
+        Entries that come in order, after all that are behind already, need no heapify: a consumer's requeued
+        entries do so. If many more entries are behind, the new ones are pushed after all: a requeue that goes
+        on in slices must not cost O(n) in each slice.
         """
         last = self.last
         behind = self.behind
@@ -357,10 +368,10 @@ class QueueContext:
         self.compact(depth)
 
     def forget(self, entry: QueueEntry, depth: i64) -> None:
-        """`entry` is about to be unlinked, and then `depth` are left: no cursor may stand on it.
+        """Move the cursor off `entry`, which is about to be unlinked; `depth` entries are left then.
 
-        Nothing lies between an entry and the one before it, so stepping back shows nothing again. Nor does
-        starting anew in an empty queue, and it spares a priority queue the heap.
+        No entry lies between an entry and the one before it, so stepping back shows no entry twice. Neither
+        does a restart in an empty queue, which also spares a priority queue the heap.
         """
         if depth == 0:
             self.restart()
@@ -373,7 +384,7 @@ class QueueContext:
             self.compact(depth)
 
     def restart(self) -> None:
-        """Begin anew: nothing has been seen, and nothing lies behind the cursor."""
+        """Start again before the first entry: no entry has been seen, and none is behind the cursor."""
         self.last = self.entries.head
         if self.behind:
             self.behind.clear()
@@ -381,13 +392,16 @@ class QueueContext:
             self.late.clear()
 
     def compact(self, depth: i64) -> None:
-        """Drop what has left the queue, once it may outnumber what has not; O(1) amortised."""
+        """Drop entries that have left the queue, once they may outnumber the others; O(1) amortised."""
         if len(self.behind) > _STALE_MIN and len(self.behind) > 2 * depth:
             live = dict.fromkeys([entry for entry in self.behind if entry.state != DEQUEUED])
             self.behind = sorted(live)
 
     def _scan(self, entry: QueueEntry, limit: i64) -> QueueEntry | None:
-        """Walk on from the successor of `last`; None at the end, or with `more` where the effort ends."""
+        """Walk on from the successor of `last`.
+
+        Return None at the end, or with `more` when the budget is used up.
+        """
         passed = self.last
         following: QueueEntry | None = entry
         while following is not None:

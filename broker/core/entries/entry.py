@@ -1,8 +1,8 @@
-"""A message's place in one queue.
+"""An entry: a message's place in one queue.
 
-An entry is AVAILABLE, then ACQUIRED by one consumer (or one basic.get), and either goes back to AVAILABLE at
-the very same place or leaves the queue as DEQUEUED, for good. Acquiring is the only gate out of AVAILABLE.
-Before it is AVAILABLE again it may be HELD for a while: there, but nobody's.
+An entry is AVAILABLE, then ACQUIRED by one consumer (or one basic.get). From there it either returns to
+AVAILABLE at the very same place, or leaves the queue as DEQUEUED, for good. Acquiring is the only way out of
+AVAILABLE. Before an entry is AVAILABLE again, it may be HELD for a while: in the queue, but without an owner.
 [Qpid: QueueEntryImpl]
 """
 
@@ -30,10 +30,10 @@ IN_LANE: Final[i64] = -1  # of a timer that runs; else the position in the heap
 @final
 @mypyc_attr(acyclic=True)
 class Timer:
-    """When one entry expires: `due`, in milliseconds of the schedule's clock.
+    """The expiry of one entry: `due`, in milliseconds of the schedule's clock.
 
-    `entry` is None while it is stopped: an entry keeps its timer, but only a running one refers to its entry.
-    Not tracked by the garbage collector.
+    An entry keeps its timer, but only a running timer refers to its entry: `entry` is None while the timer is
+    stopped. Not tracked by the garbage collector.
     """
 
     def __init__(self, due: i64) -> None:
@@ -50,8 +50,8 @@ class Holder:
 
     `acquires`: False for a browser, which owns nothing. `no_ack`: each entry is settled when it is delivered.
     `tag`: the client's name for a consumer, or an operator's for a stage; the core does not read it.
-    `inflight`: the entries that it has acquired and that are neither settled nor released, also after its
-    removal.
+    `inflight`: the number of entries that the holder has acquired and that are neither settled nor released.
+    The number counts on after the holder's removal.
     """
 
     def __init__(self, tag: str = "", acquires: bool = True, no_ack: bool = False) -> None:
@@ -61,11 +61,11 @@ class Holder:
         self.inflight: i64 = 0
 
     def acquisition_removed(self, entry: QueueEntry) -> None:
-        """The queue has taken `entry` back: settling or releasing it does nothing."""
+        """Note that the queue has taken `entry` back: a later settle or release has no effect."""
 
 
 class EntryGroup:
-    """The message group of entries, as an entry knows it; `broker.core.queues.groups` extends this class."""
+    """The message group of an entry; `broker.core.queues.groups` extends this class."""
 
     def disown(self) -> None:
         """Forget the group's owner: the queue has been deleted."""
@@ -74,20 +74,20 @@ class EntryGroup:
 
 @mypyc_attr(acyclic=True)
 class QueueEntry:
-    """One message in one queue; made by `QueueEntryList.append` only.
+    """A message in one queue; made by `QueueEntryList.append` only.
 
-    Not tracked by the garbage collector, so whoever takes an entry out of its list cuts its links. Heaps of
-    entries hold the entries themselves, which are compared by their places.
+    The garbage collector does not track entries, so the code that takes an entry out of its list cuts its
+    links. Heaps of entries contain the entries themselves, which compare by their places.
 
-    `order`: its place, smaller is sooner, fixed at enqueue: rank << 55 | sequence. Where something else comes
-    first, a kind of queue has a kind of entry: whose place is before whose, `precedes` knows.
-    `owner`: the holder that acquired it, None unless ACQUIRED.
-    `redelivered`: it may have been with a client before.
-    `delivery_count`: how often it was acquired for delivery; browsing does not count.
-    `uncounted`: how many of these came back in a way that does not count.
-    `stood_on`: a browser's cursor stands on it.
-    `timer`: when its time is over; None: never. `own_time`: it is the message that says so, not the queue.
-    `group`: the one that it is in, in a queue that has groups.
+    `order`: the entry's place, smaller is sooner, fixed at enqueue: rank << 55 | sequence. A kind of queue
+    with another order has its own class of entries, whose `precedes` compares the places.
+    `owner`: the holder that acquired the entry, None unless ACQUIRED.
+    `redelivered`: the entry may have been delivered before.
+    `delivery_count`: how often the entry was acquired for delivery; browsing does not count.
+    `uncounted`: how many of these deliveries were returned in a way that does not count.
+    `stood_on`: a browser's cursor stands on the entry.
+    `timer`: when the entry expires; None: never. `own_time`: the message sets this time, not the queue.
+    `group`: the entry's group, in a queue with groups.
     """
 
     def __init__(self, message: Message, order: i64) -> None:
@@ -97,7 +97,7 @@ class QueueEntry:
         self.redelivered: bool = False
         self.own_time: bool = False
         self.stood_on: bool = False
-        self.uncounted: i32 = 0  # it takes no room where it stands
+        self.uncounted: i32 = 0  # placed here, the field takes no extra room
         self.delivery_count: i64 = 0
         self.owner: Holder | None = None
         self.prev: QueueEntry | None = None
@@ -107,29 +107,29 @@ class QueueEntry:
 
     @property
     def counted(self) -> i64:
-        """How many of its deliveries count."""
+        """The number of the entry's deliveries that count."""
         return self.delivery_count - i64(self.uncounted)
 
     def let_go(self) -> None:
-        """The cursor of a browser that has stood on it stands there no longer."""
+        """Note that the last browser's cursor on this entry has moved on."""
 
     def precedes(self, other: QueueEntry) -> bool:
-        """Whether its place in their queue is before that of `other`."""
+        """Whether the entry's place in the queue is before that of `other`."""
         return self.order < other.order
 
     def __lt__(self, other: QueueEntry) -> bool:
         return self.precedes(other)
 
-    def __hash__(self) -> int:  # what compares has no hash of its own when it is compiled
+    def __hash__(self) -> int:  # a compiled class with comparisons has no hash of its own
         return id(self) >> 4
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class EntryFilter:
-    """A condition that holds for an entry, or not, as long as it is in its queue.
+    """A condition that holds for an entry, or does not, as long as the entry is in its queue.
 
     `key`: filters with the same key let the same entries pass.
-    `demands`: equalities without which it lets nothing pass; see `Criterion`.
+    `demands`: equalities without which the filter lets nothing pass; see `Criterion`.
     """
 
     def __init__(self, key: str) -> None:
@@ -141,5 +141,5 @@ class EntryFilter:
         raise NotImplementedError
 
     def excludes(self, entry: QueueEntry) -> bool:
-        """Whether consumers with this filter have sent `entry` away for themselves."""
+        """Whether consumers with this filter have returned `entry` as undeliverable to themselves."""
         return False

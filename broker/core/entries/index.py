@@ -1,4 +1,4 @@
-"""Entries by the values of headers: who demands one value sees a row of entries, not the whole queue."""
+"""The index of a queue: its entries by header values, so that a selector need not scan the whole queue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker.core.view import Views, bare_view
 
 @final
 class RowEntries(QueueEntryList):
-    """A row, for the cursors that walk over it."""
+    """The list of one row's entries, for the cursors that walk over the row."""
 
     def __init__(self, index: Index, row: Row) -> None:
         super().__init__(True)
@@ -26,23 +26,23 @@ class RowEntries(QueueEntryList):
         self._row = row
 
     def next(self, entry: QueueEntry) -> QueueEntry | None:
-        """The next one with the value (QueueEntryList)."""
+        """The next entry with the value (QueueEntryList)."""
         after = self._row.first if entry is self.head else self._index.place(entry, self._row).after
         return None if after is None else after.entry
 
     def before(self, entry: QueueEntry) -> QueueEntry:
-        """The one before with the value (QueueEntryList)."""
+        """The entry with the value before this one (QueueEntryList)."""
         before = self._index.place(entry, self._row).before
         return self.head if before is None else before.entry
 
 
 @final
 class Index:
-    """The rows of a queue, by the headers that its argument names and by their values.
+    """The rows of a queue, by the headers that its argument `x-index` names and by their values.
 
-    A header is what an identifier of a selector stands for, so it may be a property too. Its value is a
-    string or a number; entries without one are in no row.
-    `served`: the rows for which there are consumers.
+    A name may be any identifier of a selector, so a property is possible too. A value is a string or a
+    number; entries without such a value are in no row.
+    `served`: the rows that have consumers.
     """
 
     def __init__(self, names: list[str], store: MessageStore, views: Views) -> None:
@@ -56,10 +56,10 @@ class Index:
     # ---- entries
 
     def add(self, entry: QueueEntry) -> None:
-        """`entry` is new, and the last one."""
+        """Add `entry`, which is new, and the last one."""
         try:
             view = self._views(entry.message, self._store)
-        except Exception:  # to enqueue is not to judge: the disk does not give it back
+        except Exception:  # the disk cannot read the message: an enqueue must not fail for this
             return
         place: Place | None = None
         for header, name in enumerate(self.names):
@@ -78,7 +78,7 @@ class Index:
             self._places[entry] = place
 
     def offer(self, entries: list[QueueEntry], depth: i64) -> None:
-        """`entries` are AVAILABLE again."""
+        """Offer `entries`, which are AVAILABLE again, to the cursors of their rows."""
         if not self.served:
             return
         for entry in entries:
@@ -89,7 +89,10 @@ class Index:
                 place = place.other
 
     def remove(self, entry: QueueEntry, depth: i64) -> None:
-        """`entry` is about to be unlinked, and then `depth` are left; no browser stands on it any more."""
+        """Remove `entry`, which is about to be unlinked.
+
+        No browser stands on it, and `depth` entries are left then.
+        """
         place = self._places.get(entry)
         first = place
         while place is not None:
@@ -116,19 +119,21 @@ class Index:
             del self._places[entry]
 
     def place(self, entry: QueueEntry, row: Row) -> Place:
-        """The place of an entry in a row in which it is."""
+        """Return the place of an entry in a row that contains it."""
         place: Place | None = self._places[entry]
         while place is not None and place.row is not row:
             place = place.other
         assert place is not None, "a cursor of a row stands on entries of the row"
         return place
 
-    # ---- who looks
+    # ---- rows for cursors
 
     def row_for(self, entry_filter: EntryFilter | None) -> Row | None:
-        """The row of all that a filter may let pass; None if it demands no value of an indexed header.
+        """Return the row of all entries that a filter may let pass.
 
-        `release` is to be called as often as this has returned a row.
+        None if it demands no value of an indexed header.
+
+        The caller must call `release` once for each row that this returns.
         """
         if entry_filter is None:
             return None
@@ -142,12 +147,12 @@ class Index:
         return None
 
     def release(self, row: Row) -> None:
-        """Somebody who was given the row does not look any more."""
+        """Release the row for one of its users."""
         row.users -= 1
         self._let_go(row)
 
     def served_rows(self, entry: QueueEntry) -> list[Row]:
-        """Return the rows of `entry` if consumers look at any rows, else none."""
+        """Return the rows of `entry`, or nothing if no row has consumers."""
         rows: list[Row] = []
         place = self._places.get(entry) if self.served else None
         while place is not None:
@@ -174,7 +179,7 @@ def is_value(value: object) -> bool:
 
 
 def new_index(store: MessageStore, arguments: Arguments, views: Views = bare_view) -> Index | None:
-    """The index that a new queue is to have by its arguments, if any."""
+    """Return the index that the arguments ask for; None without one."""
     names = arguments.get(INDEX)
     if not isinstance(names, str):
         return None

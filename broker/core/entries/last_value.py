@@ -1,4 +1,4 @@
-"""Last-value queues: of the messages with the same value of a header, the latest.
+"""Last-value queues: a new message replaces the earlier message with the same value of a header.
 
 [Qpid last value queues; Artemis last-value queues]
 """
@@ -20,9 +20,10 @@ from broker.core.view import Headers, identity
 @final
 @mypyc_attr(acyclic=True)
 class LastValueEntry(QueueEntry):
-    """An entry with the `number` of its arrival, as its place may be that of an earlier one.
+    """An entry with the `number` of its arrival, because its place may be that of an earlier entry.
 
-    `key`: what it has in common with those that it replaces, and that replace it; None: it has no such value.
+    `key`: the value that the entry shares with the entries that it replaces, and that replace it; None: no
+    value.
     """
 
     def __init__(self, message: Message, order: i64, number: i64, key: object | None) -> None:
@@ -33,7 +34,9 @@ class LastValueEntry(QueueEntry):
 
 @final
 class LatestValues(Latest):
-    """What a last-value queue knows of its entries; `QueueEntryList.latest` is None for all others.
+    """The latest entry of each value in a last-value queue.
+
+    `QueueEntryList.latest` is None for all other queues.
 
     `current`: by value, the entry of the message that came last.
     """
@@ -45,12 +48,12 @@ class LatestValues(Latest):
         self._headers = headers
 
     def key(self, message: Message) -> object | None:
-        """What messages have in common that replace each other; None: it replaces none."""
+        """Return the value by which messages replace each other; None: `message` replaces none."""
         value = self._headers.value(message, self._header)
         return None if value is None else identity(value)
 
     def forget(self, entry: QueueEntry) -> None:
-        """`entry` leaves the queue."""
+        """Note that `entry` leaves the queue."""
         key = _key_of(entry)
         if key is not None and self.current.get(key) is entry:
             del self.current[key]
@@ -74,7 +77,7 @@ class LatestValues(Latest):
         return None if entry is None or entry.state == ACQUIRED else entry
 
     def set_aside(self, message: Message) -> None:
-        """`message` is brought back by recovery: what it replaces is outdated (Latest)."""
+        """Mark the entry that the recovered `message` replaces as outdated (Latest)."""
         old = self.current.pop(self.key(message), None)
         if old is not None:
             self.outdated.append(old)
@@ -87,10 +90,10 @@ def _key_of(entry: QueueEntry) -> object | None:
 
 @final
 class LastValueEntryList(QueueEntryList):
-    """First in, first out; but what replaces an entry that nobody has stands where that stood.
+    """First in, first out, except that a new entry takes the place of the one that it replaces.
 
-    The one that is replaced goes on standing right before it, until whoever has appended the new one takes
-    it out: `Latest.displaced`.
+    An acquired entry keeps its place; the new entry goes to the end then. A replaced entry stays linked right
+    before the new one, until the code that appended the new entry takes it out: `Latest.displaced`.
     """
 
     def __init__(self, header: str, headers: Headers) -> None:
@@ -106,7 +109,7 @@ class LastValueEntryList(QueueEntryList):
         return LastValueEntryList(header, headers)
 
     def append(self, message: Message) -> QueueEntry:
-        """Link an entry at the place of the one that it replaces, or a new last one; O(1)."""
+        """Link an entry at the place of the one that it replaces, or else at the end; O(1)."""
         self.sequence += 1
         values = self._values
         key = values.key(message)
@@ -123,11 +126,14 @@ class LastValueEntryList(QueueEntryList):
         return entry
 
     def unlink(self, entry: QueueEntry) -> None:
-        """Take `entry` out and cut its links; if it was the latest of its value, there is none now."""
+        """Take `entry` out and cut its links.
+
+        If it was the latest of its value, the value has no latest entry now.
+        """
         self._values.forget(entry)
         super().unlink(entry)
 
     def arrival(self, entry: QueueEntry) -> i64:
-        """When `entry` came (QueueEntryList)."""
+        """The number of the entry's arrival (QueueEntryList)."""
         assert isinstance(entry, LastValueEntry), "the entries of a last-value list are such"
         return entry.number

@@ -1,4 +1,4 @@
-"""The order that a queue keeps its entries in; first in, first out.
+"""The list of a queue's entries, which keeps their order; here first in, first out.
 
 [Qpid: QueueEntryList]
 """
@@ -23,16 +23,17 @@ class EmptyListener:
     """The listener of an entry list that must know when the list becomes empty."""
 
     def look(self) -> None:
-        """The last entry has been unlinked."""
+        """Note that the last entry has been unlinked."""
         raise NotImplementedError
 
 
 class Latest:
-    """What a list knows of entries that replace one another; `broker.core.entries.last_value` extends it.
+    """The entries that replace one another in a list; `broker.core.entries.last_value` extends this class.
 
-    `displaced`: the entry whose place the latest arrival has taken; whoever takes it out sets it to None.
-    `outdated`: what recovery brought back and a later message replaces; it goes when the broker runs.
-    `replaced` counts since start.
+    `displaced`: the entry whose place the latest arrival has taken. The code that takes it out sets it to
+    None.
+    `outdated`: recovered entries that a later message replaces; they are removed when the broker runs.
+    `replaced` counts since the start.
     """
 
     def __init__(self) -> None:
@@ -41,39 +42,48 @@ class Latest:
         self.replaced: i64 = 0
 
     def is_outdated(self, entry: QueueEntry) -> bool:
-        """Whether a later message than that of `entry` has come."""
+        """Whether a later message with the value of `entry` has arrived."""
         raise NotImplementedError
 
     def successor(self, entry: QueueEntry) -> QueueEntry | None:
-        """The entry of the latest message with the value of an outdated `entry`; None if that has gone."""
+        """Return the entry of the latest message with the value of an outdated `entry`.
+
+        None if that has left.
+        """
         raise NotImplementedError
 
     def holds(self, message: Message) -> bool:
-        """Whether a message that `message` would replace is in the queue, with a consumer or not."""
+        """Whether a message that `message` would replace is in the queue, acquired or not."""
         raise NotImplementedError
 
     def displaceable(self, message: Message) -> QueueEntry | None:
-        """The entry whose place `message` would take."""
+        """Return the entry whose place `message` would take."""
         raise NotImplementedError
 
     def set_aside(self, message: Message) -> None:
-        """`message` is brought back by recovery: it stands at the end, and what it replaces is outdated."""
+        """Mark the entry that the recovered `message` replaces as outdated.
+
+        `message` itself goes to the end.
+        """
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class QueueEntryList:
-    """A strict order of entries in which an entry never moves: each is linked to the next and the one before.
+    """A strict order of entries in which an entry never moves.
 
-    `head` stands before the first entry, is never AVAILABLE and never unlinked; `tail` is the last entry, or
-    `head`. `in_order`: an append can never land before an entry that is there. `sequence`: the number of the
-    latest arrival.
+    Each links to the next and to the previous one.
+
+    `head` is a sentinel before the first entry: never AVAILABLE and never unlinked. `tail` is the last entry,
+    or `head`. `in_order`: an append can never put an entry before an existing one. `sequence`: the number of
+    the latest arrival.
     `ranks`: how many ranks of urgency the entries may have; 1: all have the same. The rank of an entry is
     `order >> RANK_SHIFT`, and 0 is the most urgent.
-    `latest`: what entries are replaced by, if they are. `lifespan`: who is to hear that none is left.
-    `annotations`: what consumers have added to the messages of some entries.
-    `reads`: what `next` has cost that had to read from disk, as `QueueContext.effort` counts, until a cursor
-    counts that as its own.
+    `latest`: the entries that replace others, in a last-value queue. `lifespan`: the listener to call when
+    the list becomes empty.
+    `annotations`: the annotations that consumers have added to the messages of some entries.
+    `reads`: the cost of calls of `next` that read from disk, in the unit of `QueueContext.effort`, until a
+    cursor adds it to its own effort.
     """
 
     def __init__(self, in_order: bool, ranks: i64 = 1) -> None:
@@ -90,16 +100,16 @@ class QueueEntryList:
         self.reads: i64 = 0
 
     def apply(self, arguments: dict[str, object]) -> None:
-        """Apply the arguments that hold for the queue (`Queue.effective`) to messages to come."""
+        """Apply the queue's effective arguments (`Queue.effective`) to later messages."""
 
     def append(self, message: Message) -> QueueEntry:
-        """Make `message`'s entry and link it at its place."""
+        """Make the entry of `message` and link it at its place."""
         raise NotImplementedError
 
     def unlink(self, entry: QueueEntry) -> None:
         """Take a linked `entry` out.
 
-        Both its links are cut: cursors must have been moved off it before.
+        Both its links are cut, so the caller must move cursors off the entry before.
         """
         before = entry.prev
         after = entry.next
@@ -127,23 +137,29 @@ class QueueEntryList:
         return before
 
     def arrival(self, entry: QueueEntry) -> i64:
-        """When `entry` came: those that came later have higher numbers, up to `sequence`."""
+        """Return the number of the entry's arrival: later entries have higher numbers, up to `sequence`."""
         return entry.order & ARRIVAL_MASK
 
     def mark(self, entry: QueueEntry) -> str:
-        """A text that names the place of `entry`, also when the entry has gone."""
+        """Return a text that names the place of `entry`, also after `entry` has left the queue."""
         return str(int(entry.order))
 
     def stand_in(self, mark: str) -> QueueEntry:
-        """An entry that is not linked, with the place that `mark` has named. Raises ValueError."""
+        """Return an unlinked entry at the place that `mark` names. Raises ValueError."""
         return QueueEntry(self.head.message, _order(mark))
 
     def annotations_of(self, entry: QueueEntry) -> bytes:
-        """What consumers have added to the message of a linked entry, encoded; empty: nothing."""
+        """Return the encoded annotations that consumers have added to the message of a linked entry.
+
+        Empty: none.
+        """
         return b"" if self.annotations is None else self.annotations.get(entry, b"")
 
     def __iter__(self) -> Iterator[QueueEntry]:
-        """All entries in order, for cold use. The one that the iteration stands on must stay linked."""
+        """All entries in order; too slow for the hot path.
+
+        The entry that the iteration stands on must stay linked.
+        """
         entry = self.next(self.head)
         while entry is not None:
             yield entry
@@ -152,7 +168,7 @@ class QueueEntryList:
     # ---- where there are ranks; here there is one
 
     def rank_before(self, rank: i64) -> i64:
-        """The last rank before this one that has entries, -1 if none has."""
+        """Return the last rank before this one that has entries, -1 if none has."""
         return 0 if rank > 0 and self.head.next is not None else -1
 
     def first_of(self, rank: i64) -> QueueEntry | None:
@@ -174,7 +190,7 @@ class QueueEntryList:
 
 
 def _order(mark: str) -> i64:
-    """The order that a mark of a place has. Raises ValueError."""
+    """Return the order in the mark of a place. Raises ValueError."""
     order = int(mark)
     if not 0 <= order < 1 << 63:
         raise ValueError(f"{mark} is not from 0 to {(1 << 63) - 1}")

@@ -1,9 +1,9 @@
-"""The places of a queue's entries: which entry is the third, which has this id, how many stand before one.
+"""The places of a queue's entries: the nth entry, the entry with an id, and the count of entries before one.
 
-Nobody keeps places for a queue that nobody asks. The first question counts the entries up to the one that it
-is about; from then on each arrival, delivery, return and departure of a counted entry is noted in O(log n),
-and each question is answered in O(log n). When a queue has been busy for long without a question, its places
-are given up.
+A queue has no places until the first question. That question counts the entries up to the one that it is
+about. From then on each arrival, delivery, return and departure of a counted entry is noted in O(log n), and
+each question is answered in O(log n). When a queue has had many changes without a question, its places are
+dropped.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ NO_NUMBER: Final[i64] = -1
 @final
 @mypyc_attr(acyclic=True)
 class Block:
-    """A stretch of neighbours, beginning with `first`: how many they are, and the range of their numbers.
+    """A stretch of neighbours, beginning with `first`: their count, and the range of their numbers.
 
-    The range is that of all that have been in the block: it grows and never shrinks.
+    The range covers all entries that have ever been in the block: it grows and never shrinks.
     """
 
     def __init__(self, first: QueueEntry) -> None:
@@ -38,7 +38,7 @@ class Block:
         self.high_arrival: i64 = 0
 
     def note(self, entry: QueueEntry, arrival: i64) -> None:
-        """Count an entry, whose arrival had this number."""
+        """Count an entry, whose arrival had the number `arrival`."""
         self.count += 1
         if entry.state == AVAILABLE:
             self.ready += 1
@@ -54,7 +54,7 @@ class Block:
             self.high_arrival = arrival
 
     def may_have(self, sequence: i64, arrival: i64) -> bool:
-        """Whether an entry with this sequence, or else with this number of its arrival, may be here."""
+        """Whether an entry with this sequence may be in the block; with NO_NUMBER, this arrival number."""
         if sequence != NO_NUMBER:
             return self.low <= sequence <= self.high
         return self.low_arrival <= arrival <= self.high_arrival
@@ -62,7 +62,7 @@ class Block:
 
 @final
 class Sums:
-    """Numbers, one for each block, and their sums from the first on, in O(log n). [Fenwick 1994]"""
+    """Numbers, a single one for each block, and their sums from the first on, in O(log n). [Fenwick 1994]"""
 
     def __init__(self) -> None:
         self._tree: list[int] = []
@@ -79,7 +79,7 @@ class Sums:
         tree.append(number)
 
     def add(self, index: i64, number: i64) -> None:
-        """Change one of the numbers by this much."""
+        """Add `number` to one of the numbers."""
         tree = self._tree
         size: i64 = len(tree)
         at = index + 1
@@ -98,7 +98,7 @@ class Sums:
         return total
 
     def holding(self, count: i64) -> i64:
-        """The first of the numbers with which the sum exceeds `count`; how many there are, if none does."""
+        """Return the first index whose running sum exceeds `count`; the number of indexes, if none does."""
         tree = self._tree
         size: i64 = len(tree)
         step: i64 = 1
@@ -115,7 +115,7 @@ class Sums:
 
 @final
 class Places:
-    """Counts the entries of a queue from the first one up to `end`, all of them and those that are ready.
+    """The counts of a queue's entries from the first one up to `end`, of all entries and of the ready ones.
 
     The entries behind `end` have not been counted yet: `extend` counts some more of them.
     """
@@ -128,11 +128,11 @@ class Places:
         self._all = Sums()
         self._ready = Sums()
 
-    # ---- what is told
+    # ---- changes
 
     def linked(self, entry: QueueEntry) -> None:
-        """`entry` is new and linked at its place."""
-        if not self._counts(entry) or entry.prev is self.end:  # the latter with the order of the end, perhaps
+        """Count `entry`, which is new and linked at its place."""
+        if not self._counts(entry) or entry.prev is self.end:  # else it may have the order of `end`
             return
         blocks = self._blocks
         if entry.precedes(blocks[0].first):
@@ -147,7 +147,7 @@ class Places:
         self._ready.add(index, 1)
 
     def changed(self, entry: QueueEntry, ready: i64) -> None:
-        """`entry` is ready now, 1, or is not any more, -1."""
+        """Note that `entry` has become ready (1), or is not ready any more (-1)."""
         self.idle += 1
         if self._counts(entry):
             index = self._block_of(entry)
@@ -155,7 +155,7 @@ class Places:
             self._ready.add(index, ready)
 
     def unlinked(self, entry: QueueEntry) -> None:
-        """`entry`, which is not ready any more, is about to be unlinked."""
+        """Uncount `entry`, which is not ready any more and is about to be unlinked."""
         self.idle += 1
         if not self._counts(entry):
             return
@@ -174,11 +174,11 @@ class Places:
             block.first = following
         self._all.add(index, -1)
 
-    # ---- what is asked
+    # ---- questions
 
     @property
     def is_idle(self) -> bool:
-        """Whether to note changes has cost more by now than to count everything anew would."""
+        """Whether noting changes has cost more by now than counting everything anew would cost."""
         return self.idle > IDLE_MIN + self.count(False)
 
     def count(self, ready: bool) -> i64:
@@ -186,7 +186,7 @@ class Places:
         return (self._ready if ready else self._all).before(len(self._blocks))
 
     def extend(self, most: i64) -> bool:
-        """Count up to `most` more entries; whether there are still others."""
+        """Count up to `most` more entries. Return whether uncounted entries are left."""
         self.idle = 0
         entries = self._entries
         entry = entries.next(self.end)
@@ -209,7 +209,10 @@ class Places:
         return entry is not None
 
     def nth(self, place: i64, ready: bool) -> QueueEntry | None:
-        """The counted entry, or the ready one of these, before which so many such stand; None: none yet."""
+        """Return the counted entry (or ready entry) with `place` such entries before it.
+
+        None: none is counted yet.
+        """
         self.idle = 0
         sums = self._ready if ready else self._all
         index = sums.holding(place)
@@ -240,11 +243,11 @@ class Places:
         return before
 
     def reaches(self, stand_in: QueueEntry) -> bool:
-        """Whether all entries at or before the place of one that need not be linked have been counted."""
+        """Whether all entries up to the place of `stand_in`, which need not be linked, have been counted."""
         return self._entries.next(self.end) is None or stand_in.precedes(self.end)
 
     def last_up_to(self, stand_in: QueueEntry) -> QueueEntry:
-        """The last counted entry at or before a place, or the head of the list."""
+        """Return the last counted entry at or before a place, or the head of the list."""
         self.idle = 0
         if not self._blocks or stand_in.precedes(self._blocks[0].first):
             return self._entries.head
@@ -257,9 +260,12 @@ class Places:
         return entry
 
     def find(self, sequence: i64, arrival: i64) -> QueueEntry | None:
-        """The counted entry with this sequence in the log, or if that is NO_NUMBER, this number of arrival.
+        """Return the counted entry with this sequence in the log.
 
-        Where entries stand in the order of their arrival, as in most queues, one block or two may have it.
+        With NO_NUMBER, the one with this arrival number.
+
+        Where entries are in the order of their arrival, as in most queues, only a block or two can contain
+        the entry.
         """
         self.idle = 0
         for block in self._blocks:
@@ -280,11 +286,11 @@ class Places:
     # ---- blocks
 
     def _counts(self, entry: QueueEntry) -> bool:
-        """Whether the place of `entry` is one that has been counted."""
+        """Whether the place of `entry` has been counted."""
         return bool(self._blocks) and not self.end.precedes(entry)
 
     def _block_of(self, entry: QueueEntry) -> i64:
-        """The last block that does not begin after `entry`."""
+        """Return the index of the last block that does not begin after `entry`."""
         blocks = self._blocks
         low: i64 = 0
         high: i64 = len(blocks)
@@ -297,14 +303,14 @@ class Places:
         return low
 
     def _note_last(self, block: Block | None, count: i64, ready: i64) -> None:
-        """Have the sums know that the last block has other counts than these."""
+        """Update the sums after the counts of the last block have changed from these."""
         if block is not None:
             last: i64 = len(self._blocks) - 1
             self._all.add(last, block.count - count)
             self._ready.add(last, block.ready - ready)
 
     def _split(self, index: i64) -> None:
-        """Make two of a block."""
+        """Split a block into two."""
         whole = self._blocks[index]
         parts: list[Block] = []
         entry: QueueEntry | None = whole.first
@@ -319,7 +325,7 @@ class Places:
         self._sum_up()
 
     def _sum_up(self) -> None:
-        """Sum up anew: there are other blocks."""
+        """Rebuild the sums after the blocks have changed."""
         self._all = Sums()
         self._ready = Sums()
         for block in self._blocks:

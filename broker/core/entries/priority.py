@@ -1,4 +1,7 @@
-"""Priority queues: the higher priority first, first in first out within one. [RabbitMQ x-max-priority]"""
+"""Priority queues: the higher priority first, first in first out within one priority.
+
+[RabbitMQ x-max-priority]
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,18 @@ from broker.core.view import Headers
 
 @final
 class PriorityEntryList(QueueEntryList):
-    """Higher priority first, first in first out within one.
+    """Higher priority first, first in first out within one priority.
 
     [Qpid: PriorityQueueList, a list for each priority]
 
     `levels` is the number of distinct priorities, 1..256: x-max-priority + 1. A message's level is its
-    priority, capped at the highest one, or what `mapped_level` says where the queue's argument or policy asks
-    for that. Rank 0 is the highest level. An entry keeps its level when that changes.
+    priority, capped at the highest one. Where the queue's argument or policy asks for a mapping,
+    `mapped_level` gives the level. Rank 0 is the highest level. An entry keeps its level when the mapping
+    changes.
 
-    All ranks are one list, of which each rank that has entries is a stretch: to walk over them is to follow
-    links. The last entry of each is known, and `filled` has a bit for each, so that the place for an entry is
-    found without asking ranks that are empty. They cost nothing.
+    All ranks are in one list. Each rank that has entries is a stretch of this list, so walking over them
+    follows links only. The list knows the last entry of each rank, and `_filled` has a bit for each rank with
+    entries. So the place for an entry is found without a look at empty ranks, which cost nothing.
     """
 
     def __init__(self, levels: i64, headers: Headers | None = None) -> None:
@@ -46,7 +50,7 @@ class PriorityEntryList(QueueEntryList):
         return PriorityEntryList(highest + 1, headers) if highest > 0 else FifoEntryList()
 
     def apply(self, arguments: Arguments) -> None:
-        """Map the priorities of messages to come, or cap them (QueueEntryList)."""
+        """Map or cap the priorities of later messages (QueueEntryList)."""
         self._mapped = arguments.get(PRIORITY_MAPPING) == AMQP
 
     def append(self, message: Message) -> QueueEntry:
@@ -91,15 +95,15 @@ class PriorityEntryList(QueueEntryList):
         return self._end_before(rank).next
 
     def _end_before(self, rank: i64) -> QueueEntry:
-        """The last entry of the ranks before this one; `head` if they have none."""
+        """Return the last entry of the ranks before this one; `head` if they have none."""
         filled = self.rank_before(rank)
         return self.head if filled < 0 else self._last[filled]
 
 
 def mapped_level(priority: i64, levels: i64) -> i64:
-    """The level of a priority where the ten of JMS and AMQP 1.0 are mapped onto `levels` levels.
+    """Return the level of a priority where the ten of JMS and AMQP 1.0 are mapped onto `levels` levels.
 
-    Of fewer than ten levels the middle ones stand for one priority each, the lowest and the highest for the
+    Of fewer than ten levels, each middle level has one priority. The lowest and the highest level take the
     priorities that are left on either side. More than ten levels are capped. [amqp-1.0 3.2.1, AMQP 0-10]
     """
     lowest: i64 = 0

@@ -20,7 +20,7 @@ BLOCK: Final[i64] = 512  # entries of a block at most
 @final
 @mypyc_attr(acyclic=True)
 class SortedEntry(QueueEntry):
-    """An entry whose place is that of `key`: what the header says, and when the entry came."""
+    """An entry whose place depends on `key`: the value of the header, and the number of its arrival."""
 
     def __init__(self, message: Message, order: i64, key: SortKey) -> None:
         super().__init__(message, order)
@@ -28,7 +28,7 @@ class SortedEntry(QueueEntry):
         self.key: Any = (key[0], key[1], number)
 
     def precedes(self, other: QueueEntry) -> bool:
-        """Whether its key is smaller (QueueEntry); nothing is before the head of a list."""
+        """Whether the entry's key is smaller (QueueEntry); no entry is before the head of a list."""
         if not isinstance(other, SortedEntry):
             return False
         before: bool = self.key < other.key
@@ -37,7 +37,7 @@ class SortedEntry(QueueEntry):
 
 @final
 class Block:
-    """A few hundred neighbours, and their keys beside them: it is these that are searched, without calls."""
+    """A few hundred neighbours with their keys in a list beside them, so that a search makes no calls."""
 
     def __init__(self, entries: list[QueueEntry], keys: list[Any]) -> None:
         self.entries = entries
@@ -46,11 +46,11 @@ class Block:
 
 @final
 class SortedEntryList(QueueEntryList):
-    """Ascending by the value of a header, equal ones first in first out.
+    """Ascending by the value of a header, equal values first in first out.
 
-    The entries are linked in their order, as everywhere. To find the place of a new one they are also in
-    blocks, of which there is a list with the last key of each. Both are searched by halves, so a place is
-    found, and left, in O(log n), but for moving the pointers of one block.
+    The entries are linked in their order, as in every list. Blocks serve to find the place of a new entry; a
+    list has the last key of each block. Both are searched by bisection. So finding a place, and leaving it,
+    cost O(log n), apart from moving the pointers of one block.
     """
 
     def __init__(self, header: str, headers: Headers) -> None:
@@ -108,18 +108,18 @@ class SortedEntryList(QueueEntryList):
         super().unlink(entry)
 
     def mark(self, entry: QueueEntry) -> str:
-        """The place of `entry` (QueueEntryList): its number, and the value of its header."""
+        """The text for the place of `entry` (QueueEntryList): its number, and the value of its header."""
         assert isinstance(entry, SortedEntry), "the entries of a sorted list are such"
         key = entry.key
         return f"{key[2]} {key_text((key[0], key[1]))}"
 
     def stand_in(self, mark: str) -> QueueEntry:
-        """An entry with the place that `mark` has named (QueueEntryList). Raises ValueError."""
+        """An unlinked entry at the place that `mark` names (QueueEntryList). Raises ValueError."""
         number, _, key = mark.partition(" ")
         return SortedEntry(self.head.message, super().stand_in(number).order, key_of_text(key))
 
     def _add_last(self, entry: SortedEntry) -> None:
-        """Put an entry behind all blocks: into the last one, or a new one if that is full."""
+        """Append an entry to the last block, or to a new block if the last one is full."""
         if self._blocks and len(self._blocks[-1].keys) < self.block:
             block = self._blocks[-1]
             block.entries.append(entry)
@@ -130,7 +130,7 @@ class SortedEntryList(QueueEntryList):
             self._ends.append(entry.key)
 
     def _split(self, at: i64) -> None:
-        """Have the first half of a block be one of its own."""
+        """Make a separate block of the first half of a block."""
         block = self._blocks[at]
         middle = len(block.keys) >> 1
         self._blocks.insert(at, Block(block.entries[:middle], block.keys[:middle]))

@@ -1,8 +1,8 @@
 """The times at which a queue's entries expire, whatever their order in the queue.
 
-Adding, removing and finding the first are O(1) where times come in order, as with one time to live for the
-whole queue, and O(log n) at worst where they do not. What is removed leaves nothing behind, so nothing has to
-be swept up later, and no step takes longer than another.
+Adding a timer, removing one and finding the first cost O(1) where times come in order, as with one time to
+live for the whole queue. Otherwise they cost O(log n) at worst. A removed timer leaves nothing behind, so no
+sweep is needed later, and no step takes longer than another.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from broker.core.entries.entry import IN_LANE, STOPPED, QueueEntry, Timer
 
 @final
 class Timers:
-    """The running timers of one queue: a lane of those that came in the order of their times, and a heap."""
+    """The running timers of one queue: a lane for times that come in order, and a heap for others."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
         self._heap: list[Timer] = []
         self._lane: Timer | None = None  # the first of it,
         self._lane_end: Timer | None = None  # and the last
-        self._back: Timer | None = None  # the last that came back into it; it may have been stopped since
+        self._back: Timer | None = None  # the last requeued one in the lane; it may have been stopped since
 
     def start(self, timer: Timer, entry: QueueEntry, in_turn: bool) -> None:
-        """Have a stopped timer run for `entry`. `in_turn`: those after it will hardly be due before it."""
+        """Start a stopped timer for `entry`.
+
+        `in_turn`: timers that start later will hardly be due before this one.
+        """
         timer.entry = entry
         self.count += 1
         end = self._lane_end
@@ -38,12 +41,12 @@ class Timers:
             self._rise(timer, len(heap) - 1)
 
     def start_again(self, entries: list[QueueEntry]) -> None:
-        """Have the stopped timers of `entries` run, which have come back, in the order of the queue.
+        """Start the stopped timers of `entries`, which were requeued and are in the order of the queue.
 
-        They are mostly due before all that run, one after the other: so they come first in the lane, behind
-        those that came back before them, and neither they nor those that stop them pay for a heap.
+        Mostly they are due before all running timers, and in this order. So they go to the front of the lane,
+        behind those of earlier requeues. Neither starting nor stopping them costs a heap operation.
         """
-        before = self._back  # what has come into the lane last
+        before = self._back
         if before is not None and not self._is_before(before, entries):
             before = None
         for entry in entries:
@@ -61,7 +64,7 @@ class Timers:
             before = self._back = timer
 
     def _is_before(self, timer: Timer, entries: list[QueueEntry]) -> bool:
-        """Whether `timer` is in the lane still, and that of the first of `entries` is not to be before it."""
+        """Whether `timer` is still in the lane and may stay before the timers of `entries`."""
         entry = timer.entry
         first = entries[0].timer if entries else None
         if entry is None or timer.place != IN_LANE or first is None:
@@ -69,7 +72,7 @@ class Timers:
         return entry.precedes(entries[0]) and timer.due <= first.due
 
     def _link(self, timer: Timer, before: Timer | None, after: Timer | None) -> None:
-        """Put `timer` into the lane, between these two."""
+        """Put `timer` into the lane, between `before` and `after`."""
         timer.place = IN_LANE
         timer.before = before
         timer.after = after
@@ -83,7 +86,7 @@ class Timers:
             after.before = timer
 
     def stop(self, timer: Timer) -> None:
-        """Have a timer stop; nothing happens if it does not run."""
+        """Stop a timer; nothing happens if the timer does not run."""
         place = timer.place
         if place == STOPPED:
             return
@@ -107,7 +110,7 @@ class Timers:
         timer.after = None
 
     def first(self) -> Timer | None:
-        """The one that is due first, None if none runs."""
+        """Return the timer that is due first, None if none runs."""
         lane = self._lane
         heap = self._heap
         if not heap:
@@ -117,7 +120,7 @@ class Timers:
     def _take_from_heap(self, place: i64) -> None:
         heap = self._heap
         last = heap.pop()
-        if place < len(heap):  # it was not the last itself
+        if place < len(heap):  # else the timer itself was the last
             if place > 0 and _is_sooner(last, heap[(place - 1) >> 1]):
                 self._rise(last, place)
             else:
@@ -158,7 +161,7 @@ class Timers:
 
 
 def _is_sooner(timer: Timer, other: Timer) -> bool:
-    """Whether `timer` is to ring before `other`: of two that are due together, that of the earlier entry."""
+    """Whether `timer` rings before `other`: of two that are due together, that of the earlier entry."""
     if timer.due != other.due:
         return timer.due < other.due
     entry, that = timer.entry, other.entry

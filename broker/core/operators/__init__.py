@@ -1,1 +1,1 @@
-"""What operators and readers do to many messages: operations, stages and sinks."""
+"""Work of operators and readers on many messages: operations, stages and sinks."""

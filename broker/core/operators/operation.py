@@ -1,11 +1,11 @@
-"""What operators do to messages of a queue, many at once: all of it or nothing.
+"""Operations: an operator moves, copies, edits or removes many messages of a queue, all of them or none.
 
 [Bernstein and Newcomer, Principles of Transaction Processing 4.5: random access, queue forwarding]
 
-The entries are marked one after the other, as slowly as it takes: each is acquired as it is found, so that
-nobody else gets it, but it is no delivery and is not counted as one. Messages that wait to be dead-lettered
-are seized in their backlog instead. Then all is one transaction. What is aborted, or refused, has its place
-in the queue again as if nothing had been.
+An operation marks its entries one after the other, in as many turns as it needs. A marked entry is acquired,
+so that no consumer gets it. Marking is no delivery and does not count as one. An operation seizes messages
+that wait to be dead-lettered in their backlog instead. Then a single transaction does everything. After an
+abort or a refusal, every message is back at its place in the queue, unchanged.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from broker.core.vhosts.vhost import VirtualHost
 
 
 def is_over(queue: Queue, entry: QueueEntry) -> bool:
-    """Whether the time of `entry` is over, so that it is about to leave the queue."""
+    """Whether `entry` has expired, so that it is about to leave the queue."""
     timer = entry.timer
     return timer is not None and queue.rules is not None and timer.due <= queue.rules.schedule.now()
 
 
 def mark(queue: Queue, entry: QueueEntry, taker: QueueConsumer) -> None:
-    """AVAILABLE → ACQUIRED by `taker`, which was never attached. It is no delivery."""
+    """Acquire `entry` for `taker`, which was never attached: AVAILABLE → ACQUIRED, but no delivery."""
     assert entry.state == AVAILABLE, "what somebody has is not marked"
     if entry.timer is not None:
         stop_timer(queue, entry)
@@ -57,9 +57,9 @@ def mark(queue: Queue, entry: QueueEntry, taker: QueueConsumer) -> None:
 
 
 def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> None:
-    """ACQUIRED → AVAILABLE of those that `taker` still has, in place, as they were before.
+    """Release the `entries` that `taker` still owns, in place and unchanged: ACQUIRED → AVAILABLE.
 
-    Those that have been replaced meanwhile leave the queue instead.
+    Entries that have been replaced meanwhile leave the queue instead.
     """
     latest = queue.entries.latest
     back: list[QueueEntry] = []
@@ -91,15 +91,15 @@ def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> Non
         if discipline is not None:
             discipline.wake()
     for entry in outdated:
-        if owns(taker, entry, queue):  # it was not taken back for one of those
+        if owns(taker, entry, queue):  # else an earlier one of `outdated` has removed it
             replace_outdated(queue, entry)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class OperatorPublish(HeldPublish):
-    """A message that an operation puts somewhere: into stopped queues too, and never nowhere.
+    """A message that an operation publishes: into stopped queues too, but never without any queue.
 
-    Its publisher has been told of its arrival, if of anything, and is told once that it was consumed.
+    A receipt for its arrival, if wanted, has been sent before. A receipt for its consumption is sent once.
     """
 
     def __init__(self, route: Route, message: Message, copied: bool) -> None:
@@ -108,7 +108,7 @@ class OperatorPublish(HeldPublish):
         message.marks = 0 if copied else message.marks & TELLS_CONSUMED
 
     def resolve(self, virtual_host: Publishing) -> str:
-        """Find out where it goes (HeldPublish)."""
+        """Find the queues (HeldPublish)."""
         refusal = super().resolve(virtual_host)
         if refusal or self.passage.queues or self.passage.keepers:
             return refusal
@@ -116,15 +116,16 @@ class OperatorPublish(HeldPublish):
         return f"exchange '{address.exchange}' leads nowhere with routing key '{address.routing_key}'"
 
     def taken(self, count: i64) -> None:
-        """Nobody waits for it (HeldPublish)."""
+        """Ignored: no publisher waits for the count (HeldPublish)."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Operation(Transaction):
-    """An operation on one queue. `taker` holds the marked entries; nobody else has it.
+    """An operation on one queue. Its `taker` owns the marked entries and no others.
 
-    `way`: what the journal calls it, one of `broker.core.queues.hooks`; PUBLISHED: nothing but what it does.
-    `commit`, with what is in `publishes`, or `abort` ends it.
+    `way`: the journal's word for the operation, a constant of `broker.core.queues.hooks`. PUBLISHED: the
+    journal has no word for it and records its steps only.
+    `commit`, which also publishes `publishes`, or `abort` ends the operation.
     """
 
     def __init__(
@@ -134,32 +135,32 @@ class Operation(Transaction):
         self.way = way
         self.queue = queue
         self.taker = taker
-        self.deaths: list[Death] = []  # of messages that wait to be dead-lettered, and are to leave
+        self.deaths: list[Death] = []  # of messages that wait to be dead-lettered and that the commit removes
         self._by = virtual_host.journal.who()
 
     def remove(self, entry: QueueEntry) -> None:
-        """Mark an entry, which is to leave the queue with the commit."""
+        """Mark an entry, which leaves the queue with the commit."""
         mark(self.queue, entry, self.taker)
         self.hold(0, entry, self.taker, REMOVE)
 
     def remove_dead(self, death: Death) -> None:
-        """Seize a message that waits to be dead-lettered: it is to leave with the commit."""
+        """Seize a message that waits to be dead-lettered; it leaves the queue with the commit."""
         backlog = existing_backlog(self.queue)
         assert backlog is not None, "what does not wait is not seized"
         backlog.seize(death)
         self.deaths.append(death)
 
     def publish(self, route: Route, message: Message) -> None:
-        """Have a new message be put where a route leads, with the commit; if COPIED the old one stays."""
+        """Publish a new message along a route with the commit. If `way` is COPIED, the old message stays."""
         self.publishes.append(OperatorPublish(route, message, self.way == COPIED))
 
     def commit(self) -> None:
-        """Do all of it (Transaction). Raises NotFound too: the queue is gone."""
+        """Commit the operation (Transaction). Raises NotFound too, if the queue has been deleted."""
         if self.queue.deleted:
             raise NotFound(f"no queue '{self.queue.name}' in vhost '{self.queue.vhost}'")
         journal = self.virtual_host.journal
         before = journal.actor
-        journal.way = self.way  # rows of streams are told as they are appended
+        journal.way = self.way  # the journal records rows of streams as they are appended
         journal.actor = self._by
         try:
             super().commit()
@@ -168,7 +169,7 @@ class Operation(Transaction):
             journal.actor = before
 
     def abort(self) -> None:
-        """Do nothing of it: what was marked is where it was."""
+        """Release everything that the operation has marked, and forget its publishes."""
         entries = [entry for settlement in self.settlements for entry in settlement.entries]
         self.settlements = []
         self.publishes = []
@@ -196,7 +197,7 @@ class Operation(Transaction):
         super()._done()
 
     def on_durable(self, batch: i64) -> None:
-        """The batch with all of it is on disk, or nothing of it has to be (DurableWaiter)."""
+        """Finish: the batch of the operation is on disk, or none of it has to be (DurableWaiter)."""
         journal = self.virtual_host.journal
         before = journal.actor
         journal.way = self.way
@@ -208,7 +209,7 @@ class Operation(Transaction):
             journal.actor = before
 
     def on_store_failed(self, reason: str) -> None:
-        """The log has failed (DurableWaiter)."""
+        """Abort: the log has failed (DurableWaiter)."""
         self._unreserve()
         self.abort()
         self.failed(reason)

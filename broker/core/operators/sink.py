@@ -1,12 +1,14 @@
-"""Staged sinks: batches of rows that a program has published exactly once. [amqpd]
+"""Staged sinks: a program publishes batches of rows, each batch exactly once. [amqpd]
 
-The tasks of a batch write their rows into attempts of their own, which nobody sees. To commit a batch is one
-record of the log: it says which batch was the last one, and which attempts are to be published. That is
-decided then, once, whatever happens. The rows are published after it, chunk by chunk, in a transaction each
-with the chunk's leaving its attempt; after a restart that goes on with the first chunk that is still there.
-What is decided and cannot be done at the moment (a queue is full, say) waits until it can be.
+The tasks of a batch write their rows into separate attempts, which no consumer sees. The commit of a batch is
+a single record of the log. The record names the last committed batch, and the attempts to publish. The
+decision is final then. Afterwards the sink publishes the rows chunk by chunk. Each chunk takes one
+transaction, which also removes the chunk from its attempt. After a restart the sink goes on with the first
+remaining chunk. If a committed chunk cannot be published at the moment (a queue is full, for example), the
+sink retries.
 
-`broker/admin/api/sinks.py` is the way in. [Bernstein and Newcomer, Principles of Transaction Processing 4.2]
+`broker/admin/api/sinks.py` is the HTTP interface. [Bernstein and Newcomer, Principles of Transaction
+Processing 4.2]
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from broker.core.vhosts.vhost import VirtualHost
 
 @final
 class Row:
-    """A message that is to be published to an exchange; `keys`: all its routing keys, [] for just the one."""
+    """A message to publish to an exchange; `keys`: all its routing keys, [] for `routing_key` alone."""
 
     def __init__(self, message: Message, exchange: str, routing_key: str, keys: list[str]) -> None:
         self.message = message
@@ -51,23 +53,23 @@ Known = set[tuple[str, str]]
 """Exchanges and routing keys."""
 
 OpenRows = Callable[[bytes, "VirtualHost", "Known | None"], list[Row]]
-"""The rows of a stored chunk, for publishing in a virtual host; made anew for each call.
+"""Returns the rows of a stored chunk, for publishing in a virtual host; made anew for each call.
 
-Without those that have no headers and whose exchange and routing key are known.
+Rows without headers whose exchange and routing key are known are left out.
 """
 
 
 def no_rows(content: bytes, virtual_host: VirtualHost, known: Known | None) -> list[Row]:
-    """For brokers that only look at what a log has."""
+    """Refuse to read rows, in brokers that only inspect a log."""
     raise NotImplementedError
 
 
 @final
 class Attempt:
-    """Chunks of rows in the order in which they came, each one message of a queue that no client knows.
+    """Chunks of rows in the order in which they came, each a message of a queue that no client can reach.
 
-    `number`: that of the queue in the log, which is never given twice, so it names the attempt. The routing
-    key of a stored chunk is how many rows it has.
+    `number`: the number of the queue in the log, which is never used twice, so it identifies the attempt. The
+    routing key of a stored chunk is its count of rows.
     """
 
     def __init__(
@@ -90,13 +92,14 @@ class Attempt:
         self.partition = partition
         self.epoch = epoch
         self.taker = taker_of(queue)
-        self.taker.no_ack = True  # nothing that it has counts as acknowledged
+        self.taker.no_ack = True  # its settlements do not count as acknowledgements
         self.rows: i64 = 0
 
     def add(self, chunks: list[Message], done: Callable[[str], object]) -> None:
-        """Append chunks to the log and here. The log accepts appends.
+        """Append chunks to the log and to the attempt. The log must accept appends.
 
-        `done` is called when they are on disk, with "", or else with why not: they are not here then either.
+        `done` is called with "" when the chunks are on disk. If they cannot be stored, they are removed from
+        the attempt, and `done` is called with the reason.
         """
         store = self.queue.store
         entries: list[QueueEntry] = []
@@ -107,20 +110,20 @@ class Attempt:
         store.wait(_Added(self, entries, done))
 
     def take_back(self, entries: list[QueueEntry]) -> None:
-        """The log does not have what was added."""
+        """Remove entries that the log could not store."""
         for entry in entries:
-            if entry.state != DEQUEUED:  # the attempt was not dropped meanwhile
+            if entry.state != DEQUEUED:  # else the attempt was dropped meanwhile
                 self.rows -= rows_in(entry.message)
                 drop(self.queue, entry)
 
     def count(self) -> None:
-        """Recovery has brought back the chunks."""
+        """Count the rows of the chunks that recovery has restored."""
         self.rows = 0
         for entry in self.queue.entries:
             self.rows += rows_in(entry.message)
 
     def described(self) -> list[int]:
-        """All but the rows, for the log."""
+        """Describe the attempt without its rows, for the log."""
         return [int(self.number), int(self.batch), int(self.partition), int(self.epoch)]
 
 
@@ -134,22 +137,22 @@ class _Added(DurableWaiter):
         self._done = done
 
     def on_durable(self, batch: i64) -> None:
-        """They are there (DurableWaiter)."""
+        """Report that the chunks are on disk (DurableWaiter)."""
         self._done("")
 
     def on_store_failed(self, reason: str) -> None:
-        """They are not (DurableWaiter)."""
+        """Remove the chunks and report the failure (DurableWaiter)."""
         self._attempt.take_back(self._entries)
         self._done(reason)
 
 
 def rows_in(chunk: Message) -> i64:
-    """How many rows a stored chunk has."""
+    """Return the number of rows of a stored chunk."""
     return int(chunk.address.routing_key)
 
 
 def content_of(chunk: Message, virtual_host: VirtualHost) -> bytes:
-    """A stored chunk as it was stored. Raises what MessageStore.load raises."""
+    """Return the content of a stored chunk. Raises the errors of MessageStore.load."""
     return virtual_host.store.load(chunk) if chunk.content is None else chunk.content
 
 
@@ -164,7 +167,7 @@ class RowPublish(HeldPublish):
         self.nowhere = False
 
     def resolve(self, virtual_host: Publishing) -> str:
-        """Find out where it goes (HeldPublish)."""
+        """Find the queues (HeldPublish)."""
         refusal = super().resolve(virtual_host)
         passage = self.passage
         if refusal or not self.mandatory or passage.queues or passage.keepers or passage.known:
@@ -174,7 +177,7 @@ class RowPublish(HeldPublish):
         return f"exchange '{address.exchange}' leads nowhere with routing key '{address.routing_key}'"
 
     def taken(self, count: i64) -> None:
-        """Nobody waits for it (HeldPublish)."""
+        """Ignored: no publisher waits for the count (HeldPublish)."""
 
 
 def publishes_of(
@@ -184,10 +187,10 @@ def publishes_of(
     mandatory: bool,
     known: Known | None = None,
 ) -> list[RowPublish]:
-    """The publishes of the rows of a stored chunk that are not `known`, in their order.
+    """Return the publishes of a stored chunk's rows that are not `known`, in their order.
 
     Raises:
-        NotFound, AccessRefused: an exchange is gone, or is an internal one now.
+        NotFound, AccessRefused: an exchange has been deleted, or is internal now.
     """
     routes: dict[tuple[str, str], Route] = {}
     publishes: list[RowPublish] = []
@@ -204,12 +207,12 @@ def publishes_of(
 def objection(
     chunk: Message, virtual_host: VirtualHost, open_rows: OpenRows, mandatory: bool, known: Known
 ) -> str:
-    """Why a row of a stored chunk could not be published for good, "" if all can. Nothing is published.
+    """Return why a row of a stored chunk can never be published, "" if all rows can. Nothing is published.
 
-    `known`: where rows without headers can be published; this chunk adds to it.
+    `known`: exchanges and routing keys to which rows without headers can be published; this chunk adds to it.
 
-    That a queue is full or stopped is no reason: it will pass. Raises NotFound, AccessRefused and
-    PreconditionFailed: that is one.
+    A full or stopped queue is no such reason, because it will pass. Raises NotFound, AccessRefused and
+    PreconditionFailed, which are such reasons.
     """
     for publish in publishes_of(chunk, virtual_host, open_rows, mandatory, known):
         refusal = publish.resolve(virtual_host)
@@ -224,9 +227,9 @@ def objection(
 
 @final
 class Move(Operation):
-    """The rows of a chunk are published, and the chunk is gone: both or neither.
+    """The transaction that publishes the rows of a chunk and removes the chunk: both or neither.
 
-    `done` is called when that is on disk, with "", or else with why it has not been done.
+    `done` is called with "" when the transaction is on disk, or else with the reason of the failure.
     """
 
     def __init__(
@@ -243,11 +246,11 @@ class Move(Operation):
         self._told = done
 
     def committed(self) -> None:
-        """It has been done (Transaction)."""
+        """Report success (Transaction)."""
         self._told("")
 
     def failed(self, reason: str) -> None:
-        """It has not (Transaction)."""
+        """Report that the log has failed (Transaction)."""
         self._told(f"the log has failed: {reason}")
 
     def _which(self, number: int, why: str) -> str:
@@ -257,19 +260,21 @@ class Move(Operation):
 SINK: Final = "sink"
 ATTEMPT: Final = "sink.attempt"
 ATTEMPTS_MAX: Final = 20_000  # of one sink at the same time
-RETRY_MS: Final = 500  # after which rows are tried again that could not be published
+RETRY_MS: Final = 500  # the delay before a chunk that could not be published is tried again
 NO_BATCH: Final[i64] = -1
 
 
 @final
 class Sink(Alarm):
-    """The sink of `query` in a virtual host, for one program that is known to the broker by that name.
+    """The sink of `query` in a virtual host, for the one program that uses this name.
 
-    `user`: who made it. `checkpoint` names the program's memory of its batches, "": not known. `epoch` grows
-    with each attachment, and attempts are of one. `last`: the last batch that was committed, NO_BATCH: none.
-    `moving`: attempts that are committed and not all published yet; `blocked`: why not, if something is in
-    their way. `mandatory`: their rows are not to be published to nowhere. `gone`: it was deleted.
-    `by`: the actor who has committed the last batch, of `Journal.who`; None: `user`, before a restart.
+    `user`: the user who made the sink. `checkpoint` names the program's record of its batches, "": not known.
+    `epoch` grows with each attachment; each attempt belongs to one epoch. `last`: the last committed batch,
+    NO_BATCH: none.
+    `moving`: attempts that are committed and not completely published. `blocked`: why the next chunk cannot
+    be published now, "" if it can. `mandatory`: a row without a queue is an error. `gone`: the sink was
+    deleted.
+    `by`: the actor of the last commit, from `Journal.who`; None: `user`, before a restart.
     """
 
     def __init__(self, virtual_host: VirtualHost, query: str, user: str, open_rows: OpenRows) -> None:
@@ -281,35 +286,35 @@ class Sink(Alarm):
         self.last: i64 = NO_BATCH
         self.checkpoint = ""
         self.mandatory: bool = True
-        self.attempts: dict[int, Attempt] = {}  # that may be committed, by their numbers
+        self.attempts: dict[int, Attempt] = {}  # uncommitted attempts, by their numbers
         self.moving: list[Attempt] = []
         self.blocked = ""
         self.gone: bool = False
         self.by: object | None = None
-        self.gate: object | None = None  # of whoever changes it; the core does not read it
+        self.gate: object | None = None  # a lock for changes of the sink; the core does not read it
         self.open_rows = open_rows
         self._user = Operator(user, "", "")
-        self._under_way: bool = False  # a chunk is, to the disk,
-        self._rows_under_way: i64 = 0  # which has so many rows
+        self._under_way: bool = False  # a chunk is being published,
+        self._rows_under_way: i64 = 0  # and has so many rows
         self._watchers: list[Callable[[], None]] = []
 
     @property
     def moving_rows(self) -> i64:
-        """How many committed rows are yet to be published."""
+        """The number of committed rows that are not published yet."""
         rows: i64 = 0
         for attempt in self.moving:
             rows += attempt.rows
         return rows
 
-    # ---- commands: the caller has asked whether the log accepts appends
+    # ---- commands: the caller has checked that the log accepts appends
 
     def attach(self) -> None:
-        """A new epoch: what attempts of earlier ones have written is dropped."""
+        """Begin a new epoch, and drop the attempts of earlier ones."""
         self.epoch += 1
         self._drop(list(self.attempts.values()))
 
     def begin(self, batch: i64, partition: i64) -> Attempt:
-        """An attempt at a partition of a batch. Raises LimitReached."""
+        """Begin an attempt at a partition of a batch. Raises LimitReached."""
         if len(self.attempts) >= ATTEMPTS_MAX:
             raise LimitReached(
                 f"sink '{self.query}' in vhost '{self.virtual_host.name}' has {ATTEMPTS_MAX} attempts already"
@@ -323,7 +328,7 @@ class Sink(Alarm):
         return attempt
 
     def drop(self, attempts: list[Attempt]) -> None:
-        """Forget attempts, which are not committed, with all that they have written."""
+        """Drop attempts, which are not committed, with all their rows."""
         if attempts:
             self._drop(attempts)
 
@@ -342,11 +347,11 @@ class Sink(Alarm):
         checkpoint: str,
         done: Callable[[str], None],
     ) -> None:
-        """Decide that the rows of `winners` are published, and that `batch` is the last one that was.
+        """Commit `batch`: the rows of `winners` will be published, and `batch` becomes the last one.
 
-        Other attempts at it or at earlier ones are dropped. Nothing is `moving`. From now on the sink serves
-        `checkpoint` only. `done` is called when the decision is on disk, with "", or else with why
-        it was not made.
+        Other attempts at this batch or at earlier ones are dropped. Nothing may be `moving` yet. From now on
+        the sink serves `checkpoint` only. `done` is called with "" when the decision is on disk, or else with
+        the reason of the failure.
         """
         won = {int(each.number) for each in winners}
         losers = [
@@ -364,19 +369,19 @@ class Sink(Alarm):
         self.virtual_host.store.wait(decision)
 
     def idle(self, watcher: Callable[[], None]) -> None:
-        """Have `watcher` be called once when all is published that is committed, or the sink is gone."""
+        """Call `watcher` once, when all committed rows are published or the sink is deleted."""
         if self.moving and not self.gone:
             self._watchers.append(watcher)
         else:
             watcher()
 
     def ignore(self, watcher: Callable[[], None]) -> None:
-        """`watcher` need not be called any more."""
+        """Forget a `watcher` of `idle`."""
         if watcher in self._watchers:
             self._watchers.remove(watcher)
 
     def forget(self) -> None:
-        """The sink has been deleted, or its virtual host: let go of everything."""
+        """Release everything: the sink or its virtual host has been deleted."""
         self.gone = True
         self.virtual_host.schedule.cancel(self)
         for attempt in [*self.attempts.values(), *self.moving]:
@@ -385,10 +390,10 @@ class Sink(Alarm):
         self.moving = []
         self._tell()
 
-    # ---- what comes after a decision
+    # ---- publishing after a decision
 
     def go_on(self) -> None:
-        """Publish what is committed, if there is something."""
+        """Schedule the publishing of committed rows, if there are any."""
         if self.moving:
             self.virtual_host.schedule.set(self, self.virtual_host.schedule.now())
 
@@ -422,7 +427,7 @@ class Sink(Alarm):
             publishes = publishes_of(entry.message, self.virtual_host, self.open_rows, self.mandatory)
             move = Move(self.virtual_host, attempt, entry, publishes, self._moved)
             move.commit()
-        except Exception as error:  # refused, or the disk does not give the chunk back
+        except Exception as error:  # refused, or the disk cannot read the chunk
             if move is not None:
                 move.abort()
             self._moved(str(error))
@@ -440,7 +445,7 @@ class Sink(Alarm):
         schedule.set(self, schedule.after(RETRY_MS) if trouble else schedule.now())
 
     def _finish(self, attempt: Attempt) -> None:
-        """All its rows are published. To the log it goes with what is said of the sink next."""
+        """Release a completely published attempt. The log removes it with the sink's next description."""
         self.moving.remove(attempt)
         if not self.moving:
             self.virtual_host.store.append_definition(self.describe())
@@ -459,18 +464,18 @@ class Sink(Alarm):
             self.let_go(attempt)
 
     def let_go(self, attempt: Attempt) -> None:
-        """Let go of an attempt: the log has been told."""
+        """Dispose of an attempt whose end is already in the log."""
         self.virtual_host.numbers.queues.pop(attempt.number, None)
         dispose(attempt.queue, self.virtual_host.schedule)
 
     # ---- in words
 
     def where(self) -> str:
-        """Which sink this is, for messages to clients."""
+        """Name the sink in messages to clients."""
         return f"sink '{self.query}' in vhost '{self.virtual_host.name}'"
 
     def describe(self) -> Change:
-        """All of it, for the log."""
+        """Describe the whole sink, for the log."""
         change = self._named(SINK)
         change["user"] = self.user
         change["epoch"] = int(self.epoch)
@@ -501,7 +506,7 @@ class Decision(DurableWaiter):
         self._checkpoint_before = sink.checkpoint
 
     def on_durable(self, batch: i64) -> None:
-        """It is there (DurableWaiter)."""
+        """Start publishing: the decision is on disk (DurableWaiter)."""
         sink = self._sink
         for attempt in self._losers:
             sink.let_go(attempt)
@@ -509,7 +514,7 @@ class Decision(DurableWaiter):
         self._done("")
 
     def on_store_failed(self, reason: str) -> None:
-        """It is not: nothing was decided (DurableWaiter)."""
+        """Undo the decision, which is not on disk (DurableWaiter)."""
         sink = self._sink
         if sink.gone:
             for attempt in self._losers:
@@ -520,7 +525,7 @@ class Decision(DurableWaiter):
             sink.moving = []
             for attempt in self._winners + self._losers:
                 sink.attempts[attempt.number] = attempt
-            # the log says it all the same when there is room again, and so has to be told otherwise
+            # the log will still write the decision when there is room again: append the state before it
             sink.virtual_host.store.append_definition(sink.describe())
         self._done(f"the log has failed: {reason}")
 
@@ -530,7 +535,7 @@ SINKS_MAX: Final = 1000  # of one virtual host
 
 @final
 class Sinks:
-    """All sinks of a broker. `open_rows` reads the chunks that attempts have; it is set before recovery."""
+    """All sinks of a broker. `open_rows` reads the chunks of attempts; it is set before recovery."""
 
     def __init__(self, registry: Registry) -> None:
         self.open_rows: OpenRows = no_rows
@@ -544,24 +549,24 @@ class Sinks:
         return [sink for sink in self._sinks.values() if sink.virtual_host is virtual_host]
 
     def found(self, virtual_host: VirtualHost, query: str) -> Sink | None:
-        """The sink of a query, None: there is none."""
+        """Return the sink of a query; None: there is none."""
         return self._sinks.get((virtual_host.name, query))
 
     def existing(self, virtual_host: VirtualHost, query: str) -> Sink:
-        """The sink of a query. Raises NotFound."""
+        """Return the sink of a query. Raises NotFound."""
         sink = self.found(virtual_host, query)
         if sink is None:
             raise NotFound(f"no sink '{query}' in vhost '{virtual_host.name}'")
         return sink
 
     def attach(self, virtual_host: VirtualHost, query: str, user: str, since: i64 = 0) -> Sink:
-        """A sink for a query, or the one that it has; nobody who attached before may use it any more.
+        """Return the sink of a query, a new one if there is none; earlier attachments become invalid.
 
-        `since`: the epochs of a new one come after it. In time it grows, so that whoever has an epoch of an
-        earlier sink of this name has none of these.
+        `since`: the epochs of a new sink come after it. It must grow with time, so that a program with an
+        epoch of an earlier sink of this name has none of the new one.
 
         Raises:
-            LimitReached: the virtual host has too many.
+            LimitReached: the virtual host has too many sinks.
             PreconditionFailed: the name is empty, longer than 255 bytes or no Unicode text.
             StoreFailed: the log has stopped.
         """
@@ -578,7 +583,7 @@ class Sinks:
         return sink
 
     def delete(self, sink: Sink) -> None:
-        """Forget a sink, with everything that has not been published. Raises StoreFailed."""
+        """Delete a sink, with all rows that have not been published. Raises StoreFailed."""
         self._registry.store.require()
         name = sink.virtual_host.name
         del self._sinks[name, sink.query]
@@ -586,17 +591,17 @@ class Sinks:
         sink.forget()
 
     def leave(self, vhost: str) -> None:
-        """A virtual host has been deleted, with its sinks; the log has been told."""
+        """Forget the sinks of a deleted virtual host; its deletion is already in the log."""
         for key in [key for key in self._sinks if key[0] == vhost]:
             self._sinks.pop(key).forget()
 
     def describe(self) -> Iterator[list[Change]]:
-        """Each sink, for the log."""
+        """Describe each sink, for the log."""
         for key, sink in list(self._sinks.items()):
             yield [sink.describe()] if self._sinks.get(key) is sink else []
 
     def apply(self, change: Change) -> None:
-        """Apply a change that the log brought back. Raises ValueError."""
+        """Apply a change from the log. Raises ValueError."""
         name = text_of(change, "vhost")
         query = text_of(change, "query")
         kind = text_of(change, "kind")
@@ -623,7 +628,7 @@ class Sinks:
             _apply(sink, change)
 
     def recover(self) -> None:
-        """Recovery is over, and nobody is served yet: what is committed goes on."""
+        """Continue publishing after recovery, before the broker serves anybody."""
         for sink in self._sinks.values():
             for attempt in [*sink.attempts.values(), *sink.moving]:
                 attempt.count()
@@ -631,7 +636,7 @@ class Sinks:
 
 
 def _apply(sink: Sink, change: Change) -> None:
-    """A sink is as described. Raises ValueError."""
+    """Set a sink to its description. Raises ValueError."""
     sink.epoch = number_of(change, "epoch")
     sink.last = number_of(change, "last")
     sink.mandatory = flag_of(change, "mandatory")
@@ -659,7 +664,7 @@ def _apply(sink: Sink, change: Change) -> None:
 
 
 def _numbers(change: Change, field: str) -> list[int]:
-    """A field that is a list of integers. Raises ValueError."""
+    """Return a field that is a list of integers. Raises ValueError."""
     value = change.get(field)
     if not isinstance(value, list) or not all(isinstance(each, int) for each in value):
         raise ValueError(f"a sink needs integers as {field!r}: {change}")

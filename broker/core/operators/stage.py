@@ -1,8 +1,9 @@
-"""Messages set apart for one reader, with dense offsets, to be read again; the stages of all queues.
+"""Stages: messages of a queue, set apart for one reader under dense offsets, so that it can read them again.
 
-They stay where they are in their queue, with a consumer that is never attached: so nobody else gets them, and
-given back they are at their places. A step of the stage is one record of the log. What is acknowledged by it,
-and not retained, leaves when the record is durable, and after a restart if it had not left by then. [amqpd]
+The messages stay in their queue, acquired by a consumer that is never attached. So no other consumer gets
+them, and released messages are at their places. A step of the stage is one record of the log. Messages that
+the step acknowledges, and that are not retained, leave when the record is durable. If they had not left
+before a restart, they leave after it. [amqpd]
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ from broker.core.vhosts.changes import Change, number_of, text_of
 from broker.core.vhosts.registry import Registry
 
 STAGE: Final = "stage"
-STEP: Final = 200  # entries that leave or come back in one slice
+STEP: Final = 200  # entries settled or requeued in one slice
 
 
 def check_take(queue: Queue) -> None:
-    """Refuse to take from a queue what basic.get would not get. Raises QueueStopped, ResourceLocked."""
+    """Refuse to take from a queue from which basic.get would get nothing.
+
+    Raises QueueStopped, ResourceLocked.
+    """
     if queue.stops is not None:
         check_dequeue(queue, queue.stops)
     if queue.election is not None:
@@ -38,7 +42,7 @@ def check_take(queue: Queue) -> None:
 
 
 def _extend(runs: list[int], entry: QueueEntry | None) -> None:
-    """Add a message to runs of numbers."""
+    """Append a message's number to runs of numbers."""
     number = 0 if entry is None else max(0, int(entry.message.sequence))
     if runs and number == (runs[-2] + runs[-1] if runs[-2] else 0):
         runs[-1] += 1
@@ -50,11 +54,12 @@ def _extend(runs: list[int], entry: QueueEntry | None) -> None:
 class Stage:
     """Messages of `queue` that are set apart for `reader`.
 
-    `incarnation`: no other stage of this queue and reader has this number. `epoch`: grows from there with
-    each attachment; only the newest one may advance. Offsets: `kept` <= `oldest` <= `first` <= `behind` <=
-    `next`. Before `first` messages are acknowledged. From `oldest` on they can be read, before `behind` they
-    are on disk; those from `kept` to `oldest` are about to leave. `retain`: how many acknowledgements what
-    they are of outlives. `before`: what `next` was before the last advance.
+    `incarnation`: no other stage of this queue and reader has this number. `epoch`: starts there and grows
+    with each attachment; only the newest epoch may advance. Offsets: `kept` <= `oldest` <= `first` <=
+    `behind` <= `next`. Messages before `first` are acknowledged. The reader can read messages from `oldest`
+    on. Messages before `behind` are on disk. Messages from `kept` to `oldest` are about to leave. `retain`:
+    so many acknowledgements keep their messages readable. `before`: the value of `next` before the last
+    advance.
     """
 
     def __init__(self, queue: Queue, reader: str, incarnation: i64) -> None:
@@ -70,40 +75,40 @@ class Stage:
         self.behind: i64 = 0
         self.next: i64 = 0
         self.before: i64 = -1
-        self.gate: object | None = None  # of whoever changes it; the core does not read it
+        self.gate: object | None = None  # a lock for changes of the stage; the core does not read it
         self.lost: list[int] = []  # offsets of messages that did not outlive a restart
-        self.times: list[tuple[int, int]] = []  # of each advance: the offset behind it, and when it was
-        self._marks: list[int] = []  # what `first` was before each of the last acknowledgements
+        self.times: list[tuple[int, int]] = []  # for each advance: the offset behind it, and its time
+        self._marks: list[int] = []  # the values of `first` before each of the last acknowledgements
         self._was: tuple[int, int, list[int]] = (0, 0, [])  # `oldest`, `first` and marks before the last step
         self._entries: list[QueueEntry | None] = []
-        self._head: i64 = 0  # where the entry of `kept` is in there
+        self._head: i64 = 0  # the index of the entry of `kept` in `_entries`
         self._coming: list[QueueEntry] = []  # marked, and not in the log yet
-        # Runs of numbers of messages in the log: first number and how many, 0: it does not know them.
+        # Runs of numbers of messages in the log: first number and count; number 0: not in the log.
         self._coming_runs: list[int] = []
-        self._runs: list[tuple[int, list[int]]] = []  # of each advance, and the offset behind it
+        self._runs: list[tuple[int, list[int]]] = []  # for each advance: the offset behind it, and its runs
 
     @property
     def rows(self) -> i64:
-        """The number of messages that are not acknowledged, and can be read now or when they are on disk."""
+        """The number of unacknowledged messages, which can be read now or when they are on disk."""
         return self.next - self.first
 
     @property
     def coming_runs(self) -> i64:
-        """The number of runs of numbers that the next step has to name."""
+        """The number of runs of numbers in the record of the next step."""
         return len(self._coming_runs) // 2
 
     @property
     def logged(self) -> bool:
-        """Whether it outlives a restart: its queue does."""
+        """Whether the stage outlives a restart, as its queue does."""
         return self.queue.number > 0
 
     def entry(self, offset: i64) -> QueueEntry | None:
-        """The entry with an offset from `kept` up to `next`; None: it is gone."""
+        """Return the entry with an offset from `kept` up to `next`; None: it has left the queue."""
         entry = self._entries[self._head + offset - self.kept]
         return entry if entry is not None and owns(self.taker, entry, self.queue) else None
 
     def take_one(self) -> i64:
-        """Mark the message that basic.get would get; returns its size, -1: there is none.
+        """Mark the message that basic.get would get. Return its size, -1 without a message.
 
         Raises QueueStopped, ResourceLocked.
         """
@@ -129,15 +134,16 @@ class Stage:
         return entry.message.size
 
     def put_back(self) -> None:
-        """Unmark what is marked: it is where it was."""
+        """Release the marked messages at their places."""
         coming, self._coming = self._coming, []
         self._coming_runs = []
         self._unmark(coming)
 
     def step(self, first: i64, now: i64) -> Change:
-        """Stage what is marked, acknowledge what is before `first`, and return what the log is to say.
+        """Stage the marked messages, acknowledge those before `first`, and return the record for the log.
 
-        When that is on disk call `durable`, then `leave` while it says so; if it fails, `undo`.
+        When the record is on disk, call `durable`, then `leave` until it returns false. If that fails, call
+        `undo`.
         """
         coming, self._coming = self._coming, []
         runs, self._coming_runs = self._coming_runs, []
@@ -156,7 +162,7 @@ class Stage:
         return change
 
     def _acknowledge(self, first: i64) -> None:
-        """Leave what is before `first`, and what is of earlier acknowledgements than are retained."""
+        """Acknowledge all before `first`; move `oldest` past messages that are retained no longer."""
         if first > self.first:
             self._marks.append(int(self.first))
             self.first = first
@@ -165,12 +171,12 @@ class Stage:
         self.oldest = max(self.oldest, self._marks[0] if self._marks else self.first)
 
     def durable(self) -> None:
-        """The last step is on disk."""
+        """Note that the last step is on disk."""
         self.behind = self.next
         self.times = [each for each in self.times if each[0] > self.first]
 
     def undo(self) -> None:
-        """The last step is not on disk: it acknowledged nothing, and what it staged is where it was."""
+        """Undo the last step, which is not on disk: its messages are released at their places."""
         failed = [entry for entry in self._entries[self._head + self.before - self.kept :] if entry]
         del self._entries[self._head + self.before - self.kept :]
         self.next = self.before
@@ -181,14 +187,14 @@ class Stage:
         self._unmark(failed)
 
     def leave(self) -> bool:
-        """Have some leave that are acknowledged and not retained; false: there are none left."""
+        """Settle some acknowledged messages that are not retained; false: none are left."""
         count = min(self.oldest - self.kept, STEP)
         if count > 0:
             settle_all(self._pop(count), self.taker)
         return self.kept < self.oldest
 
     def give_back(self) -> bool:
-        """Have some be in their queue again, redelivered; false: there are none left. The reader is gone."""
+        """Requeue some messages, redelivered, because the reader was deleted; false: none are left."""
         back = self._pop(min(self.next - self.kept, STEP))
         for entry in back:
             entry.redelivered = True
@@ -214,7 +220,7 @@ class Stage:
     def _pop(self, count: i64) -> list[QueueEntry]:
         end = self._head + count
         popped = [entry for entry in self._entries[self._head : end] if entry is not None]
-        self._entries[self._head : end] = [None] * count  # to free them all at once takes long
+        self._entries[self._head : end] = [None] * count  # freeing them all at once would take long
         self._head = end
         self.kept += count
         while self._runs and self._runs[0][0] <= self.kept:
@@ -225,7 +231,7 @@ class Stage:
         return popped
 
     def describe(self) -> Change:
-        """The whole stage, for the log."""
+        """Describe the whole stage, for the log."""
         change = self._change(STAGE)
         change["next"] = int(self.next)
         change["runs"] = self._all_runs()
@@ -247,7 +253,7 @@ class Stage:
         return change
 
     def _all_runs(self) -> list[int]:
-        """The runs of all messages from `kept` on."""
+        """Return the runs of all messages from `kept` on."""
         found: list[int] = []
         for _, runs in self._runs:
             found += runs
@@ -270,7 +276,7 @@ class Stage:
         marks: list[int],
         now: i64,
     ) -> None:
-        """Have what a stage had before a restart, which begins with the offset `kept`; None: it is lost."""
+        """Restore the stage's `entries`, which begin with the offset `kept`; None: the message is lost."""
         self.kept = kept
         self.first = first
         self.retain = retain
@@ -299,7 +305,10 @@ STAGE_RELEASED: Final = "stage.delete"
 
 @final
 class _Told:
-    """What the log says of a stage. `numbers`: of its messages in the log from `kept` on, 0: it had none."""
+    """The state of a stage as recovery reads it from the log.
+
+    `numbers`: the numbers in the log of its messages from `kept` on, 0: a message had none.
+    """
 
     def __init__(self) -> None:
         self.incarnation = 0
@@ -311,7 +320,7 @@ class _Told:
         self.numbers: list[int] = []
 
     def apply(self, change: Change) -> None:
-        """A description of all of it, or a step. Raises ValueError."""
+        """Apply a description of the whole stage, or a step. Raises ValueError."""
         kept = number_of(change, "kept")
         whole = change["kind"] == STAGE
         start = kept if whole else number_of(change, "from")
@@ -339,7 +348,7 @@ class _Told:
             raise ValueError(f"a stage has {len(self.numbers)} messages from {kept} on: {change}")
 
     def describe(self, queue: int, reader: str) -> Change:
-        """All of it, for the log."""
+        """Describe the whole stage, for the log."""
         runs: list[int] = []
         for number in self.numbers:
             if runs and number == (runs[-2] + runs[-1] if runs[-2] else 0):
@@ -363,7 +372,7 @@ class _Told:
 
 @final
 class Staging:
-    """All stages of a broker. Those of queues that have been deleted are gone with them."""
+    """All stages of a broker. The stages of deleted queues are dropped with them."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -371,26 +380,27 @@ class Staging:
         self._told: dict[tuple[int, str], _Told] = {}  # until recovery is over
 
     def found(self, queue: Queue, reader: str) -> Stage | None:
-        """The stage of a reader, None: it has none."""
+        """Return the stage of a reader; None: it has none."""
         return self._stages.get(queue, {}).get(reader)
 
     def existing(self, queue: Queue, reader: str) -> Stage:
-        """The stage of a reader. Raises NotFound."""
+        """Return the stage of a reader. Raises NotFound."""
         stage = self.found(queue, reader)
         if stage is None or queue.deleted:
             raise NotFound(f"queue '{queue.name}' in vhost '{queue.vhost}' has no reader '{reader}'")
         return stage
 
     def attach(self, queue: Queue, reader: str, incarnation: i64, retain: i64 = 0) -> Stage:
-        """A stage for a reader, or the one that it has; no earlier epoch may advance it any more.
+        """Return the stage of a reader, a new one if it has none; earlier epochs may not advance it any more.
 
-        `incarnation`: of a new one, and no earlier one had it; its epochs begin there. `retain`: how many
-        acknowledgements what they are of outlives; what is beyond that is about to leave.
+        `incarnation`: the number of a new stage, which no earlier stage had; its epochs begin there.
+        `retain`: so many acknowledgements keep their messages readable. Messages of earlier acknowledgements
+        are about to leave.
 
         Raises:
             Unsupported: the queue is a stream.
-            ResourceLocked, QueueStopped: it gives nothing to basic.get either.
-            LimitReached: it has too many readers.
+            ResourceLocked, QueueStopped: basic.get is refused for the queue.
+            LimitReached: the queue has too many readers.
             PreconditionFailed: the name is longer than 255 bytes or no Unicode text.
             StoreFailed: the log has stopped.
         """
@@ -410,7 +420,7 @@ class Staging:
                 )
             stage = Stage(queue, reader, incarnation)
             stages[reader] = stage
-            stage.epoch = incarnation  # of an earlier one nobody has it
+            stage.epoch = incarnation  # no earlier stage had this epoch
             stage.retain = retain
             self.append(stage, stage.describe())
         else:
@@ -422,27 +432,28 @@ class Staging:
         return stage
 
     def append(self, stage: Stage, change: Change) -> None:
-        """Have the log know a change of a stage, if it knows its queue."""
+        """Append a change of a stage to the log, if the log knows its queue."""
         if stage.logged and not stage.queue.deleted:
             self._registry.store.append_definition(change)
 
     def undo(self, stage: Stage) -> None:
-        """The last step of a stage has failed: it is as it was before.
+        """Undo the last step of a stage, which has failed.
 
-        The log says the step all the same when it has room again, and so has to be told otherwise.
+        The log will write the step all the same when it has room again, so the state before it is appended
+        too.
         """
         stage.undo()
         self.append(stage, stage.describe())
 
     def release(self, stage: Stage) -> None:
-        """Forget a reader; what it has staged is given back with `Stage.give_back`. Raises StoreFailed."""
+        """Delete a reader; `Stage.give_back` requeues its messages. Raises StoreFailed."""
         if stage.logged:
             self._registry.store.require()
         del self._stages[stage.queue][stage.reader]
         self.append(stage, {"kind": STAGE_RELEASED, "queue": int(stage.queue.number), "reader": stage.reader})
 
     def describe(self) -> Iterator[list[Change]]:
-        """Each stage, for the log; which begins its first segment before recovery is over."""
+        """Describe each stage, for the log, whose first segment begins before recovery ends."""
         for (number, reader), told in list(self._told.items()):
             if self._registry.queue_numbered(number) is not None:
                 yield [told.describe(number, reader)]
@@ -452,7 +463,7 @@ class Staging:
                     yield [stage.describe()]
 
     def apply(self, change: Change) -> None:
-        """Apply a change that the log brought back; its queue may come later. Raises ValueError."""
+        """Apply a change from the log; its queue may come later. Raises ValueError."""
         key = number_of(change, "queue"), text_of(change, "reader")
         if change["kind"] == STAGE_RELEASED:
             self._told.pop(key, None)
@@ -460,7 +471,7 @@ class Staging:
             self._told.setdefault(key, _Told()).apply(change)
 
     def recover(self) -> None:
-        """Recovery is over, and nobody is served yet: stages have their messages again."""
+        """Restore all stages after recovery, before the broker serves anybody."""
         told, self._told = self._told, {}
         found: dict[int, dict[int, QueueEntry]] = {}
         for (number, reader), each in told.items():

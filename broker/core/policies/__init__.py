@@ -1,1 +1,1 @@
-"""Policies as data: patterns of names, keys, and what several policies come to together."""
+"""Policies as data: patterns of names, keys, and how several policies are merged."""

@@ -1,4 +1,4 @@
-"""Regular expressions over names and routing keys: made and matched by RE2, within bounds."""
+"""Regular expressions over names and routing keys: RE2 compiles and matches them, within bounds."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ ERROR_MAX: Final = 200
 
 @final
 class NamePattern:
-    """A regular expression as RE2 understands it, which matches anywhere unless it is anchored.
+    """A regular expression of RE2, which matches anywhere unless it is anchored.
 
-    Look-aheads, which RE2 does not have, are taken at the start and at the end of a branch; there they are
-    expressions of their own. An expression that cannot be used matches nothing, and `objection` says why (""
-    otherwise): new ones are refused, but a log that has one is read.
+    RE2 has no look-aheads. They are allowed at the start and at the end of a branch, where each is an
+    expression of its own. An expression that cannot be used matches nothing, and `objection` says why (""
+    otherwise). New ones are refused, but a log that has one is read.
     """
 
     def __init__(self, text: str, ignore_case: bool = False) -> None:
@@ -49,10 +49,10 @@ class NamePattern:
             self.objection = str(error)
 
     def matches(self, name: str) -> bool:
-        """Whether it matches a name, or routing key, of up to 255 bytes."""
+        """Whether the expression matches a name, or routing key, of up to 255 bytes."""
         try:
             octets = name.encode()
-        except UnicodeEncodeError:  # bytes of a key that are no UTF-8; RE2 would take them for no character
+        except UnicodeEncodeError:  # bytes of a key that are no UTF-8: for RE2 they are no character
             octets = "".join("\ufffd" if 0xD800 <= ord(each) <= 0xDFFF else each for each in name).encode()
         return any(branch.matches(octets) for branch in self._branches)
 
@@ -107,7 +107,7 @@ class _Condition:
         self.size: int = int(self._pattern.programsize)
 
     def holds(self, name: bytes, place: int) -> bool:
-        """Whether a name goes on from a place, a number of bytes, as the look-ahead wants."""
+        """Whether the look-ahead holds at a place in a name, a number of bytes."""
         return (self._pattern.match(name, place) is None) == self._negative
 
 

@@ -1,4 +1,4 @@
-"""The look-aheads of a regular expression, cut off its branches so that RE2 can match every part."""
+"""The parser for look-aheads of a regular expression: it cuts them off so that RE2 can match every part."""
 
 from __future__ import annotations
 
@@ -214,12 +214,12 @@ Row = list[_Item]
 
 @final
 class _Reader:
-    """A walk over the tokens of an expression with look-aheads, which writes out groups that have some."""
+    """A walk over the tokens of an expression with look-aheads, which expands groups that contain some."""
 
     def __init__(self, tokens: list[Token], flags: str) -> None:
         self.next: int = 0
         self._tokens = tokens
-        self._flags = flags  # those in force at `next`
+        self._flags = flags  # the flags in force at `next`
 
     def alternatives(self, depth: int) -> list[Row]:
         """Read alternatives up to the end of their group, each into one row or more."""
@@ -290,7 +290,7 @@ class _Reader:
         self.next += 1
 
     def _repeated(self, item: _Item) -> _Item:
-        """The part with the repeat that follows it, if one does."""
+        """Return the part together with the repeat that follows it, if one does."""
         if self.next < len(self._tokens) and self._tokens[self.next].kind == REPEAT:
             self.next += 1
             return item._replace(text=item.text + self._tokens[self.next - 1].text)

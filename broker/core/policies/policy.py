@@ -1,7 +1,8 @@
-"""Policies: their keys, and what several policies and the arguments come to together.
+"""Policies: their keys, and the merge of several policies with the arguments of an object.
 
-The keys are RabbitMQ's, and those for arguments that are amqpd's own. But for `alternate-exchange`, which is
-for exchanges, each is an argument of queues without its `x-`, and may have the same values.
+The keys are RabbitMQ's, and keys for the arguments that are amqpd's own. Except for `alternate-exchange`,
+which is for exchanges, and `auto-create`, each key is a queue argument without its `x-`, with the same
+allowed values.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ DELIVERY_LIMIT: Final = "delivery-limit"
 OVERFLOW: Final = "overflow"
 
 AUTO_CREATE: Final = "auto-create"
-"""Whether a client of AMQP 1.0 makes a queue by naming it; so it is for queues that are not there yet."""
+"""Whether attaching to an absent queue over AMQP 1.0 creates it; so the key is for queues to come."""
 
 WITHOUT_EFFECT: Final = frozenset(
     {
@@ -41,9 +42,9 @@ WITHOUT_EFFECT: Final = frozenset(
         "stream-filter-size-bytes",
     }
 )
-"""What a policy can set on queues to no effect: it is checked, kept and shown.
+"""Keys for queues that have no effect here: they are checked, kept and shown.
 
-Replicas and memory are not a queue's own matter here, and filters of streams do not err."""
+amqpd has no replicas and no memory limit per queue, and its stream filters have no false positives."""
 
 QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     "consumer-timeout",
@@ -79,14 +80,14 @@ QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     "retry-multiplier",
     "stream-max-segment-size-bytes",
 }
-"""What a policy can set on queues."""
+"""The keys of policies for queues."""
 
 _OF_STREAMS: Final = frozenset({"max-age", "stream-max-segment-size-bytes"})
 _OF_STREAMS_TOO: Final = frozenset({"max-length-bytes"})
 
 
 def without_effect(arguments: dict[str, object]) -> frozenset[str]:
-    """What changes nothing of a queue with these arguments, whoever sets it."""
+    """Return the keys that have no effect on a queue with these arguments, in a policy or as an argument."""
     if is_stream(arguments):
         return QUEUE_KEYS - _OF_STREAMS - _OF_STREAMS_TOO
     return WITHOUT_EFFECT | _OF_STREAMS
@@ -105,7 +106,7 @@ OPERATOR_KEYS: Final = frozenset(
         "queue-version",
     }
 )
-"""What an operator policy can set. [RabbitMQ operator policies]"""
+"""The keys of operator policies. [RabbitMQ operator policies]"""
 
 MIRRORING_KEYS: Final = frozenset(
     {
@@ -117,7 +118,7 @@ MIRRORING_KEYS: Final = frozenset(
         "ha-sync-mode",
     }
 )
-"""Mirrored queues of RabbitMQ before 4.0: policies of such a broker are taken as they are, to no effect."""
+"""Keys for mirrored queues of RabbitMQ before 4.0: they are accepted unchecked, without effect."""
 
 LEAST_HOLDS: Final = frozenset(
     {
@@ -144,11 +145,11 @@ POLICY_HOLDS: Final = frozenset(
         "stream-max-segment-size-bytes",
     }
 )
-"""Where a policy wins over the argument. [RabbitMQ policy_precedence, policy_has_precedence]"""
+"""Keys for which a policy wins over the argument. [RabbitMQ policy_precedence, policy_has_precedence]"""
 
 
 def objection(key: str, value: object, operator: bool) -> str:
-    """What is wrong with `key` or its value in a policy, or "" when nothing is."""
+    """Return what is wrong with `key` or its value in a policy, or "" if nothing is."""
     if operator:
         if key not in OPERATOR_KEYS:
             return "is not a key of operator policies; they have " + ", ".join(sorted(OPERATOR_KEYS))
@@ -166,17 +167,17 @@ def objection(key: str, value: object, operator: bool) -> str:
 
 
 def capped(key: str, value: object, cap: object) -> object:
-    """What a policy's value comes to under an operator policy. [RabbitMQ operator policies]"""
+    """Return a policy's value under the value of an operator policy. [RabbitMQ operator policies]"""
     if key == DELIVERY_LIMIT or key in LEAST_HOLDS:
         return _least(key, value, cap)
     return cap
 
 
 def resolved(key: str, value: object, argument: object, queue_type: str) -> object:
-    """What holds for a queue whose policies say `value` and whose argument says `argument`.
+    """Return the effective value of a queue with `value` by its policies and `argument` by its declaration.
 
-    [RabbitMQ args_policy_lookup]: limits take the least, other arguments win over policies, but for those
-    of streams, and `overflow` on quorum queues.
+    [RabbitMQ args_policy_lookup]: limits take the least value. Other arguments win over policies, except
+    those of streams, and `overflow` on quorum queues.
     """
     if queue_type == STREAM and key == "max-length-bytes":
         return value
@@ -188,14 +189,15 @@ def resolved(key: str, value: object, argument: object, queue_type: str) -> obje
 
 
 def type_of(arguments: dict[str, object]) -> str:
-    """The type of a queue with these arguments: classic, quorum or stream."""
+    """Return the type of a queue with these arguments: classic, quorum or stream."""
     return str(arguments.get(QUEUE_TYPE, DEFAULT_QUEUE_TYPE))
 
 
 def typed(arguments: dict[str, object], default: str, current: dict[str, object] | None) -> dict[str, object]:
-    """The arguments with the type that is meant where none is asked for. [RabbitMQ default_queue_type]
+    """Return the arguments with a queue type, if they have none. [RabbitMQ default_queue_type]
 
-    `default` is the virtual host's, `current` are the arguments of the queue that is there already.
+    `default` is the virtual host's default type. `current` are the arguments of an existing queue, whose type
+    wins.
     """
     if QUEUE_TYPE in arguments:
         return arguments
@@ -207,7 +209,7 @@ def _least(key: str, one: object, other: object) -> object:
     assert isinstance(one, int), "values are checked before a policy or a queue is made"
     assert isinstance(other, int), "values are checked before a policy or a queue is made"
     if key == DELIVERY_LIMIT and (one < 0 or other < 0):
-        return max(one, other)  # a negative one is no limit at all
+        return max(one, other)  # a negative value is no limit at all
     return min(one, other)
 
 
@@ -222,7 +224,7 @@ APPLY_TO: Final = {
     "streams": ("stream",),
     EXCHANGES: (),
 }
-"""What policies may be for, and the types of queues that this means."""
+"""The values of `apply-to`, and the types of queues that each one means."""
 
 POLICY: Final = "policy"
 OPERATOR_POLICY: Final = "operator_policy"
@@ -232,9 +234,9 @@ _PRIORITY_MAX: Final = 2**31 - 1
 
 @final
 class Policy:
-    """Immutable. `operator`: it limits what the other policies may say.
+    """An immutable policy. An `operator` policy limits the values of the other policies.
 
-    One whose pattern cannot be used holds for nothing, and `objection` says why ("" otherwise).
+    A policy whose pattern cannot be used applies to nothing, and `objection` says why ("" otherwise).
     """
 
     def __init__(
@@ -263,15 +265,15 @@ class Policy:
         return self._names.matches(name)
 
     def for_queue(self, name: str, queue_type: str) -> bool:
-        """Whether it holds for a queue of this name and type."""
+        """Whether the policy applies to a queue of this name and type."""
         return queue_type in self._queue_types and self._names.matches(name)
 
     def for_exchange(self, name: str) -> bool:
-        """Whether it holds for an exchange of this name."""
+        """Whether the policy applies to an exchange of this name."""
         return self._exchanges and self._names.matches(name)
 
     def change(self, vhost: str) -> dict[str, object]:
-        """The policy as the log keeps it."""
+        """Return the policy in the form of the log."""
         return {
             "kind": self.kind,
             "vhost": vhost,
@@ -293,13 +295,13 @@ def checked_policy(
     operator: bool,
     kept: bool = False,
 ) -> Policy:
-    """Make a policy of its description.
+    """Make a policy from its description.
 
-    `kept`: the policy is what the log has kept, or has the pattern of the policy that it takes the place of.
-    Then the pattern may be one that cannot be used (`Policy.objection`).
+    `kept`: the policy comes from the log, or has the same pattern as the policy that it replaces. Then its
+    pattern may be unusable (`Policy.objection`).
 
     Raises:
-        PreconditionFailed: what is wrong with it, in words that name the policy, the key and the value.
+        PreconditionFailed: the refusal names the policy, the key and the value.
     """
     where = _described(vhost, name, operator)
     if not name:
@@ -334,7 +336,10 @@ ARGUMENT: Final = "argument"
 
 @final
 class Claim:
-    """A value that somebody claims for a key. `kind`: argument, policy or operator_policy; `name`: whose."""
+    """A value for a key.
+
+    `kind`: argument, policy or operator_policy; `name`: that of the argument or policy.
+    """
 
     def __init__(self, kind: str, name: str, value: object) -> None:
         self.kind = kind
@@ -344,7 +349,7 @@ class Claim:
 
 @final
 class Effective:
-    """The value that holds for a key, the claim that it comes from, and the claims that it won over."""
+    """The effective value of a key, the claim that sets it, and the claims that it overrides."""
 
     def __init__(self, value: object, source: Claim, others: list[Claim]) -> None:
         self.value = value
@@ -354,11 +359,11 @@ class Effective:
 
 @final
 class Effect:
-    """The policies of an object, highest first, and what they come to. Objects with the same ones share it.
+    """The merged policies of an object, highest first. Objects with the same policies share one Effect.
 
-    Unlike with RabbitMQ, where one policy applies, all of them do: for each key the policy of the highest
-    priority that has it, and of two with the same priority the one whose name comes first. Operator policies
-    add up in the same way, and what they come to caps what the policies come to.
+    RabbitMQ applies a single policy. amqpd applies all that match: for each key, the policy of the highest
+    priority that has the key; of two with the same priority, the one whose name comes first. Operator
+    policies are merged in the same way, and their values cap the policies' values.
     """
 
     def __init__(self, policies: list[Policy], operator_policies: list[Policy]) -> None:
@@ -379,7 +384,10 @@ class Effect:
         }
 
     def on_queue(self, arguments: dict[str, object]) -> dict[str, object]:
-        """The arguments as they hold for a queue that was declared with `arguments`; not to be changed."""
+        """Return the effective arguments of a queue declared with `arguments`.
+
+        The caller must not change them.
+        """
         if not arguments:
             return self._for_queues
         queue_type = type_of(arguments)
@@ -391,7 +399,7 @@ class Effect:
         return held
 
     def explain(self, arguments: dict[str, object], exchange: bool) -> dict[str, Effective]:
-        """For each key that a policy or an argument sets: what holds, and why."""
+        """Return the effective value, and its source, of each key that a policy or an argument sets."""
         claims: dict[str, list[Claim]] = {}
         for policy in self.operator_policies + self.policies:
             for key, value in policy.definition.items():
@@ -409,16 +417,16 @@ class Effect:
         return found
 
     def on_exchange(self, arguments: dict[str, object]) -> object:
-        """The alternate exchange that holds for an exchange that was declared with `arguments`, or None."""
+        """Return the effective alternate exchange of an exchange declared with `arguments`, or None."""
         return arguments.get(ALTERNATE_EXCHANGE, self.values.get(ALTERNATE_EXCHANGE))
 
 
 NO_EFFECT: Final = Effect([], [])
-"""That of an object which no policy matches."""
+"""The Effect of an object that no policy matches."""
 
 
 def _explained(value: object, claims: list[Claim]) -> Effective:
-    """Name the claim that a value comes from: the argument's, or the highest policy's of either kind."""
+    """Find the claim that sets the value: the argument's, or the highest policy's of either kind."""
     for kind in (ARGUMENT, POLICY, OPERATOR_POLICY):
         highest = next((claim for claim in claims if claim.kind == kind), None)
         if highest is not None and highest.value == value:

@@ -1,4 +1,7 @@
-"""The way of dead letters, from the queues that they have left to others. [RabbitMQ dead letter exchanges]"""
+"""Dead letters: they are routed from their queues through dead-letter exchanges.
+
+[RabbitMQ dead letter exchanges]
+"""
 
 from __future__ import annotations
 
@@ -47,28 +50,28 @@ _DIED: Final = (
     "in a queue that expires",
     "in a queue that is deleted",
 )
-REPORT_MS: Final = 1000  # so often at most it is told that dead letters fail,
-TOLD_MS: Final = 60_000  # and of one queue that they are dropped, or wait
+REPORT_MS: Final = 1000  # the least time between two reports of failures,
+TOLD_MS: Final = 60_000  # and between two warnings of one queue that letters are dropped, or wait
 
 
 @final
 class DeadLetters:
-    """Sends the dead letters of one virtual host on their way, one after the other.
+    """Routes the dead letters of one virtual host, one after the other.
 
-    What arrives may be one too many where it arrives, and so on from queue to queue: such deaths wait in a
-    list, so that no row of queues reaches the end of the stack. All of them are done before `add` returns to
-    whoever called it first.
+    A dead letter may overflow the queue where it arrives, and so on from queue to queue. Such deaths wait in
+    a list, so that no chain of queues exhausts the stack. All of them are done before the first call of `add`
+    returns.
 
-    A letter whose exchange does not exist, that is routed to no queue, or to a queue that is full and takes
-    no more, is dropped, counted and told to `Topology.warn`; its message waits in its `Backlog` instead if
-    it dies at least once.
+    A letter is dropped if its exchange does not exist, or if it is routed to no queue, or to a full queue
+    that accepts no more. The drop is counted and reported to `Topology.warn`. If the message is dead-lettered
+    at least once, it waits in its `Backlog` instead.
 
-    One that fails, because the disk does not give its content back, say, is counted and told to
-    `Topology.trouble`, and concerns nobody else: neither those that follow nor the message for which it had
-    to make room. If it does not wait, it is in no queue any more; the log, if it has it, goes on holding it,
-    so that it is where it was after a restart.
+    A letter may fail, for example because the disk cannot read its content. The failure is counted and
+    reported to `Topology.trouble`. It affects no other message: neither later letters nor the message for
+    which this one had to make room. Unless it waits, the message is in no queue any more. If the log has it,
+    the log goes on holding it, so that it is at its place again after a restart.
 
-    `backlogs`: those in which something waits.
+    `backlogs`: those with waiting messages.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -76,7 +79,7 @@ class DeadLetters:
         self.backlogs: dict[BacklogHook, None] = {}
         self._waiting: deque[Death] = deque()
         self._running = False
-        self._untold: i64 = 0  # of those that failed
+        self._untold: i64 = 0  # failures since the last report
         self._silent_until: i64 = 0
 
     def add(self, death: Death) -> None:
@@ -85,7 +88,7 @@ class DeadLetters:
         self._run()
 
     def try_again(self, death: Death) -> bool:
-        """Dead-letter a message that waits in its backlog; false if it goes on waiting."""
+        """Dead-letter a message that waits in its backlog; false if it still waits."""
         queue = death.queue
         message = death.message
         death.held = message if queue.logged and message.sequence != 0 else None
@@ -107,12 +110,12 @@ class DeadLetters:
         return True
 
     def routes_changed(self) -> None:
-        """Try again what waits: it may have a route now."""
+        """Try waiting messages again: they may have a route now."""
         for backlog in self.backlogs:
             backlog.try_soon()
 
     def pass_on(self, passage: Passage, held: Message | None, holder: Queue) -> None:
-        """Put a message where it goes that the log, if it has it, has as `held` of `holder` until now."""
+        """Put a message on its passage, and end `held`, its logged form in `holder` until now."""
         passage.leave_out_full(False)
         self._check_rows(passage)
         journal = self._topology.journal
@@ -138,7 +141,7 @@ class DeadLetters:
         self._running = False
 
     def _run_with(self, chain: list[Death]) -> None:
-        """Complete `chain`, and all that dies of it, which is nobody's price."""
+        """Complete `chain`, then all deaths that follow from it."""
         running = self._running
         self._running = True
         try:
@@ -171,7 +174,7 @@ class DeadLetters:
         self._untold = 0
 
     def add_refused(self, queue: Queue, message: Message) -> None:
-        """Dead-letter a message that `queue` did not take, and of which the log does not know."""
+        """Dead-letter a message that `queue` did not accept, and that the log does not know."""
         rules = queue.rules
         if rules is not None and rules.passes_on:
             self.add(Death(queue, rules, message, MAXLEN, None, queue))
@@ -179,14 +182,14 @@ class DeadLetters:
     # ---- where a dead letter goes
 
     def foresee(self, death: Death, behind: bool) -> list[Death]:
-        """Plan a death, and those of its letter in queues that refuse it and dead-letter what they refuse.
+        """Plan a death, and those of its letter in queues that refuse and dead-letter it.
 
-        Room is reserved for all of them, until they are put or forgotten. `behind`: the letter lines up
-        behind those that wait for room.
+        Room is reserved for all of them, until they are put or forgotten. `behind`: the letter must wait
+        behind letters that wait for room.
 
         Raises:
-            OSError, LogDamaged: the disk does not give the message's content back.
-            StoreFailed: a stream is to have the letter, and the log has stopped.
+            OSError, LogDamaged: the disk cannot read the message's content.
+            StoreFailed: a stream would get the letter, and the log has stopped.
         """
         chain: list[Death] = []
         waiting = deque([death])
@@ -206,9 +209,9 @@ class DeadLetters:
         return chain
 
     def _plan(self, death: Death, behind: bool) -> None:
-        """Find out what the dead letter says and where it goes: the `passage` of the death, its `failure`.
+        """Write the dead letter and route it: sets the `passage` of the death and its `failure`.
 
-        Raises OSError or LogDamaged if the disk does not give the message's content back.
+        Raises OSError or LogDamaged if the disk cannot read the message's content.
         """
         topology = self._topology
         rules = death.rules
@@ -254,7 +257,10 @@ class DeadLetters:
             death.failure = CYCLE if cycles > 0 else NO_ROUTE
 
     def _is_blocked(self, death: Death) -> bool:
-        """Whether it is known without the letter, which has been planned before, that it does not arrive."""
+        """Whether a letter that was planned before certainly cannot arrive now.
+
+        Found without the letter itself.
+        """
         if not death.planned or death.apart:
             return False
         topology = self._topology
@@ -275,10 +281,10 @@ class DeadLetters:
         death.failure = FULL if death.full else ARRIVES if queues else NO_ROUTE
         return death.failure != ARRIVES
 
-    # ---- its way
+    # ---- sending
 
     def put(self, death: Death) -> None:
-        """Put a dead letter where it goes: it is planned, and appended."""
+        """Put a planned and appended dead letter into its queues."""
         counters = self._topology.counters
         passage = passage_of(death)
         _note(death)
@@ -293,11 +299,11 @@ class DeadLetters:
         passage.put(self._topology, DEAD_LETTERED)
 
     def wait(self, death: Death, full: list[QueueLimits], told: bool = False) -> None:
-        """Have a death wait in its backlog for room in the queues with the rules `full`, or for a route."""
+        """Add a death to its backlog, where it waits for a route, or for room in the queues of `full`."""
         backlog = backlog_of(death.queue, self._topology)
         backlog.add(death, full, told)
         if not death.planned:
-            return  # behind others of which it has been told
+            return  # behind others that have been reported
         waiting = len(backlog)
         self._tell(
             death,
@@ -329,15 +335,15 @@ class DeadLetters:
             self.put(death)
 
     def _check_rows(self, passage: Passage) -> None:
-        """Raise StoreFailed if streams are to have a letter that the log does not take."""
+        """Raise StoreFailed if a stream would get the letter and the log accepts no appends."""
         store = self._topology.store
         if store.failure and passage.streams:
             raise StoreFailed(store.refusal)  # the log goes on holding it
 
     def _append(self, passage: Passage, held: Message | None, holder: Queue) -> None:
-        """Append what is on its way, for those who refuse it too.
+        """Append a letter for its queues, and for queues that refuse and dead-letter it.
 
-        Whoever has it durably lets go of what the log has held until now; if nobody has, the next in the row.
+        The first of these that stores it durably ends `held`, which the log has held until now.
         """
         store = self._topology.store
         logged = passage.logged
@@ -359,7 +365,7 @@ class DeadLetters:
         if held is not None:
             store.append_settle(held, holder)
 
-    # ---- what is told of those that do not arrive
+    # ---- warnings
 
     def _dropped(self, death: Death) -> None:
         counters = self._topology.counters
@@ -372,7 +378,7 @@ class DeadLetters:
             death.rules.drops = 0
 
     def _tell(self, death: Death, text: str) -> bool:
-        """Tell it once per queue and minute."""
+        """Warn once per queue and minute."""
         topology = self._topology
         rules = death.rules
         now = topology.schedule.now()
@@ -384,13 +390,13 @@ class DeadLetters:
 
 
 def must_line_up(death: Death) -> bool:
-    """Whether others of its queue wait that take the same route."""
+    """Whether other messages of the queue wait that take the same route."""
     backlog = existing_backlog(death.queue)
     return backlog is not None and backlog.queues_up(death)
 
 
 def failure_of(chain: list[Death]) -> i64:
-    """Why one of these letters does not arrive, ARRIVES if all of them do."""
+    """Return why one of these letters does not arrive, ARRIVES if all of them do."""
     for death in chain:
         if death.failure != ARRIVES:
             return death.failure
@@ -398,24 +404,24 @@ def failure_of(chain: list[Death]) -> i64:
 
 
 def passage_of(death: Death) -> Passage | None:
-    """Return the way of a dead letter, once it is planned; None also if its exchange does not exist."""
+    """Return the passage of a dead letter, once it is planned; None also if its exchange does not exist."""
     passage = death.passage
     assert passage is None or isinstance(passage, Passage), "passages are made here"
     return passage
 
 
 def passages_of(deaths: list[Death]) -> list[Passage]:
-    """Return the ways of those dead letters whose exchanges exist."""
+    """Return the passages of the dead letters whose exchanges exist."""
     return [passage for death in deaths if (passage := passage_of(death)) is not None]
 
 
 def full_in(chain: list[Death]) -> list[QueueLimits]:
-    """The rules of the queues that have no room for one of these letters."""
+    """Return the rules of the queues that have no room for one of these letters."""
     return [rules for death in chain for rules in death.full]
 
 
 def forget(chain: list[Death]) -> None:
-    """Nothing becomes of deaths that were foreseen: give the room back."""
+    """Cancel deaths that were foreseen, and release their reserved room."""
     for death in chain:
         passage = passage_of(death)
         if passage is not None:
@@ -424,7 +430,7 @@ def forget(chain: list[Death]) -> None:
 
 
 def _give_up(death: Death, chain: list[Death]) -> None:
-    """Have `death` know what is in the way of all its chain, and give the room back."""
+    """Set `death` to the first obstacle of its chain, and release the reserved room."""
     failing = next(each for each in chain if each.failure != ARRIVES)
     death.failure = failing.failure
     death.full = full_in(chain)
@@ -434,13 +440,13 @@ def _give_up(death: Death, chain: list[Death]) -> None:
 
 
 def _exchange(death: Death, topology: Topology) -> Exchange | None:
-    """The dead-letter exchange, None if it does not exist, or the queue has none any more."""
+    """Return the dead-letter exchange; None if it does not exist, or if the queue has none any more."""
     rules = death.rules
     return topology.exchanges.get(rules.dead_letter_exchange) if rules.dead_letter_reasons else None
 
 
 def _route(death: Death, exchange: Exchange) -> Route:
-    """The route of the dead letter, but for routing keys that its publisher has added."""
+    """Return the route of the dead letter, without routing keys that its publisher has added."""
     rules = death.rules
     key = rules.dead_letter_key
     if key is None:
@@ -453,7 +459,7 @@ def _route(death: Death, exchange: Exchange) -> Route:
 
 
 def why_not(death: Death) -> str:
-    """Why a dead letter does not arrive, once it is planned."""
+    """Return why a planned dead letter does not arrive."""
     if death.obstacle:
         return death.obstacle
     rules = death.rules
@@ -472,9 +478,9 @@ def why_not(death: Death) -> str:
 
 
 def waits_for(death: Death) -> str:
-    """Why the dead letter of a message that waits has not arrived, or that of the one before which it waits.
+    """Return why the dead letter of a waiting message, or of the one before which it waits, has not arrived.
 
-    Empty: that has not been found out yet.
+    Empty: not known yet.
     """
     first = first_of_lane(death)
     if first.is_unreadable:
@@ -483,7 +489,7 @@ def waits_for(death: Death) -> str:
 
 
 def _note(death: Death) -> None:
-    """Have the journal know of it, if the queue had the message."""
+    """Record the death in the journal, if the queue had the message."""
     journal = death.queue.journal
     if journal is not None and death.order != NO_PLACE:
         passage = passage_of(death)

@@ -1,4 +1,4 @@
-"""Messages that wait for their date before they are put into queues."""
+"""Delayed messages: they wait for their date before they are put into queues."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ DELIVERY_TIME: Final = "x-delivery-time"
 
 
 def hold_until_due(message: Message, view: MessageView, schedule: Schedule) -> None:
-    """Have the queues that a message goes to hold it for as long as its headers ask for.
+    """Mark a message so that its queues hold it for as long as its headers ask for.
 
-    Raises what `due_date` raises.
+    Raises the errors of `due_date`.
     """
     date = due_date(view, schedule)
     if date != 0:
@@ -34,9 +34,9 @@ def hold_until_due(message: Message, view: MessageView, schedule: Schedule) -> N
 
 
 def due_date(view: MessageView, schedule: Schedule) -> i64:
-    """From which date on, in ms since 1970, a message may be delivered; 0: at once.
+    """Return the date, in ms since 1970, from which a message may be delivered; 0: at once.
 
-    `x-delivery-time` counts, and if there is none `x-delay`.
+    The header `x-delivery-time` counts, and without it `x-delay`.
 
     Raises:
         PreconditionFailed: `x-delivery-time` is no time, or too far away.
@@ -64,7 +64,7 @@ def _invalid(value: object, why: str) -> PreconditionFailed:
     )
 
 
-UNSYNCED_MAX: Final = 8 * 1024 * 1024  # while more waits for the disk, nothing is released
+UNSYNCED_MAX: Final = 8 * 1024 * 1024  # while more bytes wait for the disk, no message is released
 UNSYNCED_WAIT_MS: Final = 5
 UNREADABLE_WAIT_MS: Final = 60_000
 
@@ -73,9 +73,10 @@ UNREADABLE_WAIT_MS: Final = 60_000
 class DelayedMessages(Timetable):
     """The messages that `queue` holds until their date, when a copy is sent on.
 
-    The copy is a new message to the log, dated now, appended in one step with the end of the one that was
-    held: so after a restart it is behind what came before that date, as it was. A delay in its headers is
-    negated, so that consumers see where it was and nothing on its way delays it again.
+    To the log the copy is a new message, dated now, appended in one step with the end of the held one. So
+    after a restart the copy is behind the messages that came before that date, as it was before. A delay in
+    its headers is negated, as with RabbitMQ: consumers see the delay, and no exchange delays the message
+    again.
     """
 
     def __init__(self, queue: Queue, topology: Topology) -> None:
@@ -84,15 +85,15 @@ class DelayedMessages(Timetable):
         self.topology = topology
 
     def send(self, copy: Message, keys: list[str], held: Message) -> bool:
-        """Send `copy` on, instead of `held`; false if it cannot be taken now."""
+        """Send `copy` on, instead of `held`; false if it cannot be accepted now."""
         raise NotImplementedError
 
     def is_refused(self, message: Message) -> bool:
-        """Whether it is known without its content that `message` cannot be taken now."""
+        """Whether `message` certainly cannot be accepted now; found without its content."""
         return False
 
     def release(self, message: Message) -> i64:
-        """Send a message, which is due (Timetable)."""
+        """Send a message that is due (Timetable)."""
         topology = self.topology
         store = topology.store
         if store.failure and message.persistent:
@@ -108,7 +109,7 @@ class DelayedMessages(Timetable):
                 content = view.released_content(DELAY)
             elif content is None:
                 content = store.load(message)
-        except Exception:  # the disk does not give it back, or not now
+        except Exception:  # the disk cannot read it, or not now
             return self._postpone(message, UNREADABLE_WAIT_MS)
         keys = [message.address.routing_key, *view.further_keys()]
         copy = _copy(message, content)
@@ -118,7 +119,7 @@ class DelayedMessages(Timetable):
         return 0
 
     def _postpone(self, message: Message, wait: i64) -> i64:
-        """Hold a message for longer: the others must not wait for it."""
+        """Hold a message for longer, so that the others need not wait for it."""
         self.hold(message, self.topology.schedule.date_after(wait), self.waits_by_clock(message))
         return 0
 
@@ -128,18 +129,18 @@ class QueueDelays(DelayedMessages):
     """Messages that were published to `queue` itself with a delay, and are put into it when they are due."""
 
     def is_refused(self, message: Message) -> bool:
-        """The queue is full and refuses it (DelayedMessages)."""
+        """Whether the queue is full and refuses the message (DelayedMessages)."""
         rules = self.queue.rules
         return rules is not None and rules.refuses(message) and not rules.passes_on
 
     def send(self, copy: Message, keys: list[str], held: Message) -> bool:
-        """Put it in (DelayedMessages)."""
+        """Put the message into the queue (DelayedMessages)."""
         logged = held if held.sequence != 0 else None
         self.topology.pass_on(copy, self.queue, logged)
         return True
 
     def drop(self, held: Held) -> None:
-        """Cancel a message: it is never put in. The log is told."""
+        """Cancel a message: it is never put into the queue. The cancellation is logged."""
         message = held.message
         if message is None:
             return
@@ -148,13 +149,13 @@ class QueueDelays(DelayedMessages):
             self.topology.store.append_settle(message, self.queue)
 
     def move(self, held: Held, date: i64) -> Held | None:
-        """Have a message wait for another date; None if it does not wait any more.
+        """Set another date for a message; None if it does not wait any more.
 
         To the log it is a new message, in one step with the end of the old one.
 
         Raises:
-            StoreFailed: it is logged, and the log has stopped.
-            OSError, LogDamaged: its content cannot be read.
+            StoreFailed: the message is logged, and the log has stopped.
+            OSError, LogDamaged: the content cannot be read.
         """
         message = held.message
         if message is None:
@@ -173,9 +174,9 @@ class QueueDelays(DelayedMessages):
 
 
 def delay(queue: Queue, topology: Topology, message: Message) -> None:
-    """Have `queue` hold a message, which was appended for it if need be, until its date.
+    """Hold a message in `queue` until its date; the message was appended before if need be.
 
-    A stream has it at once: what has been appended there is there for good.
+    A stream gets the message at once, because its rows cannot be changed later.
     """
     if queue.stream is not None:
         queue.enqueue(message)
@@ -184,7 +185,7 @@ def delay(queue: Queue, topology: Topology, message: Message) -> None:
 
 
 def delays_of(queue: Queue, topology: Topology) -> QueueDelays:
-    """The messages that `queue` holds until their date; made when it is needed."""
+    """Return the delayed messages of `queue`, made when they are needed."""
     if queue.rules is None:
         queue.rules = Rules(queue, topology)
     delays = queue.rules.timetable
@@ -227,16 +228,16 @@ class Delays(Keeper):
 
 @final
 class _ExchangeDelays(DelayedMessages):
-    """The same, to be routed when they are due."""
+    """The messages that a delayed exchange holds, and routes when they are due."""
 
     def __init__(self, exchange: Exchange, queue: Queue, topology: Topology) -> None:
         super().__init__(queue, topology)
         self._exchange = exchange
 
     def waits_by_clock(self, message: Message) -> bool:
-        """A delayed exchange knows no times of day (Timetable)."""
+        """True, because a delayed exchange knows no times of day (Timetable)."""
         return True
 
     def send(self, copy: Message, keys: list[str], held: Message) -> bool:
-        """Send it to where it goes now (DelayedMessages)."""
+        """Route the message as the bindings are now (DelayedMessages)."""
         return self.topology.send(copy, self._exchange, keys, held, self.queue)

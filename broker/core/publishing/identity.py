@@ -1,4 +1,4 @@
-"""What tells one message from others: its id, and its number among those of its producer."""
+"""The identity of a message for deduplication: its message-id, and its sequence number from its producer."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _SEQUENCE_MAX: Final = 2**63 - 1
 
 @final
 class Identity:
-    """Of a message, as far as the queues that it is for remember such things.
+    """The identity of a message, as far as its queues remember identities.
 
-    `key`: its id, "" without one. `producer`: "" without one; `sequence` is its number then.
+    `key`: the message-id, "" without one. `producer`: "" without one; otherwise `sequence` is the message's
+    number.
     """
 
     def __init__(self, key: str, producer: str, sequence: i64) -> None:
@@ -36,7 +37,7 @@ class Identity:
         self._reserved: list[Queue] = []
 
     def is_known(self, queue: Queue, date: i64) -> bool:
-        """Whether the queue has had such a message."""
+        """Whether the message is a duplicate for the queue."""
         memory = memory_of(queue)
         if memory is None:
             return False
@@ -47,7 +48,7 @@ class Identity:
         )
 
     def append(self, message: Message, queues: list[Queue], topology: Topology) -> None:
-        """Append that these queues have had the message, in the batch that has the message."""
+        """Append that these queues have had the message, in the batch of the message."""
         date = topology.schedule.date()
         self._batch = topology.store.batch
         if self.key:
@@ -65,7 +66,10 @@ class Identity:
             self._marks.append((mark, queues))
 
     def keep(self, takers: list[Queue]) -> None:
-        """Have those that have taken the message remember it; for others what was appended is void."""
+        """Remember the message in the queues that have accepted it.
+
+        For other queues the appended marks are settled.
+        """
         taken = set(takers)
         for mark, queues in self._marks:
             for queue in queues:
@@ -77,7 +81,7 @@ class Identity:
         self._marks = []
 
     def reserve(self, queues: list[Queue]) -> None:
-        """Have the message known to these queues until `unreserve`: its transaction is on its way."""
+        """Let these queues treat the message as known until `unreserve`, while its transaction commits."""
         for queue in queues:
             memory = memory_of(queue)
             if memory is not None:
@@ -88,7 +92,7 @@ class Identity:
                     memory.reserve_sequence(self.producer, self.sequence)
 
     def unreserve(self) -> None:
-        """The transaction is over."""
+        """End the reservation: the transaction is over."""
         for queue in self._reserved:
             memory = memory_of(queue)
             if memory is not None:
@@ -108,10 +112,10 @@ def _remembers_producers(queue: Queue) -> bool:
 
 
 def identity_of(message: Message, queues: list[Queue], topology: Topology) -> Identity | None:
-    """What these queues want to know of a message; None if they want nothing, or it says nothing.
+    """Return the identity of a message, as far as these queues need it; None: no need, or no identity.
 
     Raises:
-        PreconditionFailed: it says something that cannot be.
+        PreconditionFailed: the identity is malformed.
     """
     ids = False
     producers = False
@@ -135,10 +139,10 @@ def identity_of(message: Message, queues: list[Queue], topology: Topology) -> Id
 def leave_out_known(
     identity: Identity, message: Message, queues: list[Queue], topology: Topology
 ) -> list[Queue]:
-    """The queues that have not had the message.
+    """Return the queues that have not had the message, and count the duplicates.
 
     Raises:
-        StoreFailed: one that has had it would have to say so durably, and the log has stopped.
+        StoreFailed: a queue with a duplicate would have to confirm it as durable, and the log has stopped.
     """
     date = topology.schedule.date()
     left: list[Queue] = []

@@ -1,6 +1,7 @@
-"""A message on its way: who gets it, what is settled before it is appended, and how it is put.
+"""The passage of one message into its queues: the destinations, the steps before its append, and the enqueue.
 
-Not the message itself: the log may take its content out of memory, and lets go of it when those others have.
+A passage is not the message itself: the log may take the message's content out of memory, and releases the
+message when its queues have settled it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from broker.core.routing.topology import Topology
 
 
 def unlogged_twin(message: Message, queues: list[Queue], keepers: list[Keeper]) -> Message:
-    """What is put into those of the queues and keepers that are not logged; `message` is in memory."""
+    """Return the message for queues and keepers that are not logged.
+
+    The content of `message` is in memory.
+    """
     if message.sequence != 0:
         for queue in queues:
             if not queue.logged and queue.stream is None:
@@ -40,10 +44,10 @@ def _twin(message: Message) -> Message:
 
 
 def is_refused(topology: Topology, message: Message, queues: list[Queue]) -> bool:
-    """Whether one of the queues takes no more; then none gets the message, as a nack says to its publisher.
+    """Whether one of the queues is full; then none gets the message, and its publisher gets a nack.
 
-    Those that dead-letter what they refuse do so. [RabbitMQ x-overflow; there the other queues get it]
-    What they are to hold until its date they take: when that has come there may be room.
+    Full queues that dead-letter refused messages do so. [RabbitMQ x-overflow; there the other queues get the
+    message] A delayed message is never refused here, because there may be room when its date has come.
     """
     if message.marks & DELAYED:
         return False
@@ -65,9 +69,9 @@ def first_full(message: Message, queues: list[Queue]) -> Queue | None:
 
 
 def set_date(topology: Topology, message: Message, queues: list[Queue]) -> None:
-    """Date a message that may be logged if its time is limited, and see to it that the queues can tell it.
+    """Date a message that may be logged if its time to live is limited, and let its queues watch that.
 
-    Also one that wants receipts: the log keeps that of messages with a date.
+    A message that wants receipts is dated too, because the log stores such marks only for dated messages.
     """
     limited = message.expiration >= 0 or message.marks & (TELLS_ARRIVAL | TELLS_CONSUMED) != 0
     for queue in queues:
@@ -85,11 +89,12 @@ NO_DEATHS: Final[list[Death]] = []
 
 @final
 class Passage(LetterPassage):
-    """`queues` and `keepers` get `message`.
+    """The passage of `message` to `queues` and `keepers`.
 
-    `identity`: what it is known by, if that matters to one of them; `known`: all queues have had it before.
-    `deaths`: of the message in queues that take no more and send on what they refuse; `full`: the rules of
-    others that take no more. Both only if `leave_out_full` was asked for.
+    `identity`: the message's identity, if one of the queues remembers it. `known`: the message is a duplicate
+    for all queues.
+    `deaths`: the deaths of the message in full queues that dead-letter what they refuse. `full`: the rules of
+    other full queues. `leave_out_full` sets both.
     """
 
     def __init__(self, message: Message, queues: list[Queue], keepers: list[Keeper]) -> None:
@@ -104,7 +109,7 @@ class Passage(LetterPassage):
 
     @property
     def logged(self) -> list[Queue]:
-        """The queues, those of keepers too, for which the log is to keep the message."""
+        """The queues, including those of keepers, for which the log stores the message."""
         if not self.message.persistent:
             return []
         logged = [queue for queue in self.queues if queue.logged]
@@ -118,15 +123,15 @@ class Passage(LetterPassage):
 
     @property
     def streams(self) -> list[Queue]:
-        """The queues that keep it in a stream, persistent or not."""
+        """The queues that store it in a stream, persistent or not."""
         return [queue for queue in self.queues if queue.stream is not None]
 
     def identify(self, topology: Topology) -> None:
-        """Leave out queues that have had the message.
+        """Leave out queues for which the message is a duplicate.
 
         Raises:
-            PreconditionFailed: it says something of itself that cannot be.
-            StoreFailed: a queue that has had it cannot say so durably.
+            PreconditionFailed: the identity is malformed.
+            StoreFailed: a queue with a duplicate cannot confirm it as durable.
         """
         identity = identity_of(self.message, self.queues, topology)
         if identity is None:
@@ -137,9 +142,10 @@ class Passage(LetterPassage):
         self.identity = identity
 
     def identify_again(self, topology: Topology) -> None:
-        """The same of what was published before: what it says that cannot be counts for nothing.
+        """Leave out queues as `identify` does, for a message that was published before.
 
-        Nobody is there to be told: its publisher went by queues that did not ask.
+        A malformed identity is ignored, because there is no publisher to inform: it published to queues that
+        did not ask.
         """
         try:
             self.identify(topology)
@@ -147,7 +153,7 @@ class Passage(LetterPassage):
             self.identity = None
 
     def append(self, topology: Topology) -> bool:
-        """Append the message for those queues; false if there is none. The log accepts appends."""
+        """Append the message for its logged queues; false if there is none. The log must accept appends."""
         logged = self.logged
         if logged:
             topology.store.append_message(self.message, logged)
@@ -156,7 +162,7 @@ class Passage(LetterPassage):
         return bool(logged) or bool(self.streams)
 
     def append_rows(self) -> None:
-        """Append the message to streams. The log accepts appends."""
+        """Append the message to its streams. The log must accept appends."""
         for queue in self.queues:
             if queue.stream is not None:
                 queue.stream.append(self.message)
@@ -167,7 +173,7 @@ class Passage(LetterPassage):
             self.identity.append(self.message, self.queues, topology)
 
     def leave_out_full(self, behind: bool) -> None:
-        """Leave out queues that take no more; `behind`: also where dead letters wait for room."""
+        """Leave out full queues; `behind`: also queues where dead letters wait for room."""
         message = self.message
         taking: list[Queue] = []
         deaths: list[Death] = []
@@ -184,12 +190,12 @@ class Passage(LetterPassage):
         self.deaths = deaths
         self.full = full
 
-    # ---- when some time passes between the append and the put
+    # ---- when time passes between the append and the enqueue
 
     def reserve(self) -> None:
-        """Keep room in queues that refuse what is too much, and have the others know what is to come.
+        """Reserve room in limited queues, and reserve the identity, until the message is put.
 
-        Also for what the same transaction sends.
+        Later publishes of the same transaction count against this room too.
         """
         if self.identity is not None:
             self.identity.reserve(self.queues)
@@ -200,7 +206,7 @@ class Passage(LetterPassage):
                 self._reserved = [*self._reserved, rules]
 
     def unreserve(self) -> None:
-        """Give the room back."""
+        """Release the room and the identity."""
         if self.identity is not None:
             self.identity.unreserve()
         for rules in self._reserved:
@@ -208,7 +214,7 @@ class Passage(LetterPassage):
         self._reserved = NO_RULES
 
     def leave_out_deleted(self, store: MessageStore) -> None:
-        """Leave out what was deleted since the append, when it did not have the message yet."""
+        """Leave out queues that were deleted between the append and the enqueue."""
         if not self._has_deleted():
             return
         for queue in self.logged:
@@ -218,15 +224,18 @@ class Passage(LetterPassage):
         self.keepers = [keeper for keeper in self.keepers if not keeper.queue.deleted]
 
     def _has_deleted(self) -> bool:
-        for queue in self.queues:  # of most there is one
+        for queue in self.queues:  # most often one
             if queue.deleted:
                 return True
         return bool(self.keepers) and any(keeper.queue.deleted for keeper in self.keepers)
 
-    # ---- at last
+    # ---- the enqueue
 
     def put(self, topology: Topology, way: i64) -> None:
-        """Put the message, which has been appended, where it goes; `way`: in the journal, as PUBLISHED."""
+        """Put the message, which has been appended, into its queues.
+
+        `way`: for the journal, such as PUBLISHED.
+        """
         journal = topology.journal
         before = journal.way
         journal.way = way
@@ -244,7 +253,7 @@ class Passage(LetterPassage):
 
 
 # answers of `publish` instead of a number of queues
-BY_MESSAGE: Final[i64] = -1  # nothing was done, `publish_by_message` has to be used
-REFUSED: Final[i64] = -3  # a queue is full and takes no more: none has got the message
-NOT_NOW: Final[i64] = -2  # no consumer of the queues could have an immediate message at once
-DUPLICATE: Final[i64] = -4  # all queues have had it before
+BY_MESSAGE: Final[i64] = -1  # nothing was done, the caller must use `publish_by_message`
+REFUSED: Final[i64] = -3  # a queue is full: no queue has got the message
+NOT_NOW: Final[i64] = -2  # no consumer of the queues could get an immediate message at once
+DUPLICATE: Final[i64] = -4  # a duplicate for all queues

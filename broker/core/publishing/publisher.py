@@ -1,4 +1,4 @@
-"""The way of a message from its route into queues."""
+"""Publishing: a virtual host resolves routes and puts messages into their queues."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from broker.core.view import MessageView, Views
 
 
 class Publishing(Topology):
-    """What publishers ask of a virtual host, dead letters and receipts."""
+    """A virtual host's part that publishes messages, dead letters and receipts."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Publishing(Topology):
         self.receipts = Receipts(self)
 
     def changed(self) -> None:
-        """Make resolved routes stale, and try dead letters again that wait for a route (QueueHost)."""
+        """Make resolved routes stale, and retry dead letters that wait for a route (QueueHost)."""
         super().changed()
         self.dead_letters.routes_changed()
 
@@ -69,11 +69,11 @@ class Publishing(Topology):
         self.dead_letters.add(death)
 
     def try_again(self, death: Death) -> bool:
-        """Dead-letter a message that waits for that (DeathHost)."""
+        """Dead-letter a message that waits in its backlog (DeathHost)."""
         return self.dead_letters.try_again(death)
 
     def backlog_began(self, backlog: BacklogHook) -> None:
-        """Try the messages of `backlog` again when routes change (DeathHost)."""
+        """Retry the messages of `backlog` when routes change (DeathHost)."""
         self.dead_letters.backlogs[backlog] = None
 
     def backlog_ended(self, backlog: BacklogHook) -> None:
@@ -101,7 +101,7 @@ class Publishing(Topology):
         return Delays(exchange, queue, self)
 
     def route(self, exchange: str, routing_key: str, publisher: tuple[str, ...] = ()) -> Route:
-        """Find out where messages with this exchange and key go. The route is the caller's to keep.
+        """Resolve the queues of messages with this exchange and key. The caller keeps the route.
 
         `publisher`: see `Route`.
 
@@ -117,11 +117,11 @@ class Publishing(Topology):
         return route
 
     def refresh(self, route: Route) -> None:
-        """Find out anew where messages of a route go.
+        """Resolve the queues of a route anew.
 
         Raises:
-            NotFound: the exchange is gone; the route stays stale.
-            AccessRefused: another exchange has its name now, and that is internal.
+            NotFound: the exchange has been deleted; the route stays stale.
+            AccessRefused: another exchange has its name now and is internal.
             ExchangeReplaced: another exchange has its name now, and the route is pinned.
         """
         route.epoch = 0
@@ -132,16 +132,18 @@ class Publishing(Topology):
         self._resolve(route)
 
     def publish(self, route: Route, message: Message, immediate: bool = False) -> i64:
-        """Put a message into all queues of a route; returns how many took it, 0: it is unroutable.
+        """Put a message into all queues of a route; returns how many accepted it, 0: it is unroutable.
 
-        `immediate`: a queue takes it only if a consumer can have it at once; `NOT_NOW` if none did.
-        `BY_MESSAGE` is returned, and nothing done, when the route is `by_message`; `REFUSED` when a queue is
-        full, and then none has got it; `DUPLICATE` when all queues have had the message before.
+        `immediate`: a queue accepts the message only if a consumer can get it at once; `NOT_NOW` if no queue
+        could.
+        `BY_MESSAGE` is returned, and nothing done, if the route is `by_message`. `REFUSED` is returned if a
+        queue is full; then no queue has got the message. `DUPLICATE` is returned if the message is a
+        duplicate for all queues.
 
         Raises:
-            PreconditionFailed: a queue knows messages by what this one says of itself, and that is malformed.
+            PreconditionFailed: a queue deduplicates, and the message's identity is malformed.
             NotFound, AccessRefused, ExchangeReplaced: the route was stale, as for `refresh`.
-            QueueStopped: a queue takes nothing, and none has got the message.
+            QueueStopped: a queue is stopped, and no queue has got the message.
             StoreFailed: the message is persistent, a queue is logged and the log has stopped.
         """
         if route.epoch != self.epoch:
@@ -176,17 +178,17 @@ class Publishing(Topology):
         view: MessageView,
         immediate: bool = False,
     ) -> i64:
-        """Put a message into the queues that all its routing keys and all else in it lead to, each once.
+        """Put a message into the queues of all its routing keys, headers and other content, once into each.
 
-        Like `publish` otherwise. `keys` are the route's own and those that the publisher has added.
+        `keys` are the route's own and those that the publisher has added. Otherwise like `publish`.
 
-        Raises what `publish` raises.
+        Raises the errors of `publish`.
         """
         found = self.resolve(route, message, keys, view)
         return self._publish(Passage(message, list(found.queues), found.keepers), immediate)
 
     def resolve(self, route: Route, message: Message, keys: list[str], view: MessageView) -> Resolution:
-        """Find out where one message of a route goes, and from when on. Raises what `refresh` raises."""
+        """Resolve the queues of one message of a route, and its delay. Raises the errors of `refresh`."""
         if route.epoch != self.epoch:
             self.refresh(route)
         found = Resolution(self.chance)
@@ -196,9 +198,9 @@ class Publishing(Topology):
         return found
 
     def publish_carefully(self, route: Route, message: Message, immediate: bool = False) -> i64:
-        """Publish a message that asks for more itself; `publish` does so when the route asks for it.
+        """Publish a message that itself needs the slow path; `publish` takes it for careful routes.
 
-        Like `publish` otherwise.
+        Otherwise like `publish`.
         """
         if route.epoch != self.epoch:
             self.refresh(route)
@@ -223,7 +225,7 @@ class Publishing(Topology):
         return self.put(passage, immediate)
 
     def put(self, passage: Passage, immediate: bool) -> i64:
-        """Put a message that has been appended where it goes; returns what `publish` does."""
+        """Put a message that has been appended into its queues; returns the same numbers as `publish`."""
         message = passage.message
         queues = passage.queues
         keepers = passage.keepers
@@ -254,7 +256,7 @@ class Publishing(Topology):
         return kept + len(takers if kept == 0 else queues)
 
     def send(self, message: Message, source: Exchange, keys: list[str], held: Message, holder: Queue) -> bool:
-        """Put a message that an exchange has held into the queues where it goes now (Topology)."""
+        """Route a message that an exchange has held, by the bindings as they are now (Topology)."""
         self.journal.publisher = None  # the broker sends it
         found = Resolution(self.chance)
         found.run(source, keys, self.views(message, self.store), self.exchanges)
@@ -272,7 +274,7 @@ class Publishing(Topology):
         return True
 
     def destinations(self, route: Route, keys: list[str], view: MessageView) -> Resolution:
-        """Where a message of a route with these routing keys goes (Topology)."""
+        """Resolve the queues of a message of a route with these routing keys (Topology)."""
         found = Resolution(self.chance)
         if route.epoch != self.epoch:
             route.exchange = self.existing_exchange(route.address.exchange)
@@ -284,7 +286,7 @@ class Publishing(Topology):
         return found
 
     def replay(self, message: Message, binding: Binding) -> None:
-        """Send a message out of an exchange's history along a new binding only."""
+        """Send a message from an exchange's history along a new binding only."""
         self.journal.publisher = None  # the broker sends it
         view = self.views(message, self.store)
         if not binding.applies(view):
@@ -302,7 +304,7 @@ class Publishing(Topology):
             self.put(passage, False)
 
     def _append_to(self, passage: Passage) -> None:
-        """Append a message for those of its queues and keepers that are logged, before any of them has it."""
+        """Append a message for its logged queues and keepers, before any of them has it."""
         logged = passage.logged
         if logged:
             self._append(passage.message, logged)
@@ -312,7 +314,7 @@ class Publishing(Topology):
         passage.append_identity(self)
 
     def refusal(self, message: Message, queues: list[Queue], immediate: bool) -> str:
-        """Why a message that was published to these queues would not be kept; "" if it would."""
+        """Return why these queues would not keep a message, "" if they would."""
         for queue in queues:
             kept = (message.persistent and queue.logged) or queue.stream is not None
             if kept and self.store.failure:
@@ -324,12 +326,12 @@ class Publishing(Topology):
         return ""
 
     def _append(self, message: Message, logged: list[Queue]) -> None:
-        """Append a persistent message once for all queues that are logged, before any of them has it."""
+        """Append a persistent message once for all logged queues, before any of them has it."""
         self.store.require()
         self.store.append_message(message, logged)
 
     def _deliver_now(self, queues: list[Queue], message: Message, twin: Message) -> list[Queue]:
-        """Offer a message to consumers that wait; a queue where none takes it drops it, in the log too."""
+        """Offer a message to waiting consumers; a queue where none takes it drops it, in the log too."""
         return [queue for queue in queues if enqueue_immediate(queue, message if queue.logged else twin)]
 
     def _unroutable(self, message: Message, queues: list[Queue]) -> None:

@@ -1,8 +1,9 @@
-"""Receipts: a publisher learns that its message has arrived in a queue, and that it was consumed.
+"""Receipts: they report to a publisher that its message arrived in a queue, and that it was consumed.
 
-A message asks for them by its headers, and its marks say so, so that others pay one test. A receipt is
-appended in the batch of what it tells, and put into its queue when that is on disk. What a transaction does
-it does when its batch is on disk: so that its receipts are in that batch too, they are foretold.
+The headers of a message ask for receipts. Its marks repeat this, so that other messages cost only one test. A
+receipt is appended in the batch of the event that it reports. It is put into its queue when the batch is on
+disk. A transaction enqueues and settles only when its batch is on disk. Its receipts are prepared before,
+with `foretell`, so that they are in the same batch.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ _MARKS: Final = {ARRIVAL: TELLS_ARRIVAL, CONSUMED: TELLS_CONSUMED}
 SLICE: Final = 100  # receipts that are put into queues in one turn
 
 ReceiptWriter = Callable[[dict[str, object], bytes, bool, str], bytes]
-"""Makes the content of a receipt: its headers, its body of JSON, if it is persistent, its correlation-id."""
+"""Makes the content of a receipt from its headers, its JSON body, its persistence and its correlation-id."""
 
 
 def bare_receipt(headers: dict[str, object], body: bytes, persistent: bool, correlation_id: str) -> bytes:
-    """For protocols that are not known: the body."""
+    """Return the body alone, for brokers without a protocol."""
     return body
 
 
 def receipt_marks(headers: dict[str, object]) -> int:
-    """The marks of a message with these headers: which receipts it wants.
+    """Return the marks for the receipts that these headers ask for.
 
     Raises:
-        PreconditionFailed: it says so in a way that makes no sense.
+        PreconditionFailed: the headers are malformed.
     """
     if RECEIPT_TO not in headers and RECEIPT_ON not in headers:
         return 0
@@ -70,9 +71,10 @@ def _invalid(name: str, value: object, allowed: str) -> PreconditionFailed:
 
 @final
 class Receipts(Alarm):
-    """Those of one virtual host. `due`: what they tell has come to pass, and is on disk if it has to be.
+    """The receipts of one virtual host.
 
-    `foretold`: what the queue will do with the message has been appended, and is to be told when it does it.
+    `_due`: receipts whose event has happened, and is on disk if it must be. `_foretold`: appended receipts
+    for events that will happen when their batch is on disk.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -84,19 +86,25 @@ class Receipts(Alarm):
         self._foretold: dict[tuple[Message, QueueState], _Foretold] = {}
 
     def arrived(self, message: Message, queues: list[Queue]) -> None:
-        """These queues have just got the message, in the batch that is being filled if it is logged."""
+        """Write the receipts for the arrival of a message in `queues`.
+
+        They go into the batch of the message, if the message is logged.
+        """
         for queue in queues:
             self._add(message, queue, ARRIVAL)
 
     def consumed(self, message: Message, queue: QueueState) -> None:
-        """The queue has just settled a message with marks, in that batch if the message is logged."""
+        """Write the receipt for a message that `queue` has just settled.
+
+        It goes into the batch of the settle, if the message is logged.
+        """
         if message.marks & TELLS_CONSUMED:
             self._add(message, queue, CONSUMED)
 
     def _add(self, message: Message, queue: QueueState, what: str) -> None:
-        """Write a receipt and have it go to its queue in time; without that queue, or room in it, drop it.
+        """Write a receipt and send it to its queue in time.
 
-        So is the receipt of a message that the disk does not give back.
+        It is dropped if its queue does not exist or is full, or if the disk cannot read the message.
         """
         topology = self._topology
         waits = (queue.logged and message.sequence != 0) or (
@@ -116,9 +124,11 @@ class Receipts(Alarm):
             self.now_due([passage])
 
     def foretell(self, message: Message, queue: QueueState, what: str) -> bool:
-        """Append the receipt of what will be done when the batch being filled is on disk; false: not now.
+        """Append the receipt of an event that happens when the batch being filled is on disk.
 
-        Then it is left to when that is done, which is to be told or else `withdraw`.
+        False: not possible.
+
+        If true, the caller must report the event when it happens, or else call `withdraw`.
         """
         topology = self._topology
         passage = None if topology.store.failure else self._appended(message, queue, what)
@@ -128,7 +138,7 @@ class Receipts(Alarm):
         return True
 
     def withdraw(self, message: Message, queue: QueueState) -> None:
-        """What was foretold of a message, if it has not been told, will not be done."""
+        """Cancel a foretold receipt, if it has not been sent."""
         foretold = self._foretold.pop((message, queue), None)
         if foretold is None:
             return
@@ -140,7 +150,7 @@ class Receipts(Alarm):
             store.append_settle(passage.message, holder)
 
     def _appended(self, message: Message, queue: QueueState, what: str) -> Passage | None:
-        """A receipt that is written, appended if that can be, and has its place."""
+        """Write a receipt, append it if possible, and reserve its room."""
         topology = self._topology
         topology.schedule.allowance.use(RECEIPT)
         try:
@@ -155,7 +165,7 @@ class Receipts(Alarm):
         return passage
 
     def _wait(self, passage: Passage, what: str) -> None:
-        """Have a receipt be put into its queue when the batch being filled is on disk."""
+        """Put a receipt into its queue when the batch being filled is on disk."""
         topology = self._topology
         batch = self._waiting
         if batch is None or batch.number != topology.store.batch:
@@ -193,18 +203,18 @@ class Receipts(Alarm):
         return Passage(receipt, [target], [])
 
     def now_due(self, passages: list[Passage]) -> None:
-        """Put these into their queues, when the step that is under way is over."""
+        """Put receipts into their queues after the current step."""
         schedule = self._topology.schedule
         self._due.extend(passages)
         schedule.set(self, schedule.now())
 
     def dropped(self, passage: Passage) -> None:
-        """What a receipt was to tell has not come to pass, as far as is known."""
+        """Drop a receipt whose event did not become durable."""
         passage.unreserve()
         self._topology.counters.receipts_dropped += 1
 
     def ring(self) -> None:
-        """Put a slice of what is due into its queues (Alarm)."""
+        """Put a slice of due receipts into their queues (Alarm)."""
         topology = self._topology
         for _ in range(SLICE):
             if not self._due:
@@ -223,7 +233,7 @@ class Receipts(Alarm):
 
 @final
 class _Foretold:
-    """A receipt that is appended in this batch, and tells what will be done when that is on disk."""
+    """A receipt, appended in `batch`, for an event that happens when this batch is on disk."""
 
     def __init__(self, passage: Passage, batch: i64) -> None:
         self.passage = passage
@@ -234,8 +244,9 @@ class _Foretold:
 class _Batch(DurableWaiter):
     """Receipts that wait for one batch of the log.
 
-    If the batch fails, nobody has the message durably, and its arrival is not told. On a full disk what was
-    consumed in it is said again in the next one; the receipt is in memory only then.
+    If the batch fails, no queue has the message durably, so receipts of its arrival are dropped. On a full
+    disk the log repeats the batch's settles in the next one, so receipts of consumption wait for that one.
+    These receipts are only in memory then.
     """
 
     def __init__(self, receipts: Receipts, topology: Topology, number: i64) -> None:
@@ -246,15 +257,15 @@ class _Batch(DurableWaiter):
         self._again = False
 
     def add(self, passage: Passage, what: str) -> None:
-        """One more."""
+        """Add a receipt for the event `what`."""
         self._passages.append((passage, what))
 
     def on_durable(self, batch: i64) -> None:
-        """It is on disk (DurableWaiter)."""
+        """Send the receipts: the batch is on disk (DurableWaiter)."""
         self._receipts.now_due([passage for passage, _ in self._passages])
 
     def on_store_failed(self, reason: str) -> None:
-        """It is not (DurableWaiter)."""
+        """Drop the receipts, or let them wait again: the batch is not on disk (DurableWaiter)."""
         again = _Batch(self._receipts, self._topology, -1)
         again._again = True
         for passage, what in self._passages:
@@ -267,31 +278,31 @@ class _Batch(DurableWaiter):
 
 
 def _text(value: object | None) -> str:
-    """A property that the publisher may have spelt badly."""
+    """Return a property as valid text, which the publisher may have encoded badly."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else ""
 
 
 @final
 class Foretelling:
-    """The receipts of what one transaction will do: in its batch, so that none is there without the other."""
+    """The receipts of one transaction, in its batch, so that both become durable or neither does."""
 
     def __init__(self, receipts: Receipts) -> None:
         self._receipts = receipts
         self._told: list[tuple[Message, QueueState]] = []
 
     def arrival(self, message: Message, queues: list[Queue]) -> None:
-        """These queues will get the message, which has been appended for those that are logged."""
+        """Prepare the receipts of queues that will get the message, which has been appended if need be."""
         if message.marks & (TELLS_ARRIVAL | DELAYED) == TELLS_ARRIVAL and message.persistent:
             for queue in queues:
                 self._foretell(message, queue, ARRIVAL)
 
     def consumed(self, message: Message, queue: QueueState) -> None:
-        """The queue will settle the message."""
+        """Prepare the receipt of a queue that will settle the message."""
         if message.marks & TELLS_CONSUMED:
             self._foretell(message, queue, CONSUMED)
 
     def withdraw(self) -> None:
-        """The transaction is over: what has not been told will not be done."""
+        """End: the transaction is over, so receipts that were not sent are cancelled."""
         for message, queue in self._told:
             self._receipts.withdraw(message, queue)
         self._told = []

@@ -1,4 +1,4 @@
-"""Random access: a message of a queue by its id, or by its place among those that are ready.
+"""Random access: find a message of a queue by its id, or by its place among the ready messages.
 
 [Bernstein and Newcomer, Principles of Transaction Processing 4.5: "the third message in the queue or a
 message with a specific ID"]
@@ -20,26 +20,26 @@ from broker.core.queues.state import begin_browsing, end_browsing, places_of
 LOGGED: Final = "log-"
 UNLOGGED: Final = "mem-"
 NUMBER_MAX: Final = (1 << 62) - 1
-LATE_COST: Final[i64] = 50  # of dead-lettering an entry whose time is over, in entries looked at
+LATE_COST: Final[i64] = 50  # the cost of dead-lettering an expired entry, in entries looked at
 
 
 def message_id(queue: Queue, entry: QueueEntry) -> str:
-    """The id that tells a message of a queue from all others, as long as it is there.
+    """Return the id of a message in a queue, unique while the message is in the queue.
 
-    It is its number in the log, or else the number of its arrival in the queue, which a restart forgets as it
-    forgets the message.
+    The id is the message's number in the log, or else the number of its arrival in the queue. A restart
+    forgets that number, as it forgets the message.
     """
     return id_of(entry.message, queue.entries.arrival(entry))
 
 
 def id_of(message: Message, arrival: i64) -> str:
-    """The id of a message whose arrival in its queue had this number."""
+    """Return the id of a message whose arrival in its queue had the number `arrival`."""
     sequence = int(message.sequence)
     return f"{LOGGED}{sequence}" if sequence > 0 else f"{UNLOGGED}{arrival}"
 
 
 def numbers_of(wanted: str) -> tuple[int, int]:
-    """The sequence in the log, 0: none, and the number of the arrival, 0: unknown, of a `message_id`."""
+    """Return the numbers in a `message_id`: the sequence in the log, 0: none, and the arrival, 0: unknown."""
     number = int(wanted[len(LOGGED) :])
     return (number, 0) if wanted.startswith(LOGGED) else (0, number)
 
@@ -53,10 +53,9 @@ def is_message_id(text: str) -> bool:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Search:
-    """A search for one entry of a queue, in steps between which others have their turn.
+    """A search for one entry of a queue, in steps between which other work is done.
 
-    `found`: the entry, if there is one, when `step` has returned true. It is linked as long as nobody else
-    has had a turn.
+    `found`: the entry, if there is one, when `step` has returned true. It is linked until other work runs.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -64,11 +63,11 @@ class Search:
         self.found: QueueEntry | None = None
 
     def step(self, most: i64) -> bool:
-        """Look at up to `most` entries; whether the search is over."""
+        """Look at up to `most` entries. Return whether the search is over."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """Nobody wants to know any more, or everybody knows."""
+        """Release the search's resources: its result is not needed any more."""
 
 
 @final
@@ -86,7 +85,7 @@ class IdSearch(Search):
         self._arrival: i64 = NO_NUMBER if logged else number
 
     def step(self, most: i64) -> bool:
-        """Count more entries, until the one is among them (Search)."""
+        """Count more entries, until the wanted one is among them (Search)."""
         places = places_of(self.queue)
         entry = self._find()
         over = entry is None and not places.extend(most)
@@ -98,13 +97,13 @@ class IdSearch(Search):
     def _find(self) -> QueueEntry | None:
         entry = places_of(self.queue).find(self._sequence, self._arrival)
         if entry is not None and self._arrival != NO_NUMBER and entry.message.sequence > 0:
-            return None  # it has another id
+            return None  # a logged message has another id
         return entry
 
 
 @final
 class PlaceSearch(Search):
-    """The search for the entry that is ready and has so many others before it that are ready.
+    """The search for the ready entry with so many ready ones before it.
 
     The queue is no stream.
     """
@@ -145,7 +144,7 @@ class FirstSearch(Search):
         begin_browsing(queue, self._cursor)
 
     def step(self, most: i64) -> bool:
-        """Look on from where the cursor stands (Search)."""
+        """Continue the search from the cursor (Search)."""
         cursor = self._cursor
         cursor.scan_budget = most
         while most > 0:
@@ -159,16 +158,17 @@ class FirstSearch(Search):
         return False
 
     def end(self) -> None:
-        """Take the cursor away (Search)."""
+        """Remove the cursor (Search)."""
         if not self._ended:
             self._ended = True
             end_browsing(self.queue, self._cursor)
 
 
 def may_take(queue: Queue, entry: QueueEntry) -> bool:
-    """Whether somebody who is no consumer may take `entry` now, although others may be before it.
+    """Whether an owner that is no consumer may take `entry` now, although other entries may be before it.
 
-    A queue in strict order gives out nothing but its first message, and a group's messages are its owner's.
+    A queue in strict order delivers only its first message, and a group's messages belong to the group's
+    owner.
     """
     if entry.state != AVAILABLE:
         return False

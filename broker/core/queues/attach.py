@@ -1,4 +1,4 @@
-"""Consumers come and go; requests for single messages.
+"""Attaching and detaching consumers, and requests for single messages.
 
 [AMQP 0-9-1 basic.get]
 """
@@ -37,7 +37,7 @@ from broker.core.queues.state import begin_browsing, end_browsing
 
 
 def attach(queue: Queue, consumer: QueueConsumer) -> None:
-    """Let `consumer` take part; InUse if it, or one that is there, is exclusive."""
+    """Attach `consumer` to `queue`. Raises InUse if it, or an attached consumer, is exclusive."""
     election = queue.election
     if election is not None:
         election.check_attach(consumer)
@@ -82,7 +82,7 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
 
 
 def _what_holds_all(queue: Queue) -> i64:
-    """The blockers of everybody who acquires."""
+    """Return the blockers that apply to all acquiring consumers."""
     blockers: i64 = 0
     if queue.stops is not None and queue.stops.dequeue:
         blockers |= BLOCKED_BY_STOP
@@ -96,15 +96,14 @@ def _what_holds_all(queue: Queue) -> i64:
 
 
 def change_filter(queue: Queue, consumer: QueueConsumer, entry_filter: EntryFilter) -> None:
-    """Have `consumer`, which acquires and is attached, see only the entries that `entry_filter` passes.
+    """Change the filter of `consumer`, which acquires and is attached.
 
-    It is the same consumer as before: it keeps its place, its turn and its deliveries, and whether the queue
-    serves it.
+    The consumer keeps its place, its turn, its deliveries and its activity.
 
     Raises:
         PreconditionFailed: the consumers of the queue have too many different filters. Nothing has changed.
     """
-    leave(queue, consumer.context)  # first, as the filter that it has had may make room for the new one
+    leave(queue, consumer.context)  # first, because the old filter may make room for the new one
     try:
         context = join(queue, entry_filter)
     except PreconditionFailed:
@@ -115,7 +114,7 @@ def change_filter(queue: Queue, consumer: QueueConsumer, entry_filter: EntryFilt
 
 
 def _see(queue: Queue, consumer: QueueConsumer, context: QueueContext) -> None:
-    """Have `consumer` look for its next entry with the cursor of `context`."""
+    """Let `consumer` look for its next entry with the cursor `context`."""
     if consumer in queue.waiting:
         consumer.blockers &= ~BLOCKED_BY_SIZE
     forget_waiting(queue, consumer)
@@ -129,9 +128,9 @@ def _see(queue: Queue, consumer: QueueConsumer, context: QueueContext) -> None:
 def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcome: i64 = CRASH) -> None:
     """Detach `consumer` and release `held`, the entries that `consumer` had acquired and loses.
 
-    With basic.cancel `held` is empty: the channel keeps the deliveries. When a session or a connection ends,
-    its `close_targets` comes first, or one of its consumers gets what another one returns. If `consumer` is
-    detached already, only `held` is released.
+    With basic.cancel `held` is empty: the channel keeps the deliveries. At the end of a session or a
+    connection, call its `close_targets` first, or another of its consumers gets the released entries. If
+    `consumer` is detached already, only `held` is released.
     """
     if consumer.state != REMOVED:
         forget(queue, consumer)
@@ -152,12 +151,12 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcom
     if queue.manager.undeliverable is not None:
         queue.manager.undeliverable.consumer_left()
     if queue.election is not None:
-        queue.election.detached()  # after the release: the successor sees first what comes back
+        queue.election.detached()  # after the release: the successor gets the released entries first
     pass_baton(queue)
 
 
 def forget(queue: Queue, consumer: QueueConsumer) -> None:
-    """Take `consumer` out of every list that it is in."""
+    """Remove `consumer` from every list that contains it."""
     forget_waiting(queue, consumer)
     queue.manager.remove(consumer)
     consumer.target.consumers.remove(consumer)
@@ -168,11 +167,12 @@ def forget(queue: Queue, consumer: QueueConsumer) -> None:
 def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
     """Acquire the next entry of the consumer's context, O(1) without a filter; None if none is ready.
 
-    One that does not acquire, as where nothing is consumed, is shown it.
+    A consumer that does not acquire, as on a non-destructive queue, only sees the entry.
 
-    `consumer` is made for this queue but never added: it only owns the entry, until `settle`, `discard` or
-    `release(entries, consumer)`. Nothing is settled here, also not for no_ack. Its target's windows are
-    charged. ResourceLocked if the queue serves one consumer at a time, QueueStopped if it gives nothing out.
+    `consumer` is made for this queue but never attached: it only owns the entry, until `settle`, `discard` or
+    `release(entries, consumer)`. Nothing is settled here, not even with no_ack. The windows of its target are
+    charged. Raises ResourceLocked if the queue serves one consumer at a time, QueueStopped if its dequeues
+    are stopped.
     """
     begin_get(queue)
     if queue.ready == 0:
@@ -184,7 +184,7 @@ def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
 
 
 def begin_get(queue: Queue) -> None:
-    """Check that messages may be taken without a subscription. Raises what `get_one` raises."""
+    """Check that messages may be taken without a subscription. Raises the errors of `get_one`."""
     if queue.stops is not None:
         check_dequeue(queue, queue.stops)
     if queue.election is not None:
@@ -196,11 +196,11 @@ def begin_get(queue: Queue) -> None:
 
 
 def get_chosen(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
-    """Acquire `entry`, which is AVAILABLE, whatever stands before it; `consumer` as for `get_one`.
+    """Acquire `entry`, which is AVAILABLE, whatever is before it; `consumer` as for `get_one`.
 
-    `begin_get` and `may_take` have been asked.
+    The caller has called `begin_get` and `may_take`.
     """
-    consumer.context = QueueContext(queue.entries)  # nobody else's cursor moves
+    consumer.context = QueueContext(queue.entries)  # no other cursor moves
     _hand_over(queue, consumer, entry)
 
 

@@ -1,9 +1,9 @@
-"""Messages that wait in their queue to be dead-lettered. [RabbitMQ at-least-once dead lettering]
+"""The backlog of a queue: messages that wait to be dead-lettered. [RabbitMQ at-least-once dead lettering]
 
-A message that dies in a queue with at-least-once waits there while its exchange does not exist, while its
-route has no queue, and while one of the queues of its route is full. It has left the order of the queue, so
-that no consumer gets it, and counts among the queue's messages and towards its limits. The log is told, so
-that it goes on waiting after a restart.
+A message that dies in a queue with at-least-once dead-lettering waits in the backlog while its exchange does
+not exist, while its route has no queue, and while a queue of its route is full. The message has left the
+order of the queue, so that no consumer gets it. It still counts among the queue's messages and towards its
+limits. The log records that it waits, so that it goes on waiting after a restart.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from broker.core.queues.hooks import EXPIRED, REJECTED, BacklogHook, QueueLimits
 from broker.core.queues.limits import Rules
 from broker.core.queues.queue import Queue, take_out
 
-RETRY_MS: Final = 1000  # after which every lane is tried again
-SOON_MS: Final = 20  # between two rounds at least, however often routes change
-UNREADABLE_MS: Final = 60_000  # after which a message is tried again that the disk did not give back
+RETRY_MS: Final = 1000  # every lane is tried again after this time
+SOON_MS: Final = 20  # the least time between two rounds, however often routes change
+UNREADABLE_MS: Final = 60_000  # an unreadable message is tried again after this time
 TRIES: Final[i64] = 100  # in one turn: a dead letter takes up to 50 us
 PAUSE_MS: Final = 100  # after a turn in which none arrived
-STALE_MIN: Final = 64  # so many numbers of messages that have left are not worth sweeping
+STALE_MIN: Final = 64  # fewer numbers of messages that have left are not worth a sweep
 
 
 @final
 class Lane(Seeker):
     """Deaths whose letters take the same route, in the order in which they died. The first is tried first.
 
-    `sought`: rules of the full queues in which the first one waits for room. `is_woken`: there is room in one
-    of these, and the lane is about to be tried. `not_before`: when it is tried again at the earliest.
+    `sought`: the rules of the full queues in which the first death waits for room. `is_woken`: one of these
+    has room, and the lane is about to be tried. `not_before`: the earliest time of the next try.
     """
 
     def __init__(self, backlog: Backlog, key: object) -> None:
@@ -59,14 +59,14 @@ class Lane(Seeker):
         return next(iter(self.deaths))
 
     def seek(self, full: list[QueueLimits]) -> None:
-        """Wait for room in these queues, behind others that wait there."""
+        """Wait for room in the queues of `full`, behind others that wait for it."""
         message = self.first.message
         for rules in full:
             if rules.begin_seeking(self, message):
                 self.sought.append(rules)
 
     def stop_seeking(self) -> list[QueueLimits]:
-        """Wait for room no longer; returns where the lane has waited."""
+        """Stop waiting for room. Return the rules of the queues for which the lane has waited."""
         sought = self.sought
         for rules in sought:
             rules.end_seeking(self)
@@ -75,7 +75,7 @@ class Lane(Seeker):
         return sought
 
     def wake(self) -> None:
-        """There is room in a queue in which the lane waits for it."""
+        """Schedule a try: a queue in which the lane waits has room."""
         self.is_woken = True
         self.backlog.woken(self)
 
@@ -84,12 +84,14 @@ class Lane(Seeker):
 class Backlog(BacklogHook):
     """The messages of `queue` that wait to be dead-lettered.
 
-    They are in lanes by exchange and routing key; a message whose route is its own has a lane of its own. A
-    lane is tried each second, when routes change, and when there is room in the full queue that it waits for.
-    What is tried is the first message of a lane: the cost grows with the lanes, not with what waits in them.
+    They are in lanes by exchange and routing key. A message whose own content decides its route has its own
+    lane. A lane is tried each second, when routes change, and when the full queue for which it waits has
+    room. A try starts with the first message of the lane, so the cost grows with the lanes, not with the
+    messages in them.
 
-    Operators look at the messages in the order in which they died, or by their ids, and take single ones
-    away: an operation seizes a message, which is not tried then, and removes it when that is on disk.
+    Operators see the messages in the order in which they died, or by their ids, and can take single ones
+    away. Such an operation seizes a message, which is not tried any more, and removes it when the operation
+    is on disk.
     """
 
     def __init__(self, queue: Queue, host: DeathHost) -> None:
@@ -109,11 +111,11 @@ class Backlog(BacklogHook):
         return int(self.queue.dead)
 
     def deaths(self) -> list[Death]:
-        """All that wait, in the order in which they died, for cold use."""
+        """Return all waiting deaths, in the order in which they died; too slow for the hot path."""
         return list(self._waiting.values())
 
     def after(self, number: i64, most: i64) -> list[Death]:
-        """Up to `most` deaths, the next ones after that with this number; 0: the first ones."""
+        """Return up to `most` deaths after the one with this number; 0: the first ones."""
         numbers = self._numbers
         waiting = self._waiting
         found: list[Death] = []
@@ -126,17 +128,17 @@ class Backlog(BacklogHook):
         return found
 
     def find(self, sequence: i64, arrival: i64) -> Death | None:
-        """The death of the message with this sequence in the log, or if that is 0, this number of arrival."""
+        """Return the death of the message with this sequence in the log, or, if that is 0, this arrival."""
         return self._by_id.get(sequence if sequence > 0 else -arrival)
 
     def queues_up(self, death: Death) -> bool:
-        """Whether others wait that take the same route, so that `death` waits behind them."""
+        """Whether other messages wait for the same route, so that `death` must wait behind them."""
         return _route_key(death) in self._lanes
 
     def add(self, death: Death, full: list[QueueLimits], told: bool = False) -> None:
-        """Have `death` wait; `full`: the rules of queues that have no room for its letter.
+        """Add `death`; `full`: the rules of queues that have no room for its letter.
 
-        `told`: the log knows.
+        `told`: the log already has the record.
         """
         queue = self.queue
         self.host.backlog_began(self)
@@ -144,7 +146,7 @@ class Backlog(BacklogHook):
         queue.dead_bytes += death.message.size
         self.numbers += 1
         death.number = self.numbers
-        death.passage = None  # its content goes with it
+        death.passage = None  # frees the letter's content
         if not told:
             tell_log(death)
         key: object = death if death.apart else _route_key(death)
@@ -162,13 +164,13 @@ class Backlog(BacklogHook):
         self._arm()
 
     def add_unreadable(self, death: Death) -> None:
-        """Have `death` wait, whose message the disk does not give back now."""
+        """Add `death`, whose message the disk cannot read now."""
         death.apart = True
         self.add(death, [])
         self._lanes[death].not_before = self.host.schedule.now() + UNREADABLE_MS
 
     def restore(self, entry: QueueEntry, count: i64, annotations: bytes) -> None:
-        """Have a message wait again, from before a restart; `count` says how it died."""
+        """Restore a waiting message after a restart; `count` has the reason of its death."""
         queue = self.queue
         rules = queue.rules
         if rules is None:
@@ -196,9 +198,9 @@ class Backlog(BacklogHook):
         self.add(death, [], told=True)
 
     def drop(self, most: i64, newest: i64, by: object | None) -> i64:
-        """Drop up to `most` messages that began to wait no later than `newest`; returns how many.
+        """Drop up to `most` messages that began to wait no later than number `newest`. Return how many.
 
-        `by`: the actor who asked for it, for the journal.
+        `by`: the actor of the request, for the journal.
         """
         dropped: i64 = 0
         queue = self.queue
@@ -219,7 +221,7 @@ class Backlog(BacklogHook):
         return dropped
 
     def seize(self, death: Death) -> None:
-        """An operation is about to take `death` away: it is not tried, and its room is free."""
+        """Reserve `death` for an operation: it is not tried any more, and its room is free."""
         death.is_seized = True
         if self.queue.rules is not None:
             self.queue.rules.reserved -= 1
@@ -227,7 +229,7 @@ class Backlog(BacklogHook):
             self.queue.rules.room_made()
 
     def release(self, deaths: list[Death]) -> None:
-        """Have these, which were seized, wait again where they have waited, as nothing was done to them."""
+        """Return seized `deaths` to their places, unchanged."""
         for death in deaths:
             self._end_seizure(death)
             lane = _lane_of(death)
@@ -235,7 +237,7 @@ class Backlog(BacklogHook):
                 lane.wake()
 
     def remove(self, deaths: list[Death]) -> None:
-        """Take these away, which were seized: their transaction is on disk."""
+        """Remove seized `deaths`, whose transaction is on disk."""
         queue = self.queue
         for death in deaths:
             self._end_seizure(death)
@@ -253,7 +255,7 @@ class Backlog(BacklogHook):
             self.queue.rules.reserved_bytes += death.message.size
 
     def _drop(self, death: Death) -> None:
-        """Take `death` out of its lane, and tell the log."""
+        """Remove `death` from its lane and from the log."""
         queue = self.queue
         lane = _lane_of(death)
         assert lane is not None, "what has left is not dropped"
@@ -269,7 +271,7 @@ class Backlog(BacklogHook):
             lane.wake()  # another one may be the first: it may need less room, and has not been tried
 
     def take(self, most: i64) -> list[Message]:
-        """Return up to `most` messages, which wait no longer, and nothing is told: the queue is deleted."""
+        """Return up to `most` messages, which wait no longer, and report nothing: the queue is deleted."""
         taken: list[Message] = []
         for lane in list(self._lanes.values()):
             while lane.deaths and len(taken) < most:
@@ -279,14 +281,14 @@ class Backlog(BacklogHook):
         return taken
 
     def is_empty(self) -> bool:
-        """Whether nothing waits."""
+        """Whether no message waits."""
         return not self._lanes
 
     def stop(self) -> None:
-        """The queue is deleted: nothing is tried again."""
+        """Stop all tries: the queue is deleted."""
         self.host.backlog_ended(self)
         left = [rules for lane in self._lanes.values() for rules in lane.stop_seeking()]
-        for rules in left:  # when no lane of this backlog seeks any more, or that lane would be woken
+        for rules in left:  # not before all lanes have stopped, or one of them would be woken
             rules.room_made()
         self._due.clear()
         self.host.schedule.cancel(self)
@@ -297,12 +299,12 @@ class Backlog(BacklogHook):
     # ---- when to try
 
     def woken(self, lane: Lane) -> None:
-        """There may be room for the letter of a lane: try it in a turn to come."""
+        """Schedule a try of a lane, whose letter may have room now."""
         self._due.appendleft(lane)
         self.host.schedule.set(self, self.host.schedule.now())
 
     def try_soon(self) -> None:
-        """Routes or rules have changed: begin a round in a turn to come."""
+        """Begin a round in a later turn, because routes or rules have changed."""
         if not self._lanes:
             return
         now = self.host.schedule.now()
@@ -318,7 +320,7 @@ class Backlog(BacklogHook):
             self.host.schedule.set(self, self._next)
 
     def ring(self) -> None:
-        """Try a slice of what is due (Alarm)."""
+        """Try a slice of the due lanes (Alarm)."""
         schedule = self.host.schedule
         now = schedule.now()
         if not self._due and now >= self._next:
@@ -339,7 +341,7 @@ class Backlog(BacklogHook):
             schedule.set(self, self._next)
 
     def _try_lane(self, lane: Lane, most: i64, now: i64) -> i64:
-        """Dead-letter up to `most` messages of a lane; returns how many have arrived."""
+        """Dead-letter up to `most` messages of a lane. Return how many have arrived."""
         arrived: i64 = 0
         waited_for = lane.stop_seeking()
         while lane.deaths and arrived < most:
@@ -358,14 +360,14 @@ class Backlog(BacklogHook):
             self._due.appendleft(lane)
         for rules in waited_for:
             if rules not in lane.sought:
-                rules.room_made()  # others may have it
+                rules.room_made()  # for others that wait there
         return arrived
 
     def _try(self, death: Death) -> bool:
-        """Dead-letter a message; false if it goes on waiting."""
+        """Dead-letter a message; false if it still waits."""
         queue = self.queue
         size = death.message.size
-        queue.dead -= 1  # first: it may go into this very queue
+        queue.dead -= 1  # first: the letter may be routed to this very queue
         queue.dead_bytes -= size
         if self.host.try_again(death):
             return True
@@ -375,7 +377,7 @@ class Backlog(BacklogHook):
         return False
 
     def _keep(self, lane: Lane, death: Death, now: i64) -> None:
-        """The first of a lane goes on waiting, apart from the others if its route is its own."""
+        """Keep the first death of a lane waiting, in a lane of its own if its content decides its route."""
         if death.apart and lane.key is not death:
             del lane.deaths[death]
             if lane.deaths:
@@ -392,7 +394,7 @@ class Backlog(BacklogHook):
         return lane
 
     def _end(self, lane: Lane) -> None:
-        """Nothing is left in a lane."""
+        """Remove an empty lane."""
         for rules in lane.stop_seeking():
             rules.room_made()
         if self._lanes.get(lane.key) is lane:
@@ -403,7 +405,7 @@ class Backlog(BacklogHook):
         self.queue.dead_bytes -= death.message.size
 
     def _unlist(self, death: Death) -> None:
-        """`death` has left its lane."""
+        """Forget the numbers of `death`, which has left its lane."""
         death.lane = None
         self._waiting.pop(death.number, None)
         self._by_id.pop(_identity(death), None)
@@ -411,7 +413,7 @@ class Backlog(BacklogHook):
             self._numbers = list(self._waiting)
 
     def _left(self) -> None:
-        """Some may have left: there is more room in the queue, and perhaps nothing is left."""
+        """Update queue and schedule: messages may have left, so the backlog may be empty."""
         queue = self.queue
         if queue.rules is not None and queue.rules.seekers:
             queue.rules.room_made()
@@ -438,14 +440,14 @@ def first_of_lane(death: Death) -> Death:
 
 
 def existing_backlog(queue: Queue) -> Backlog | None:
-    """Return the messages of `queue` that wait to be dead-lettered; None: none has waited."""
+    """Return the backlog of `queue`; None: no message has waited."""
     backlog = queue.backlog
     assert backlog is None or isinstance(backlog, Backlog), "backlogs are made here"
     return backlog
 
 
 def backlog_of(queue: Queue, host: DeathHost) -> Backlog:
-    """The backlog of `queue`, made when it is needed."""
+    """Return the backlog of `queue`, made when it is needed."""
     backlog = existing_backlog(queue)
     if backlog is None:
         backlog = Backlog(queue, host)
@@ -454,7 +456,7 @@ def backlog_of(queue: Queue, host: DeathHost) -> Backlog:
 
 
 def tell_log(death: Death) -> None:
-    """Append that the message of `death` waits to be dead-lettered: it does so after a restart."""
+    """Append that the message of `death` waits to be dead-lettered; a restart restores it so."""
     queue = death.queue
     message = death.message
     if queue.logged and message.sequence != 0:
@@ -470,6 +472,6 @@ def _route_key(death: Death) -> tuple[str, str]:
 
 
 def _identity(death: Death) -> i64:
-    """A number that no other message of the queue has: of the log, or negated that of its arrival."""
+    """Return a number that no other message of the queue has: its sequence, or its arrival, negated."""
     sequence = death.message.sequence
     return sequence if sequence > 0 else -death.arrival

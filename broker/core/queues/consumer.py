@@ -1,4 +1,4 @@
-"""One subscription to one queue, as the queue sees it."""
+"""A consumer of a queue: one subscription, its states and blockers, and its target, the client's end."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from broker.core.queues.lease import Lease
 from broker.core.queues.state import QueueState
 
 # States. The order matters: up to NOT_INTERESTED nothing is delivered; from NOTIFIED on a turn is kept.
-REMOVED: Final = 0  # not, or no longer, attached
-NOT_INTERESTED: Final = 1  # some blocker is set: nobody relies on it
+REMOVED: Final = 0  # not attached
+NOT_INTERESTED: Final = 1  # some blocker is set: the queue does not rely on it
 INTERESTED: Final = 2  # would take an entry now
-NOTIFIED: Final = 3  # relied upon: it pulls until it gets nothing, or says that it is not interested
-NON_ACQUIRING: Final = 4  # a browser: told about every entry
+NOTIFIED: Final = 3  # the queue relies on it: it pulls until it gets nothing or is suspended
+NON_ACQUIRING: Final = 4  # a browser: notified of every entry
 
 # Blockers: why a consumer is NOT_INTERESTED. Bits, so that further reasons are further bits.
 BLOCKED_BY_TARGET: Final = 1  # no credit, flow off, transport full, closed
 BLOCKED_BY_SIZE: Final = 2  # its next entry is too large for what is left of its byte window
-BLOCKED_BY_STANDBY: Final = 4  # the queue serves one consumer at a time, and that is not its turn yet
+BLOCKED_BY_STANDBY: Final = 4  # the queue serves another consumer alone
 BLOCKED_BY_STOP: Final = 8  # dequeue is switched off
 BLOCKED_BY_GATE: Final = 16  # the queue waits until there are enough consumers
-BLOCKED_BY_PURGE: Final = 32  # what the queue has is about to go
-BLOCKED_BY_GROUPS: Final = 64  # whose groups are whose is being found out
-BLOCKED_BY_RETURNS: Final = 128  # what comes before its next entry may be on its way back
+BLOCKED_BY_PURGE: Final = 32  # the queue is being purged
+BLOCKED_BY_GROUPS: Final = 64  # the owners of the message groups are being determined
+BLOCKED_BY_RETURNS: Final = 128  # an entry before its next one may be about to be requeued
 
-# Activities, as clients are shown them. [RabbitMQ activity_status]
+# Activities, as clients see them. [RabbitMQ activity_status]
 UP: Final = "up"  # any number of consumers of its queue are served
-SINGLE_ACTIVE: Final = "single_active"  # the one that is served
+SINGLE_ACTIVE: Final = "single_active"  # the only served consumer
 WAITING: Final = "waiting"  # stands by
-DRAINING: Final = "draining"  # was served, and the next one waits for the deliveries that it still has
+DRAINING: Final = "draining"  # was served; its successor waits until its deliveries are settled
 
-# Why a consumer comes to be served, or ceases to be.
-ATTACHED: Final = "attached"  # it came, and nobody was to be waited for
-ELECTED: Final = "elected"  # it is the one that is served
-ELECTION_OVER: Final = "election-over"  # everybody is served again
+# Why a consumer starts or stops being served.
+ATTACHED: Final = "attached"  # it was attached, and no other consumer had precedence
+ELECTED: Final = "elected"  # it is the only served consumer now
+ELECTION_OVER: Final = "election-over"  # all consumers are served again
 OUTRANKED: Final = "outranked"  # another one is served alone
-DETACHED: Final = "detached"  # it was cancelled, or its channel, connection or queue has gone
+DETACHED: Final = "detached"  # it was cancelled, or its channel or connection closed, or its queue deleted
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TargetSession:
-    """The session of consumer targets, as queues know it; `broker.core.delivery.session` extends this class.
+    """The session of consumer targets, as queues see it; `broker.core.delivery.session` extends this class.
 
-    `targets`: the targets of the session, in the order in which they came.
+    `targets`: the targets of the session, in the order in which they were attached.
     """
 
     def __init__(self) -> None:
@@ -57,13 +57,13 @@ class TargetSession:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ConsumerTarget:
-    """The client's end of its consumers, as queues know it: a consumer tag or a link.
+    """The client's end of its consumers, as queues see it: a consumer tag (0-9-1) or a link (1.0).
 
-    `consumers`: its consumers, usually one. `peers`: the session that it belongs to. `desired`: work is
-    wanted: there is credit, the flow is on, the transport takes data, and the target is not `closed`.
+    `consumers`: its consumers, usually one. `peers`: its session. `desired`: the target wants work: it has
+    credit, the flow is on, the transport accepts data, and the target is not `closed`.
 
-    The call-outs must not call back into the queue, except that `deliver` may restore credit as its last act,
-    and that `shown_all` removes the consumer.
+    The call-outs must not call back into the queue, with two exceptions: `deliver` may restore credit as its
+    last act, and `shown_all` removes the consumer.
     """
 
     def __init__(self, peers: TargetSession) -> None:
@@ -72,42 +72,42 @@ class ConsumerTarget:
         self.closed: bool = False
         self.desired: bool = False
 
-    # ---- what the queue asks
+    # ---- questions of the queue
 
     def fits(self, size: i64) -> bool:
         """Whether the windows have room for a message of `size` bytes."""
         raise NotImplementedError
 
     def use_credit(self, size: i64) -> None:
-        """A message of `size` bytes is being sent."""
+        """Charge the windows for a message of `size` bytes that is being sent."""
         raise NotImplementedError
 
     def restore_credit(self, size: i64) -> None:
-        """A message of `size` bytes has been settled, released or discarded."""
+        """Restore the credit of a message of `size` bytes that was settled, released or discarded."""
         raise NotImplementedError
 
     def restore_all(self, count: i64, size: i64) -> None:
-        """So many messages, with `size` bytes together, have been settled, released or discarded."""
+        """Restore the credit of `count` settled, released or discarded messages of `size` bytes together."""
         raise NotImplementedError
 
     def wants_work(self) -> bool:
-        """Whether it is open, and credit, flow and transport let it have something."""
+        """Whether the target is open, and credit, flow and transport allow a delivery."""
         raise NotImplementedError
 
     def update(self) -> None:
-        """Recompute `desired`, and tell the queues if it has changed."""
+        """Recompute `desired`, and inform the queues if it has changed."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Want nothing any more; afterwards remove the consumers from their queues."""
+        """Stop wanting work. The caller removes the consumers from their queues afterwards."""
         raise NotImplementedError
 
     def notify_work(self) -> None:
-        """A queue of the target may have work: ask for a turn."""
+        """Request a turn: a queue of the target may have work."""
         raise NotImplementedError
 
     def flush_soon(self) -> None:
-        """A message has been delivered out of turn: ask for a turn, which flushes it."""
+        """Request a turn, to flush a message that was delivered out of turn."""
         raise NotImplementedError
 
     # ---- call-outs
@@ -120,22 +120,26 @@ class ConsumerTarget:
         raise NotImplementedError
 
     def no_messages_available(self, consumer: QueueConsumer) -> None:
-        """`consumer` asked for an entry and there is none for it now, though it has credit."""
+        """Note that `consumer` looked for an entry in vain, although it has credit."""
 
     def acquisition_removed(self, entry: QueueEntry) -> None:
-        """A deleted queue has taken back what was with this target: settling or releasing it does nothing.
+        """Note that a deleted queue has taken back an entry of this target.
 
-        The client does not know, and its credit is restored when it has settled that.
+        Settling or releasing the entry has no effect. The client does not know this, so its credit is
+        restored when it settles the delivery.
         """
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
-        """The queue is gone, and `consumer` with it."""
+        """Note that the queue was deleted, and `consumer` with it."""
 
     def shown_all(self, consumer: QueueConsumer) -> None:
-        """`consumer`, a browser, has been sent all that it was to see: remove it from its queue."""
+        """Remove `consumer`, a browser that has seen its whole snapshot, from its queue."""
 
     def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
-        """`consumer`, which acquires, is served from now on, or no longer; `why` is ATTACHED, ELECTED, ..."""
+        """Note that `consumer`, which acquires, is served from now on, or no longer.
+
+        `why` is ATTACHED, ELECTED, ...
+        """
 
 
 class OwnedGroups:
@@ -150,23 +154,23 @@ class OwnedGroups:
 class QueueConsumer(Holder):
     """A subscription of `target` to `queue`.
 
-    It takes part from `queue.add_consumer` to `queue.remove_consumer`.
+    It lasts from `queue.add_consumer` to `queue.remove_consumer`.
 
     `acquires`: False makes it a browser, which sees every entry in order and takes none.
     `priority`: consumers of higher priority are served first while they have credit; default 0. [RabbitMQ
-    x-priority] `rank`: the order that this comes to, see `QueueConsumerManager.strict`.
+    x-priority] `rank`: the order that follows from the priority, see `QueueConsumerManager.strict`.
     `exclusive`: refuse every other consumer of the queue. [AMQP 0-9-1 basic.consume.exclusive]
-    `candidate`: it is to be the only one that is served, in its turn. [ActiveMQ exclusive consumer]
-    `getting`: it is a basic.get that waits for one message, which does not count as a consumer.
+    `candidate`: a candidate for exclusive service by the queue. [ActiveMQ exclusive consumer]
+    `getting`: a basic.get that waits for one message, which does not count as a consumer.
     `tag`: the client's name for it; the core does not read it.
-    `name`: what the journal calls it, once it has been asked.
-    `lease`: how long each of its deliveries may be kept, None: for ever; its target begins it.
+    `name`: the journal's name for it, once the journal needs one.
+    `lease`: the time limit for settling each delivery, None: no limit; the target starts it.
     `no_ack`: the queue settles each entry as soon as `target.deliver` has returned.
-    `filter`: which entries it sees, None: all.
-    `extent`: which part of the queue a browser sees, None: all. Set before it is attached.
-    `inflight`: entries that it has acquired and that are neither settled nor released, also after its
-    removal.
-    `woken`: it is NOTIFIED, and has had no message since it was told of work.
+    `filter`: selects the entries that it sees, None: all.
+    `extent`: the part of the queue that a browser sees, None: all. Set before it is attached.
+    `inflight`: the number of entries that it has acquired and that are neither settled nor released. The
+    number counts on after its removal.
+    `woken`: it is NOTIFIED, and has had no message since its notification.
     """
 
     def __init__(
@@ -197,18 +201,18 @@ class QueueConsumer(Holder):
         self.woken: bool = False
         self.context: QueueContext = queue.context
         self.waiting_on: QueueEntry | None = None
-        self.holding: OwnedGroups | None = None  # the groups that it owns, once it has had one
+        self.holding: OwnedGroups | None = None  # the groups that it owns, once it has owned one
         # set and read by the queue's QueueConsumerManager only
         self.level: ConsumerLevel | None = None
         self.prev: QueueConsumer | None = None
         self.next: QueueConsumer | None = None
 
     def acquisition_removed(self, entry: QueueEntry) -> None:
-        """Tell the target that a deleted queue has taken `entry` back (Holder)."""
+        """Inform the target that a deleted queue has taken `entry` back (Holder)."""
         self.target.acquisition_removed(entry)
 
     def notify_work(self) -> None:
-        """There may be work on the queue: ask for a turn. Never delivers from here."""
+        """Request a turn, because the queue may have work. Never delivers from here."""
         self.target.notify_work()
 
 
@@ -222,7 +226,7 @@ class QueueConsumerList:
         self.tail: QueueConsumer | None = None
 
     def append(self, consumer: QueueConsumer) -> None:
-        """Put `consumer`, which is in no list, at the tail: this is what rotates consumers fairly."""
+        """Put `consumer`, which is in no list, at the tail; this makes the service round-robin."""
         tail = self.tail
         consumer.prev = tail
         if tail is None:
@@ -233,7 +237,7 @@ class QueueConsumerList:
         self.count += 1
 
     def remove(self, consumer: QueueConsumer) -> None:
-        """Take out `consumer`, which is in this list."""
+        """Remove `consumer`, which is in this list."""
         before = consumer.prev
         after = consumer.next
         if before is None:
@@ -249,7 +253,7 @@ class QueueConsumerList:
         self.count -= 1
 
     def __iter__(self) -> Iterator[QueueConsumer]:
-        """All in order, for cold use; the list must not change meanwhile."""
+        """All consumers in order; too slow for the hot path. The list must not change meanwhile."""
         consumer = self.head
         while consumer is not None:
             yield consumer
@@ -258,10 +262,10 @@ class QueueConsumerList:
 
 @final
 class ConsumerLevel:
-    """The acquiring consumers of one rank that see the same entries, those of `context`.
+    """The acquiring consumers of one rank that share the cursor `context`, and so see the same entries.
 
-    `members` counts them in whatever state they are. `home` is the list that the level is in while one of
-    them wants work; `listed`: it is there. `turn`: when one of them was told of work last.
+    `members` counts them in all states. `home` is the list that contains the level while one of them wants
+    work; `listed`: it is there. `turn`: when one of them was last notified.
     """
 
     def __init__(self, rank: i64, context: QueueContext, home: list[ConsumerLevel]) -> None:
@@ -276,11 +280,11 @@ class ConsumerLevel:
 
     @property
     def wants_work(self) -> bool:
-        """Whether one of them would take an entry."""
+        """Whether one of the consumers would take an entry."""
         return self.interested.head is not None or self.notified.head is not None
 
     def enlist(self) -> None:
-        """Put the level into `home`: behind higher ranks, and behind levels of its rank that wait longer."""
+        """Insert the level into `home`, behind higher ranks and behind equal ranks that waited longer."""
         home = self.home
         self.listed = True
         if len(home) == 1 and not home[0].wants_work:
@@ -290,14 +294,14 @@ class ConsumerLevel:
             home.insert(self._place(), self)
 
     def delist(self) -> None:
-        """Take the level, which is in `home`, out of it."""
+        """Remove the level from `home`."""
         home = self.home
         self.listed = False
         if home[0] is self:  # as it mostly is
             del home[0]
             return
         index = self._place() - 1
-        while home[index] is not self:  # equals that came later stand behind it
+        while home[index] is not self:  # equal levels that were inserted later are behind it
             index -= 1
         del home[index]
 

@@ -1,14 +1,15 @@
-"""The consumers of a queue: who wants work, who waits for what, and who is told.
+"""The consumers of a queue: their levels by priority, and the rules by which they are notified of work.
 
 [Qpid: QueueConsumerManager]
 
-While entries are ready, the highest priority at which some consumer has no blocker has a NOTIFIED consumer,
-which pulls until it gets nothing; if it drops out, another one takes over. So no wake-up is lost, and nobody
-polls. Notifying only asks for a turn. It never delivers.
+While entries are ready, the highest priority with an unblocked consumer has a NOTIFIED consumer. This
+consumer pulls until it gets nothing. If it drops out, another one takes over. So no wake-up is lost, and no
+consumer polls. A notification only requests a turn. It never delivers.
 
-More consumers of a level are NOTIFIED where there is work for them too. Where all see the same, these are no
-more than there are ready entries. Elsewhere nobody knows how many entries a consumer sees: a consumer that
-has had its message has the next one of its level be NOTIFIED if there is another entry, see `share_work`.
+More consumers of a level are NOTIFIED if there is work for them too. Where all consumers see the same
+entries, at most as many are NOTIFIED as there are ready entries. Elsewhere the number of entries that a
+consumer sees is unknown. There, a consumer that has had its message causes the next one of its level to be
+NOTIFIED, if there is another entry, see `share_work`.
 
 Every change goes through `set_blocker`: flag first, lists second, notifications last.
 """
@@ -46,29 +47,31 @@ from broker.core.queues.hooks import (
 from broker.core.queues.state import QueueState
 from broker.core.schedule import Alarm
 
-TURN_BITS: Final = 31  # of a rank, below the priority: more consumers than that no queue ever sees
+TURN_BITS: Final = 31  # bits of a rank below the priority: more than enough for a queue's consumers
 _NO_LEVEL: Final = "a consumer that acquires has a level"
 
 
 @final
 class QueueConsumerManager:
-    """Every consumer is in `all` and in exactly one of the lists of its state.
+    """The lists of a queue's consumers: each is in `all` and in exactly one list, by its state.
 
-    Gets that wait for a message are in `gets` instead of `all`, and otherwise consumers like others.
-    `levels`: Interested and Notified per rank and context, highest rank first, as far as one of these wants
-    work: what a message costs does not grow with the number of priorities. A level that is alone may stay
-    there without. Browsers are in none. `row_levels`: the same of consumers that see one row of an index.
-    `strict`: consumers of one priority do not take turns, the one that was attached first goes first, so that
-    each has a rank of its own; else the rank is the priority. A change of it holds from when nobody acquires.
+    A waiting basic.get is in `gets` instead of `all`, and otherwise a consumer like others.
+    `levels`: the INTERESTED and NOTIFIED consumers per rank and context, highest rank first. Only levels with
+    a consumer that wants work are listed, so the cost of a message does not grow with the number of
+    priorities. A single listed level may stay there without such a consumer. Browsers are in no level.
+    `row_levels`: the levels of consumers that see one row of an index.
+    `strict`: consumers of one priority are not served round-robin. The one attached first goes first, so each
+    has its own rank. Otherwise the rank is the priority. A change takes effect when the queue has no
+    acquiring consumer.
     [ActiveMQ strictOrderDispatch]
-    `gate`: nobody is served as long as it is shut, if there is one. `purges`: nor as long as one goes on, the
-    first of them; the others wait. `returns`: nor as long as there is something on its way back. `discards`:
-    what is on its way out, as they have refused it, if that is much. `undeliverable`: what one of them has
-    sent away for itself, if anything.
-    `acquiring` counts those that are no browsers, `interested` and `notified` their members over all levels.
-    `wakeups` counts how often one of them was told of work since the start, `empty_wakeups` how often one
-    that had been told had no message before it was idle or suspended again. `counters`: the broker's, which
-    count the latter too.
+    `gate`: no consumer is served while the gate is shut, if there is one. `purges`: no consumer is served
+    while the first of these purges runs; the others wait. `returns`: no consumer is served while entries are
+    being requeued. `discards`: a large number of refused entries that are leaving in slices. `undeliverable`:
+    the entries that consumers have returned as undeliverable to themselves, if any.
+    `acquiring` counts the consumers that are no browsers, `interested` and `notified` the members of these
+    lists over all levels. `wakeups` counts the notifications since the start. `empty_wakeups` counts the
+    notified consumers that had no message before they were idle or suspended again. `counters`: the broker's,
+    which count the empty ones too.
     """
 
     def __init__(self, counters: Counters) -> None:
@@ -91,12 +94,12 @@ class QueueConsumerManager:
         self.returns: list[Settlement] = []
         self.discards: DiscardsHook | None = None
         self.undeliverable: UndeliverableHook | None = None
-        self._ranked: bool = False  # whether those that acquire now have ranks of their own
+        self._ranked: bool = False  # whether the present acquiring consumers have their own ranks
         self._turns: i64 = 0
         self._rotations: i64 = 0
 
     def add(self, consumer: QueueConsumer) -> None:
-        """Take in a REMOVED consumer; `move` gives it a state."""
+        """Add a REMOVED consumer; `move` gives it a state."""
         (self.gets if consumer.getting else self.all)[consumer] = None
         if consumer.acquires:
             if self.acquiring == 0:
@@ -111,11 +114,11 @@ class QueueConsumerManager:
             consumer.level = level
 
     def takers(self) -> list[QueueConsumer]:
-        """Those that acquire: in the order in which they were attached, gets last."""
+        """Return the acquiring consumers in the order in which they were attached, waiting gets last."""
         return [consumer for consumer in [*self.all, *self.gets] if consumer.acquires]
 
     def remove(self, consumer: QueueConsumer) -> None:
-        """Let `consumer` go from its list, from its level and from `all`."""
+        """Remove `consumer` from its list, from its level and from `all`."""
         self.move(consumer, REMOVED)
         del (self.gets if consumer.getting else self.all)[consumer]
         if consumer.level is not None:
@@ -123,9 +126,9 @@ class QueueConsumerManager:
             self._leave_level(consumer)
 
     def change_context(self, consumer: QueueConsumer, context: QueueContext) -> None:
-        """Have `consumer`, which acquires and is attached, see the entries of `context` from now on.
+        """Let `consumer`, which acquires and is attached, see the entries of `context` from now on.
 
-        Its place among all consumers and its rank stay. It is INTERESTED then, or NOT_INTERESTED if it has a
+        Its place among all consumers and its rank stay. It becomes INTERESTED, or NOT_INTERESTED if it has a
         blocker.
         """
         self.move(consumer, NOT_INTERESTED)
@@ -166,18 +169,18 @@ class QueueConsumerManager:
             level.enlist()
 
     def to_back(self, consumer: QueueConsumer) -> None:
-        """Put `consumer` at the tail of the list that it is in: it has just had a message."""
+        """Put `consumer`, which has just had a message, at the tail of its list."""
         level = consumer.level
         if consumer.state == INTERESTED and level is not None:
             level.interested.remove(consumer)
             level.interested.append(consumer)
 
     def outranked(self, consumer: QueueConsumer) -> bool:
-        """Whether a consumer of higher rank than `consumer`, which wants work, wants work too."""
+        """Whether a consumer of higher rank than `consumer` wants work too. `consumer` wants work."""
         return self.levels[0].rank > consumer.rank
 
     def rotate(self, level: ConsumerLevel) -> None:
-        """Have the other levels of the same rank come before `level`, which has been asked."""
+        """Put `level`, which was asked just now, behind the other levels of its rank."""
         self._rotations += 1
         if len(level.home) > 1:
             level.delist()
@@ -206,7 +209,7 @@ class QueueConsumerManager:
             self.non_acquiring.remove(consumer)
 
     def _leave_level(self, consumer: QueueConsumer) -> None:
-        """Have `consumer`, in no list of its level, leave the level, which ends with the last one."""
+        """Remove `consumer`, in no list of its level, from the level, which ends with its last member."""
         level = consumer.level
         assert level is not None, _NO_LEVEL
         consumer.level = None
@@ -227,12 +230,12 @@ class QueueConsumerManager:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ConsumedQueue(QueueState):
-    """A queue with its consumers, and with the features that decide which of them gets what.
+    """A queue with its consumers, and with the features that decide which consumer gets which entry.
 
     `waiting`: consumers whose next entry is too large for their byte window. `gated`: consumers whose next
-    entry is left to a consumer of higher priority. `awaited`: both, by the entry that they wait on.
-    `discipline`: which consumer may have which entry, if not every one that sees it; set before there are
-    entries. `rules`: the queue's limits in time and space.
+    entry is left to a consumer of higher priority. `awaited`: both, by the entry for which they wait.
+    `discipline`: assigns entries to consumers, unless every consumer may get each entry that it sees; set
+    before there are entries. `rules`: the queue's limits in time and space.
     """
 
     def __init__(
@@ -261,12 +264,15 @@ class ConsumedQueue(QueueState):
 
     @property
     def consumer_count(self) -> int:
-        """The number of consumers that are attached, browsers included."""
+        """The number of attached consumers, browsers included."""
         return len(self.manager.all)
 
 
 def next_entry(queue: ConsumedQueue, consumer: QueueConsumer) -> QueueEntry | None:
-    """The next entry for `consumer`; None with `consumer.context.more`: not all was looked at yet."""
+    """Return the next entry for `consumer`.
+
+    None with `consumer.context.more`: the look-up is not complete.
+    """
     discipline = queue.discipline
     if discipline is None or not consumer.acquires:
         return consumer.context.get_next_available_entry()
@@ -274,20 +280,20 @@ def next_entry(queue: ConsumedQueue, consumer: QueueConsumer) -> QueueEntry | No
 
 
 def wait_for_turn(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> None:
-    """`entry`, the consumer's next, is left to a consumer of higher priority: look again when it is gone."""
+    """Leave `entry`, the consumer's next, to a consumer of higher priority; look again when it is taken."""
     wait_on(queue, consumer, entry)
     queue.gated[consumer] = None
 
 
 def wait_on(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> None:
-    """Have `consumer` be among the waiters of `entry`, and of no other."""
+    """Register `consumer` as a waiter for `entry`, and for no other."""
     forget_waiting(queue, consumer)
     consumer.waiting_on = entry
     queue.awaited.setdefault(entry, []).append(consumer)
 
 
 def forget_waiting(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
-    """Undo the registration on the entry that the consumer waits on, if any."""
+    """Remove the consumer's registration as a waiter, if any."""
     entry = consumer.waiting_on
     if entry is None:
         return
@@ -301,7 +307,7 @@ def forget_waiting(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
 
 
 def notify(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
-    """INTERESTED → NOTIFIED: from now on `consumer` is relied upon."""
+    """Notify `consumer`, on which the queue relies from now on: INTERESTED → NOTIFIED."""
     queue.manager.move(consumer, NOTIFIED)
     queue.manager.wakeups += 1
     queue.counters.consumer_wakeups += 1
@@ -310,7 +316,7 @@ def notify(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
 
 
 def notify_browsers(queue: ConsumedQueue) -> None:
-    """An entry is new: every browser is to see it."""
+    """Notify every browser of a new entry."""
     browser = queue.manager.non_acquiring.head
     while browser is not None:
         browser.notify_work()
@@ -318,9 +324,9 @@ def notify_browsers(queue: ConsumedQueue) -> None:
 
 
 def notify_one(queue: ConsumedQueue, entry: QueueEntry) -> None:
-    """`entry` is AVAILABLE now: somebody of the highest priority that wants it must end up NOTIFIED.
+    """Ensure that a consumer of the highest priority that wants `entry`, AVAILABLE now, is NOTIFIED.
 
-    An idle consumer is preferred to one that is on its way already, but never one of a lower priority.
+    An idle consumer is preferred to one that is NOTIFIED already, but never one of a lower priority.
     """
     if not queue.alike:
         _notify_taker(queue, entry)
@@ -333,12 +339,12 @@ def notify_one(queue: ConsumedQueue, entry: QueueEntry) -> None:
 
 
 def notify_if_nobody_comes(queue: ConsumedQueue, entry: QueueEntry) -> None:
-    """As `notify_one`, where no more than one entry can be taken: who is on the way already will do."""
+    """Notify as `notify_one` does, unless a NOTIFIED consumer will do: at most one entry can be taken."""
     rank: i64 = 0
     wanted = False
     for level in levels_for(queue, entry):
         if wanted and level.rank != rank:
-            break  # whoever comes from below is not to be waited for
+            break  # no waiting for a NOTIFIED consumer of lower rank
         if level.wants_work and level.context.sees(entry):
             if level.notified.head is not None:
                 return
@@ -348,9 +354,9 @@ def notify_if_nobody_comes(queue: ConsumedQueue, entry: QueueEntry) -> None:
 
 
 def notify_consumer(queue: ConsumedQueue, consumer: QueueConsumer, together: bool = False) -> None:
-    """`consumer` has just become able to work: is there anything for it?
+    """Notify `consumer`, which has just become able to work, if there is an entry for it.
 
-    `together`: so have others, which are to share from the first message on.
+    `together`: others have become able too, and are to share from the first message on.
     """
     if consumer.state == NON_ACQUIRING:
         consumer.notify_work()
@@ -364,7 +370,7 @@ def notify_consumer(queue: ConsumedQueue, consumer: QueueConsumer, together: boo
 
 
 def pass_baton(queue: ConsumedQueue, left: QueueConsumer | None = None) -> None:
-    """A consumer that was relied upon has dropped out: the next one takes over, if there is work.
+    """Notify another consumer, if there is work, because a NOTIFIED one has dropped out.
 
     `left`: that consumer, if it is still attached and no other one has dropped out with it.
     """
@@ -374,7 +380,7 @@ def pass_baton(queue: ConsumedQueue, left: QueueConsumer | None = None) -> None:
         level = None if left is None else left.level
         if level is None or not level.wants_work:
             wake_contexts(queue)
-        elif level.notified.head is None:  # else that one sees the same
+        elif level.notified.head is None:  # else that one sees the same entries
             _look(queue, level, level.interested.head)
         if queue.discipline is not None:
             queue.discipline.passed_on()
@@ -387,7 +393,10 @@ def pass_baton(queue: ConsumedQueue, left: QueueConsumer | None = None) -> None:
 
 
 def share_work(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
-    """`consumer`, NOTIFIED, has had a message: if there is another one, an idle equal is NOTIFIED too."""
+    """Notify an idle consumer of the same level, if there is another entry.
+
+    `consumer`, NOTIFIED, has just had a message.
+    """
     level = consumer.level
     if level is None:  # a browser's
         return
@@ -399,7 +408,10 @@ def share_work(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
 
 
 def found_nothing(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
-    """A pull found nothing: to the back of Interested, unless it has only used up its scan budget."""
+    """Put a consumer whose pull found nothing at the back of Interested.
+
+    It stays NOTIFIED if it has only used up its scan budget.
+    """
     if consumer.context.more:
         if consumer.state == INTERESTED:
             queue.manager.move(consumer, NOTIFIED)
@@ -415,7 +427,7 @@ def found_nothing(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
 def is_outranked(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> bool:
     """Whether a consumer of higher priority wants `entry`, the next one of `consumer`.
 
-    Where not all want the same, `consumer` then waits until the entry goes.
+    Where consumers see different entries, `consumer` then waits until the entry is taken.
     """
     if queue.alike:
         return queue.manager.outranked(consumer)
@@ -425,11 +437,11 @@ def is_outranked(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntr
     return True
 
 
-# ---- where consumers do not all see the same
+# ---- for queues whose consumers see different entries
 
 
 def _notify_taker(queue: ConsumedQueue, entry: QueueEntry) -> None:
-    """Have one that sees `entry` be NOTIFIED: an idle one of the highest priority where there is any."""
+    """Notify a consumer that sees `entry`: one of the highest priority that has an idle one."""
     discipline = queue.discipline
     if discipline is not None:
         if not discipline.is_open(entry):
@@ -443,7 +455,7 @@ def _notify_taker(queue: ConsumedQueue, entry: QueueEntry) -> None:
     relied = False
     for level in levels_for(queue, entry):
         if relied and level.rank != rank:
-            return  # somebody is on the way who is not to be overtaken
+            return  # a NOTIFIED consumer of a higher rank will take it
         if not level.wants_work or not level.context.sees(entry):
             continue
         consumer = level.interested.head
@@ -457,7 +469,7 @@ def _notify_taker(queue: ConsumedQueue, entry: QueueEntry) -> None:
 
 def _is_wanted_above(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> bool:
     if queue.discipline is not None and queue.discipline.owner(entry) is not None:
-        return False  # it is the consumer's own
+        return False  # the entry's group belongs to the consumer
     for level in levels_for(queue, entry):
         if level.rank <= consumer.rank:
             return False
@@ -469,10 +481,10 @@ def _is_wanted_above(queue: ConsumedQueue, consumer: QueueConsumer, entry: Queue
 def _look(
     queue: ConsumedQueue, level: ConsumerLevel, consumer: QueueConsumer | None, together: bool = False
 ) -> None:
-    """Is there something for `consumer`, INTERESTED, of `level`? Then it is NOTIFIED, or waits for its turn.
+    """Notify `consumer`, INTERESTED, of `level`, if an entry is for it, or let it wait behind a higher one.
 
-    A NOTIFIED consumer of the level takes whatever is not for `consumer` alone, so nobody looks then. But
-    consumers that become able `together` do: that a group goes to one of them is for long.
+    A NOTIFIED consumer of the level takes every entry that is not for `consumer` alone, so no look-up is made
+    then. But consumers that become able `together` do look, because the assignment of a group lasts.
     """
     if consumer is None:
         return
@@ -482,7 +494,7 @@ def _look(
     entry = next_entry(queue, consumer)
     if entry is None:
         if level.context.more:
-            notify(queue, consumer)  # it goes on looking when it has its turn
+            notify(queue, consumer)  # it continues the look-up in its turn
     elif _is_wanted_above(queue, consumer, entry):
         wait_for_turn(queue, consumer, entry)
     else:
@@ -490,10 +502,10 @@ def _look(
 
 
 def wake_contexts(queue: ConsumedQueue) -> None:
-    """An idle consumer of each context looks whether there is something for it, if nobody else is to.
+    """Let an idle consumer of each context without a NOTIFIED one look for an entry.
 
-    One for all contexts would not do: it may not see what others see. When that has cost enough, the others
-    look when they have their turns.
+    A single consumer for all contexts would not do, because it may not see the entries of others. When the
+    look-ups have cost enough, the remaining consumers look in their turns.
     """
     effort: i64 = 0
     seen: set[QueueContext] = set()
@@ -516,7 +528,7 @@ def wake_contexts(queue: ConsumedQueue) -> None:
 
 
 def levels_for(queue: ConsumedQueue, entry: QueueEntry) -> list[ConsumerLevel]:
-    """Return the consumers of `queue` that may see `entry`: by rank, then the longest waiting first."""
+    """Return the levels of consumers that may see `entry`: by rank, then the longest waiting first."""
     everyone = queue.manager.levels
     if queue.index is None:
         return everyone
@@ -533,7 +545,7 @@ def levels_for(queue: ConsumedQueue, entry: QueueEntry) -> list[ConsumerLevel]:
 
 
 def all_levels(queue: ConsumedQueue) -> list[ConsumerLevel]:
-    """Return all consumers of `queue` for which there may be an entry."""
+    """Return all levels of consumers for which there may be an entry."""
     found = list(queue.manager.levels)
     if queue.index is not None:
         for row in queue.index.served:
@@ -547,7 +559,7 @@ def _rank_and_turn(level: ConsumerLevel) -> tuple[int, int]:
 
 
 def suspend(queue: ConsumedQueue, consumer: QueueConsumer, blocker: i64) -> bool:
-    """Set one reason for not being interested; true if somebody has to take over now, by `pass_baton`."""
+    """Set one blocker; true if another consumer must take over now, by `pass_baton`."""
     before = consumer.blockers
     consumer.blockers = before | blocker
     if consumer.state == REMOVED or before != 0:
@@ -557,7 +569,7 @@ def suspend(queue: ConsumedQueue, consumer: QueueConsumer, blocker: i64) -> bool
 
 
 def set_blocker(queue: ConsumedQueue, consumer: QueueConsumer, blocker: i64, on: bool) -> None:
-    """Set or clear one reason for not being interested."""
+    """Set or clear one blocker of a consumer."""
     before = consumer.blockers
     after = before | blocker if on else before & ~blocker
     consumer.blockers = after
@@ -573,9 +585,9 @@ def set_blocker(queue: ConsumedQueue, consumer: QueueConsumer, blocker: i64, on:
 
 
 def clear_blocker(queue: ConsumedQueue, consumers: list[QueueConsumer], blocker: i64) -> None:
-    """Clear one reason for all of `consumers`, which acquire: all are INTERESTED before any is notified.
+    """Clear one blocker of all `consumers`, which acquire: all are INTERESTED before any is notified.
 
-    Where all see the same, no more are notified than there are entries.
+    Where all see the same entries, no more are notified than there are entries.
     """
     for consumer in consumers:
         consumer.blockers &= ~blocker
@@ -592,14 +604,17 @@ def clear_blocker(queue: ConsumedQueue, consumers: list[QueueConsumer], blocker:
 
 
 def wait_for_size(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> None:
-    """`entry`, the consumer's next, is too large for its byte window: look again when either changes."""
+    """Let the consumer wait: `entry`, its next, is too large for its byte window.
+
+    It looks again when either changes.
+    """
     wait_on(queue, consumer, entry)
     queue.waiting[consumer] = None
     set_blocker(queue, consumer, BLOCKED_BY_SIZE, True)
 
 
 def stop_waiting(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
-    """The byte window, or what is next for the consumer, has changed: let it look again."""
+    """Let a waiting consumer look again: its byte window, or its next entry, has changed."""
     if consumer in queue.waiting:
         forget_waiting(queue, consumer)
         set_blocker(queue, consumer, BLOCKED_BY_SIZE, False)
@@ -609,9 +624,9 @@ def stop_waiting(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
 
 
 def wake_waiters(queue: ConsumedQueue, entry: QueueEntry) -> None:
-    """`entry` is no longer AVAILABLE: something smaller may be next for those who waited on it.
+    """Wake the consumers that waited for `entry`, which is no longer AVAILABLE: the next one may be smaller.
 
-    Dead letters that wait for room in the queue wait on every entry.
+    Dead letters that wait for room in the queue wait for every entry.
     """
     for consumer in list(queue.awaited.get(entry, ())):
         stop_waiting(queue, consumer)
@@ -620,7 +635,7 @@ def wake_waiters(queue: ConsumedQueue, entry: QueueEntry) -> None:
 
 
 def wake_for_earlier(queue: ConsumedQueue, entry: QueueEntry) -> None:
-    """`entry` has become AVAILABLE: it comes before what some wait on, and may fit."""
+    """Wake consumers that wait for an entry after `entry`, which has become AVAILABLE and may fit."""
     for consumer in list(queue.waiting):
         awaited = consumer.waiting_on
         if awaited is not None and entry.precedes(awaited) and consumer.target.fits(entry.message.size):
@@ -628,9 +643,9 @@ def wake_for_earlier(queue: ConsumedQueue, entry: QueueEntry) -> None:
 
 
 def wake_for_some(queue: ConsumedQueue, entries: list[QueueEntry]) -> None:
-    """The same of many entries, for less: who would find the first of them, were it the smallest.
+    """Wake consumers for many entries at once, as if the first of them were as small as the smallest.
 
-    Who looks again may do so in vain.
+    A woken consumer may look in vain.
     """
     first = entries[0]
     size = first.message.size

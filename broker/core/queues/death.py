@@ -1,4 +1,4 @@
-"""Why and where messages die, and what a dead letter is to tell of it."""
+"""The death of a message: its reason, its queue, and the history that its dead letter reports."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ NO_EXCHANGE: Final = 0
 NO_ROUTE: Final = 1
 CYCLE: Final = 2
 FULL: Final = 3
-ARRIVES: Final = 4  # it does
+ARRIVES: Final = 4  # no obstacle
 CAUSES: Final[tuple[str, ...]] = ("no_exchange", "no_route", "cycle", "full")
 
 
 def marked_count(death: Death) -> i64:
-    """The count of a message that waits to be dead-lettered: how it died is in the first octet."""
+    """Return the count of a message that waits to be dead-lettered; the first octet encodes its death."""
     past = death.past
     mark = death.reason + 1
     if past is not None and past.expired_while == _HELD:
@@ -38,7 +38,7 @@ def marked_count(death: Death) -> i64:
 
 
 def marked_reason(count: i64) -> i64:
-    """Why the message with this count died, -1: it is alive."""
+    """Return why the message with this count died, -1: it is alive."""
     return (count >> _MARK_SHIFT & (_WAS_HELD - 1)) - 1
 
 
@@ -48,31 +48,37 @@ def was_held(count: i64) -> bool:
 
 
 def plain_count(count: i64) -> i64:
-    """The count alone."""
+    """Return the count without its marks."""
     return count & ((1 << _MARK_SHIFT) - 1)
 
 
 class LetterPassage:
-    """The way of a dead letter, once it is planned; `broker.core.publishing.passage` extends this class."""
+    """The passage of a dead letter, once it is planned.
+
+    `broker.core.publishing.passage` extends this class.
+    """
 
 
 @final
 class Death:
     """A message that has left `queue` for a `reason` and waits to be dead-lettered.
 
-    `held`: what the log still has instead, of `holder`: until it is settled, the message is there again after
-    a crash. None if it has nothing. `passage`: the way of the dead letter, once it is planned; None also if
-    its exchange is not there. `past`: what its letter tells of its time in the queue, if anything. `order`:
-    its place there; NO_PLACE: the queue did not take it. `arrival`: the number of its arrival there.
-    `deliveries`: how often it was delivered there. `uid`: what the journal knew it by. `count`: how
-    many of its deliveries count, as the log has it. `by`: the consumer that had it, for the journal.
-    `sure`: it is dead-lettered at least once. `failure`: why its letter does not arrive, one of CAUSES or
-    ARRIVES, once it is `planned`. `apart`: its route is its own, not that of all with its routing key.
-    `full`: the rules of the queues that have no room for its letter. `obstacle`: why the letter does not
-    arrive where a queue that refuses it passes it on; "" if it is not passed on. `is_unreadable`: the disk
-    has not given the message back. `number`: its place in the `Backlog`, once it waits there. `lane`: where
-    it waits there; None: it does not wait. `is_seized`: an operation is about to take it away, so that it is
-    not tried.
+    `held`: the logged message of `holder` that the letter replaces. Until it is settled, the message is in
+    its queue again after a crash. None: the log has none. `passage`: the passage of the dead letter, once it
+    is planned; None also if its exchange does not exist. `past`: the message's history in the queue, if the
+    letter reports any. `order`: its place in the queue; NO_PLACE: the queue did not accept it. `arrival`: the
+    number of its arrival there. `deliveries`: how often it was delivered there. `uid`: the journal's number
+    for it. `count`: how many of its deliveries count, in the form of the log. `by`: the consumer that had it,
+    for the journal. `sure`: it is dead-lettered at least once.
+    `failure`: why its letter does not arrive, one of CAUSES or ARRIVES, once it is `planned`. `apart`: its
+    own content decides its route, not only its routing key. `full`: the rules of the queues that have no room
+    for its letter.
+    `obstacle`: why the letter does not arrive, if the reason is in a queue that refuses and dead-letters it;
+    else "".
+    `is_unreadable`: the disk could not read the message. `number`: its place in the `Backlog`, once it waits
+    there.
+    `lane`: its lane there; None: it does not wait. `is_seized`: an operation is about to take it away, so
+    that it is not tried.
     """
 
     def __init__(
@@ -115,12 +121,12 @@ _REJECTED: Final = "rejected"
 
 @final
 class Past:
-    """How it went with a message in the queue in which it died.
+    """The history of a message in the queue in which it died.
 
-    `deliveries`: how often the queue, which counts, gave it out, 0: never; `returns`: how often it came back
-    then in a way that counts. `expired_by`: whose time to live was over, "message" or "queue"; "" if it did
-    not expire; `expired_while`: "ready", or "held" because it was to wait before it was tried again.
-    `annotations`: what consumers have added to it, encoded.
+    `deliveries`: how often the queue, if it counts, delivered the message, 0: never. `returns`: how many of
+    these deliveries were returned in a way that counts. `expired_by`: the time to live that expired,
+    "message" or "queue"; "" if it did not expire. `expired_while`: "ready", or "held" while it waited for a
+    retry. `annotations`: those that consumers have added, encoded.
     """
 
     def __init__(self) -> None:
@@ -133,10 +139,11 @@ class Past:
 
 @final
 class Notice:
-    """What a dead letter is to say: the message has left `queue` at `date` (ms since 1970) for `reason`.
+    """The contents of a dead letter: the message has left `queue` at `date` (ms since 1970) for `reason`.
 
-    `keeps_keys`: it goes on with the routing keys that it has; else those that its publisher added are void.
-    `past`: what else there is to tell, if anything.
+    `keeps_keys`: the letter keeps the routing keys of the message; else those that its publisher added are
+    dropped.
+    `past`: the history to report, if any.
     """
 
     def __init__(
@@ -151,10 +158,10 @@ class Notice:
 
 @final
 class DeadLetter:
-    """A message that says why it died.
+    """A message that reports its deaths.
 
-    `content`: as it goes on, without an expiration. `copies`: the routing keys that it has beside its own.
-    `deaths`: queue and reason of each death, the latest first. `view`: for exchanges that choose by message.
+    `content`: the content of the letter, without an expiration. `copies`: further routing keys. `deaths`:
+    queue and reason of each death, the latest first. `view`: for exchanges that route by content.
     """
 
     def __init__(
@@ -166,9 +173,9 @@ class DeadLetter:
         self.view = view
 
     def ends_cycle(self, queue: str) -> bool:
-        """Whether the message died in `queue` before, and no client has refused it since.
+        """Whether the message died in `queue` before, and no client has rejected it since.
 
-        It would die there again and again, with nobody to notice. [RabbitMQ automatic dead-letter cycles]
+        It would die there again and again, without any client. [RabbitMQ automatic dead-letter cycles]
         """
         for where, reason in self.deaths:
             if reason == _REJECTED:
@@ -179,14 +186,14 @@ class DeadLetter:
 
 
 LetterWriter = Callable[[Message, MessageStore, Notice], DeadLetter]
-"""Makes the dead letter of a message; the store has its content if memory has not.
+"""Makes the dead letter of a message; the store loads its content if need be.
 
-Raises what MessageStore.load raises.
+Raises the errors of MessageStore.load.
 """
 
 
 def bare_letter(message: Message, store: MessageStore, notice: Notice) -> DeadLetter:
-    """For messages of which nothing is known but where they go."""
+    """Return the message itself as its letter, for brokers without a protocol."""
     content = message.content
     if content is None:
         content = store.load(message)
@@ -210,11 +217,11 @@ def death_of(queue: Queue, rules: QueueLimits, entry: QueueEntry, reason: i64) -
 
 
 def past_of(queue: Queue, entry: QueueEntry, reason: i64) -> Past | None:
-    """What its letter is to tell of `entry`, which is about to leave `queue`; None: nothing."""
+    """Return the history of `entry`, which is about to leave `queue`, for its letter; None: nothing."""
     past = Past()
     if queue.counts:
         past.deliveries = entry.delivery_count
-        is_refused = reason == REJECTED and entry.owner is not None  # else it has come back before
+        is_refused = reason == REJECTED and entry.owner is not None  # else it was returned before
         past.returns = entry.counted - 1 if is_refused else entry.counted
     if reason == EXPIRED:
         past.expired_by = "message" if entry.own_time else "queue"
@@ -224,20 +231,20 @@ def past_of(queue: Queue, entry: QueueEntry, reason: i64) -> Past | None:
 
 
 class DeathHost(QueueHost):
-    """The virtual host as queues know it whose messages die; `broker.core.vhosts.vhost` implements it."""
+    """The virtual host, as queues whose messages die see it; `broker.core.vhosts.vhost` implements it."""
 
     def dead_letter(self, death: Death) -> None:
         """Dead-letter a message that has left its queue."""
         raise NotImplementedError
 
     def try_again(self, death: Death) -> bool:
-        """Dead-letter a message that waits for that; False: it goes on waiting."""
+        """Dead-letter a message that waits in its backlog; False: it still waits."""
         raise NotImplementedError
 
     def backlog_began(self, backlog: BacklogHook) -> None:
-        """Messages of a queue wait to be dead-lettered: try them again when routes change."""
+        """Retry the messages of `backlog` when routes change."""
         raise NotImplementedError
 
     def backlog_ended(self, backlog: BacklogHook) -> None:
-        """No message of the queue waits any more."""
+        """Forget `backlog`, in which no message waits any more."""
         raise NotImplementedError

@@ -1,8 +1,8 @@
-"""What a queue remembers of messages, so that it takes none of them twice.
+"""Deduplication: a queue remembers messages, so that it accepts none of them twice.
 
-It remembers the ids of messages, for a time and up to a number, and how far each producer that numbers its
-messages has come. What is remembered of persistent messages is in the log: as records of its own, in the
-batch of the message, each with a settle when it is forgotten. So it outlives the message.
+A queue remembers message-ids, for a time and up to a number. It also remembers the highest sequence of each
+producer that numbers its messages. For persistent messages the log stores this too: as separate records, in
+the batch of the message, each with a settle when it is forgotten. So the memory outlives the message.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue
 
 LIMIT: Final = 100_000  # ids, unless the queue says otherwise
-SLICE: Final[i64] = 2000  # what is forgotten in one turn: a millisecond or two
-LOOK_MS: Final[i64] = 1000  # so often at most it is looked for what is to be forgotten
+SLICE: Final[i64] = 2000  # the marks forgotten in one turn: a millisecond or two
+LOOK_MS: Final[i64] = 1000  # the least time between two sweeps for outdated ids
 
 
 def new_mark(key: str, sequence: i64, persistent: bool, date: i64) -> Message:
-    """What the log keeps for queues that remember an id or, with a sequence, a producer; at `date`."""
+    """Return the log's record of an id or, with a sequence, of a producer, remembered at `date`."""
     mark = Message(Address("", key), b"", 0, persistent, 0)
     mark.date = date
     mark.expiration = sequence
@@ -34,11 +34,11 @@ def new_mark(key: str, sequence: i64, persistent: bool, date: i64) -> Message:
 
 @final
 class Progress:
-    """How far a producer has come.
+    """The highest sequence of a producer.
 
-    `logged`: the marks that say so in the log, the latest last, each with its batch. One goes when a later
-    one is durable: until then it is all that would be left after a crash. `unlogged`: what the log knows
-    nothing of.
+    `logged`: the marks of the producer in the log, the latest last, each with its batch. A mark is settled
+    when a later one is durable: until then only the earlier one survives a crash. `unlogged`: the highest
+    sequence that the log does not know.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Progress:
         return max(last, int(self.unlogged))
 
     def add(self, mark: Message, batch: int) -> None:
-        """Add a mark that is in the log, where it belongs: those of transactions are late."""
+        """Insert a mark that is in the log at its place, because the marks of transactions come late."""
         logged = self.logged
         place = len(logged)
         while place > 0 and logged[place - 1][0].expiration > mark.expiration:
@@ -65,11 +65,14 @@ class Progress:
 
 @final
 class Memory(MemoryHook):
-    """What one queue remembers. For queues without such an argument or policy `Queue.memory` is None.
+    """The duplicates filter of one queue.
 
-    `window`: for how many ms an id is remembered, 0: ids are not. `limit`: how many ids at most, the oldest
-    goes first. `producers_max`: how many producers at most, the one goes that was not heard of for longest.
-    `duplicates` counts what the queue did not take.
+    `Queue.memory` is None for queues without such an argument or policy.
+
+    `window`: for how many ms an id is remembered, 0: ids are not. `limit`: the largest number of ids; the
+    oldest is forgotten first. `producers_max`: the largest number of producers; the one silent for longest is
+    forgotten first.
+    `duplicates` counts the messages that the queue did not accept.
     """
 
     def __init__(self, queue: Queue, host: QueueHost) -> None:
@@ -82,13 +85,13 @@ class Memory(MemoryHook):
         self.duplicates: i64 = 0
         self.ids: OrderedDict[str, Message] = OrderedDict()
         self.producers: OrderedDict[str, Progress] = OrderedDict()
-        self._outdated: list[Message] = []  # brought back by recovery, and superseded
-        # what transactions will have remembered: ids, and by producer how far that will be, ascending
+        self._outdated: list[Message] = []  # restored by recovery, and superseded
+        # reservations of transactions: ids, and by producer the sequences, ascending
         self._reserved: set[str] = set()
         self._reserved_sequences: dict[str, list[int]] = {}
 
     def apply(self, held: dict[str, object]) -> None:
-        """Have these arguments hold from now on."""
+        """Apply these arguments from now on."""
         self.window = number_argument(held, DEDUP_WINDOW, 0)
         self.limit = number_argument(held, DEDUP_LIMIT, LIMIT)
         self.producers_max = number_argument(held, DEDUP_PRODUCERS, 0)
@@ -98,17 +101,17 @@ class Memory(MemoryHook):
     def __len__(self) -> int:
         return len(self.ids) + len(self.producers)
 
-    # ---- what is remembered
+    # ---- the memory
 
     def knows_id(self, key: str, date: i64) -> bool:
-        """Whether a message with this id has come within the window; `date` is now."""
+        """Whether a message with this id has arrived within the window; `date` is now."""
         if key in self._reserved:
             return True
         mark = self.ids.get(key)
         return mark is not None and mark.date + self.window > date and self._holds(mark)
 
     def knows_sequence(self, producer: str, sequence: i64) -> bool:
-        """Whether a message of the producer with this or a higher number has come."""
+        """Whether a message of the producer with this or a higher number has arrived."""
         reserved = self._reserved_sequences.get(producer)
         if reserved is not None and sequence <= reserved[-1]:
             return True
@@ -116,7 +119,7 @@ class Memory(MemoryHook):
         return progress is not None and sequence <= progress.highest
 
     def keep(self, mark: Message, batch: i64) -> None:
-        """Remember what a mark says; if the log has it, it is in this batch."""
+        """Remember the id or producer of a mark; if the mark is logged, it is in `batch`."""
         key = mark.address.routing_key
         if mark.expiration == NEVER:
             old = self.ids.pop(key, None)
@@ -135,7 +138,7 @@ class Memory(MemoryHook):
         self._watch()
 
     def restore(self, mark: Message) -> None:
-        """Remember what a mark said before the restart. Called in the order in which they were appended."""
+        """Remember a mark from before the restart. Called in the order in which the marks were appended."""
         key = mark.address.routing_key
         if mark.expiration == NEVER:
             old = self.ids.pop(key, None)
@@ -152,7 +155,7 @@ class Memory(MemoryHook):
         self._watch()
 
     def take(self, most: i64) -> list[Message]:
-        """Forget some of it, of a queue that is deleted; returns the marks."""
+        """Forget some marks of a deleted queue. Return them."""
         taken, self._outdated = self._outdated, []
         while self.ids and len(taken) < most:
             taken.append(self.ids.popitem()[1])
@@ -160,32 +163,35 @@ class Memory(MemoryHook):
             taken += [mark for mark, _ in self.producers.popitem()[1].logged]
         return taken
 
-    # ---- what transactions will have remembered
+    # ---- reservations of transactions
 
     def reserve_id(self, key: str) -> None:
         """Count an id as known until `unreserve_id`."""
         self._reserved.add(key)
 
     def unreserve_id(self, key: str) -> None:
-        """The transaction is over."""
+        """End the reservation of an id: the transaction is over."""
         self._reserved.discard(key)
 
     def reserve_sequence(self, producer: str, sequence: i64) -> None:
-        """Count a sequence as known until `unreserve_sequence`; the producer is heard of only then."""
+        """Count a sequence as known until `unreserve_sequence`.
+
+        The producer itself is not remembered before `keep`.
+        """
         self._reserved_sequences.setdefault(producer, []).append(sequence)
 
     def unreserve_sequence(self, producer: str, sequence: i64) -> None:
-        """The transaction is over."""
+        """End the reservation of a sequence: the transaction is over."""
         reserved = self._reserved_sequences.get(producer)
         if reserved is not None and sequence in reserved:
             reserved.remove(sequence)
             if not reserved:
                 del self._reserved_sequences[producer]
 
-    # ---- what is forgotten
+    # ---- forgetting
 
     def ring(self) -> None:
-        """Forget a slice of what is over, or too much (Alarm)."""
+        """Forget a slice of what is outdated or too much (Alarm)."""
         if self._forget_ids(SLICE) == SLICE or self._forget_producers(SLICE) == SLICE:
             self._arm(0)
         elif len(self) > 0:
@@ -195,7 +201,7 @@ class Memory(MemoryHook):
             self.host.changed()
 
     def _forget_ids(self, most: i64) -> i64:
-        """Forget up to `most` ids that are over, too many, or were when recovery came; returns how many."""
+        """Forget up to `most` ids that are too old, too many, or superseded at recovery. Return how many."""
         done: i64 = 0
         while done < most and self._outdated:
             self._settle(self._outdated.pop())
@@ -212,7 +218,7 @@ class Memory(MemoryHook):
         return done
 
     def _forget_producers(self, most: i64) -> i64:
-        """Forget up to `most` producers that are too many; returns how many."""
+        """Forget up to `most` producers that are too many. Return how many."""
         done: i64 = 0
         while done < most and len(self.producers) > self.producers_max:
             _, progress = self.producers.popitem(last=False)
@@ -244,14 +250,17 @@ class Memory(MemoryHook):
         return mark.persistent and self.queue.logged
 
     def _holds(self, mark: Message) -> bool:
-        """Whether a mark is where it has to be: what did not reach the disk was refused."""
+        """Whether a mark is valid.
+
+        A logged one that did not reach the disk is not: its message was refused.
+        """
         return mark.sequence > 0 or not self._logs(mark)
 
     def _is_off(self) -> bool:
         return self.window == 0 and self.producers_max == 0
 
     def _watch(self) -> None:
-        """Have the alarm ring when the oldest id is to be forgotten, or at once what is too much."""
+        """Set the alarm for the oldest id, or for now if too much is remembered."""
         if len(self.ids) > self.limit or len(self.producers) > self.producers_max:
             self._arm(0)
         elif self.due == 0 and self.ids:
@@ -264,14 +273,14 @@ class Memory(MemoryHook):
 
 
 def memory_of(queue: Queue) -> Memory | None:
-    """Return what `queue` knows duplicates by; None: the queue remembers nothing."""
+    """Return the duplicates filter of `queue`; None: the queue remembers nothing."""
     memory = queue.memory
     assert memory is None or isinstance(memory, Memory), "memories are made here"
     return memory
 
 
 def apply_memory(queue: Queue, host: QueueHost) -> None:
-    """Have the queue remember what its arguments ask for as they are now, `queue.effective`."""
+    """Apply the queue's arguments for deduplication as they are now, `queue.effective`."""
     held = queue.effective
     memory = memory_of(queue)
     if memory is None:
@@ -279,5 +288,5 @@ def apply_memory(queue: Queue, host: QueueHost) -> None:
             return
         memory = Memory(queue, host)
         queue.memory = memory
-        host.changed()  # routes know it
+        host.changed()  # routes depend on it
     memory.apply(held)

@@ -1,7 +1,8 @@
-"""Which consumers a queue serves: one at a time, none before there are enough, none while it is stopped.
+"""The selection of the consumers that a queue serves: exclusive service, the start gate, and stopped queues.
 
-Whoever is not served stands by: it is NOT_INTERESTED, so it is never notified and never asked, and a message
-costs no more than with a single consumer.
+A queue may serve one consumer at a time, serve none before enough are attached, or serve none while it is
+stopped. A consumer that is not served stands by: it is NOT_INTERESTED, so it is never notified and never
+asked. So a message costs no more than with a single consumer.
 
 [Bernstein and Newcomer, Principles of Transaction Processing 4.5, queue management]
 """
@@ -45,31 +46,33 @@ from broker.core.queues.hooks import ElectionHook, GateHook, Stops
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.schedule import Alarm, Schedule
 
-EXCLUSIVE_DRAIN: Final[i64] = 30_000  # milliseconds, unless the broker is told otherwise
-STALE_MIN: Final = 64  # so many detached candidates are not worth sweeping
-PREEMPTS_EQUALS: Final = 127  # the highest priority of ActiveMQ: whoever comes last with it is served
+EXCLUSIVE_DRAIN: Final[i64] = 30_000  # milliseconds, unless configured otherwise
+STALE_MIN: Final = 64  # fewer detached candidates are not worth a sweep
+PREEMPTS_EQUALS: Final = 127  # the highest priority of ActiveMQ: the last one attached with it is served
 
 
 @final
 class Election(ElectionHook):
-    """Which of the acquiring consumers of `queue` is served; browsers are not concerned.
+    """The election of the one acquiring consumer of `queue` that is served; browsers are not affected.
 
-    `everyone`: all of them are candidates, and the election lasts as long as the queue. Otherwise those are
-    that ask for it (`QueueConsumer.candidate`): it begins with the first of them, whoever is there already,
-    and ends with the last, and then everybody is served again.
+    `everyone`: all consumers are candidates, and the election lasts as long as the queue. Otherwise only
+    those that ask for it are candidates (`QueueConsumer.candidate`). Then the election begins with the first
+    candidate, even if other consumers are attached. It ends with the last candidate, and all consumers are
+    served again.
 
-    `active` is the first one. A newcomer takes over from a lower priority; when the active one goes, the one
-    of the highest priority follows, of equals the one that was attached first.
+    `active` is the elected consumer. A newcomer takes over from an active one of lower priority. When the
+    active one is detached, the one of the highest priority follows; of equals, the one that was attached
+    first.
 
-    Taking over may drain (`draining`): nobody is served until deliveries of others are settled or returned,
-    so that nothing is processed before what precedes it. What is waited for:
+    A takeover may drain (`draining`): no consumer is served until deliveries of others are settled or
+    returned. So no message is processed before its predecessors. The drain waits for these deliveries:
 
     - single active consumer, and `x-exclusive-takeover` = `drain`: all deliveries of all others;
-    - without that argument: those of consumers that were cancelled when they were served;
+    - without that argument: those of consumers that were cancelled while they were served;
     - `immediate`: none.
 
-    After a cancel an exclusive consumer waits for `QueueHost.exclusive_drain` milliseconds at most. Otherwise
-    deliveries may be kept for ever; a lease ends that.
+    After a cancel, an exclusive consumer waits for `QueueHost.exclusive_drain` milliseconds at most.
+    Otherwise a client may keep deliveries without limit, unless a lease ends that.
     """
 
     def __init__(self, queue: Queue, single_active: bool = True, everyone: bool = True) -> None:
@@ -78,20 +81,20 @@ class Election(ElectionHook):
         self.active: QueueConsumer | None = None
         self.draining: bool = False
         self._single_active = single_active
-        self._leavers: list[QueueConsumer] = []  # cancelled ones whose deliveries are waited for
+        self._leavers: list[QueueConsumer] = []  # cancelled, with deliveries that the drain awaits
         self._limit = DrainLimit(self)
         self._turns: i64 = 0
         # the next one first: negative priority, turn of attaching; some are detached
         self._candidates: list[tuple[int, int, QueueConsumer]] = []
 
     def check_attach(self, consumer: QueueConsumer) -> None:
-        """Refuse a consumer that wants to be alone where every one is, in its turn. InUse."""
+        """Refuse an exclusive consumer on a queue that elects all of its consumers in turn. Raises InUse."""
         if consumer.exclusive and self.everyone:
             queue = self.queue
             raise InUse(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
 
     def check_get(self) -> None:
-        """Refuse a basic.get, which would take a message past the active consumer. ResourceLocked."""
+        """Refuse a basic.get, which would take a message past the active consumer. Raises ResourceLocked."""
         queue = self.queue
         locked = f"cannot obtain access to locked queue '{queue.name}' in vhost '{queue.vhost}'. basic.get "
         if self._single_active:
@@ -104,7 +107,7 @@ class Election(ElectionHook):
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is one that everybody else stands by for, or has been until it is drained."""
+        """Whether other consumers stand by for an active one, or for the end of its drain."""
         return self.active is not None or self.draining
 
     def stands_by(self, newcomer: QueueConsumer) -> bool:
@@ -116,7 +119,7 @@ class Election(ElectionHook):
         return consumer.candidate or (self.everyone and not consumer.getting)
 
     def attached(self, newcomer: QueueConsumer) -> None:
-        """`newcomer` acquires, is attached and stands by."""
+        """Note that `newcomer`, which acquires, is attached and stands by."""
         if not self.is_candidate(newcomer):
             return
         self._turns += 1
@@ -129,7 +132,7 @@ class Election(ElectionHook):
             self._hand_over(newcomer)
 
     def detached(self) -> None:
-        """A consumer is detached, and what it was to give back is back: O(log n) amortised."""
+        """Note that a consumer is detached and its entries are released: O(log n) amortised."""
         left = self.active
         if left is None or left.state != REMOVED:
             return
@@ -143,12 +146,12 @@ class Election(ElectionHook):
             self._limit.begin()
 
     def delivery_ended(self) -> None:
-        """A delivery has been settled or returned; all state is true again."""
+        """Note that a delivery has been settled or returned. The queue's state is consistent."""
         if self.draining and not self._waits():
             self._start()
 
     def end_drain(self) -> None:
-        """Serve the next consumer although deliveries of others are still out: they have had their time."""
+        """Serve the next consumer although others still have deliveries: the time limit is over."""
         queue = self.queue
         if self.draining and queue.election is self and queue.host is not None:
             limit = int(queue.host.exclusive_drain)
@@ -160,7 +163,10 @@ class Election(ElectionHook):
             self._start()
 
     def activity_of(self, consumer: QueueConsumer) -> str:
-        """What `consumer`, which acquires, does: SINGLE_ACTIVE, WAITING or DRAINING; UP before it begins."""
+        """Return the activity of `consumer`, which acquires.
+
+        It is SINGLE_ACTIVE, WAITING or DRAINING; UP before the election begins.
+        """
         if consumer is self.active and not self.draining:
             return SINGLE_ACTIVE
         if not self.has_begun:
@@ -187,13 +193,13 @@ class Election(ElectionHook):
             self._start()
 
     def _waits(self) -> bool:
-        """Whether deliveries are out that precede what the active consumer would be served."""
+        """Whether deliveries are unsettled that precede those of the active consumer."""
         if self._single_active or self.queue.effective.get(EXCLUSIVE_TAKEOVER) == DRAIN:
             return self._others_hold()
         return any(left.inflight > 0 for left in self._leavers)
 
     def _others_hold(self) -> bool:
-        """Whether anybody but the active consumer has deliveries."""
+        """Whether a consumer other than the active one has deliveries."""
         active = self.active
         own: i64 = 0 if active is None else active.inflight
         return self.queue.unacked != own
@@ -220,7 +226,7 @@ class Election(ElectionHook):
             consumer.target.activity_changed(consumer, False, OUTRANKED)
 
     def _stop_all(self) -> None:
-        """All who are no candidates stand by, at once: none of them is to take over from another."""
+        """Suspend all consumers that are no candidates, at once, so that none takes over from another."""
         stopped = [each for each in self._bystanders() if each.blockers & BLOCKED_BY_STANDBY == 0]
         for consumer in stopped:
             suspend(self.queue, consumer, BLOCKED_BY_STANDBY)
@@ -232,7 +238,10 @@ class Election(ElectionHook):
 
 
 def activity_of(consumer: QueueConsumer) -> str:
-    """Whether `consumer` is served: UP, SINGLE_ACTIVE, WAITING or DRAINING. [RabbitMQ activity_status]"""
+    """Return whether `consumer` is served: UP, SINGLE_ACTIVE, WAITING or DRAINING.
+
+    [RabbitMQ activity_status]
+    """
     election = queue_of(consumer).election
     return UP if election is None or not consumer.acquires else election.activity_of(consumer)
 
@@ -244,20 +253,20 @@ def is_served(consumer: QueueConsumer) -> bool:
 
 @final
 class DrainLimit(Alarm):
-    """When an exclusive consumer no longer waits for the deliveries of one that was cancelled."""
+    """The time limit after which an exclusive consumer no longer waits for a cancelled one's deliveries."""
 
     def __init__(self, election: Election) -> None:
         super().__init__()
         self._election = election
 
     def begin(self) -> None:
-        """Wait so long from now on, if there is a limit."""
+        """Start the limit, if there is one."""
         host = self._election.queue.host
         if host is not None and host.exclusive_drain > 0:
             host.schedule.set(self, host.schedule.now() + host.exclusive_drain)
 
     def end(self) -> None:
-        """Wait no longer."""
+        """Cancel the limit."""
         host = self._election.queue.host
         if host is not None and self.due != 0:
             host.schedule.cancel(self)
@@ -268,7 +277,7 @@ class DrainLimit(Alarm):
 
 
 def declared_election(queue: Queue) -> Election | None:
-    """The election that the arguments of a new queue ask for."""
+    """Return the election that the arguments of a new queue ask for."""
     if has_single_active_consumer(queue.arguments):
         return Election(queue)
     if queue.arguments.get(ALL_CONSUMERS_EXCLUSIVE) is True:
@@ -278,10 +287,10 @@ def declared_election(queue: Queue) -> Election | None:
 
 @final
 class StartGate(GateHook):
-    """Shut until `wanted` acquiring consumers are attached, or `delay` ms after the first of them came.
+    """A gate, shut until `wanted` acquiring consumers are attached, or `delay` ms after the first of them.
 
-    0: their number does not open it; -1: time does not. It is shut again when none of them is left. Browsers
-    and basic.get are not concerned.
+    `wanted` 0: their number does not open it. `delay` -1: time does not open it. It is shut again when none
+    of them is left. Browsers and basic.get do not count.
     """
 
     def __init__(self, queue: Queue, schedule: Schedule) -> None:
@@ -291,10 +300,10 @@ class StartGate(GateHook):
         self._wanted: i64 = 0
         self._delay: i64 = -1
         self._count: i64 = sum(1 for consumer in queue.manager.all if consumer.acquires)
-        self.is_open: bool = self._count > 0  # these are served
+        self.is_open: bool = self._count > 0  # attached consumers are served already
 
     def apply(self, wanted: i64, delay: i64) -> None:
-        """Open for so many from now on, or after so long."""
+        """Apply a new number and a new delay."""
         if wanted == self._wanted and delay == self._delay:
             return
         self._wanted = wanted
@@ -309,7 +318,7 @@ class StartGate(GateHook):
             self._schedule.cancel(self)
 
     def attached(self) -> None:
-        """One more that acquires is attached, behind the gate if it is shut."""
+        """Count a new acquiring consumer, which waits behind the gate if it is shut."""
         self._count += 1
         if self.is_open:
             return
@@ -319,22 +328,22 @@ class StartGate(GateHook):
             self._schedule.set(self, self._schedule.now() + self._delay)
 
     def detached(self) -> None:
-        """One that acquired is gone."""
+        """Uncount an acquiring consumer that was detached."""
         self._count -= 1
         if self._count == 0:
             self.is_open = False
             self._schedule.cancel(self)
 
     def ring(self) -> None:
-        """The first one has waited long enough (Alarm)."""
+        """Open the gate: the first consumer has waited long enough (Alarm)."""
         self.open()
 
     def stop(self) -> None:
-        """The queue is deleted."""
+        """Cancel the alarm: the queue is deleted."""
         self._schedule.cancel(self)
 
     def open(self) -> None:
-        """Have everybody who waits be served."""
+        """Open the gate: all waiting consumers are served."""
         self.is_open = True
         self._schedule.cancel(self)
         queue = self._queue
@@ -342,7 +351,7 @@ class StartGate(GateHook):
 
 
 def apply_gate(queue: Queue, schedule: Schedule) -> None:
-    """Have the gate be as the queue's arguments say now, `queue.effective`; it stays open if it is."""
+    """Set the gate by the queue's arguments as they are now, `queue.effective`; an open gate stays open."""
     manager = queue.manager
     wanted = number_argument(queue.effective, CONSUMERS_BEFORE_DISPATCH, 0)
     delay = number_argument(queue.effective, DELAY_BEFORE_DISPATCH, -1)
@@ -363,7 +372,7 @@ OPERATIONS: Final[tuple[str, str]] = (ENQUEUE, DEQUEUE)
 
 
 def stopped(queue: Queue) -> list[str]:
-    """What of `queue` is switched off: ENQUEUE, DEQUEUE, both or neither."""
+    """Return the operations of `queue` that are switched off: ENQUEUE, DEQUEUE, both or neither."""
     stops = queue.stops
     if stops is None:
         return []
@@ -371,17 +380,17 @@ def stopped(queue: Queue) -> list[str]:
 
 
 def is_stopped(queue: Queue) -> bool:
-    """Whether publishers are refused."""
+    """Whether the queue refuses publishes."""
     stops = queue.stops
     return stops is not None and stops.enqueue
 
 
 def set_stopped(queue: Queue, names: list[str]) -> None:
-    """Have exactly these of ENQUEUE and DEQUEUE be switched off from now on."""
+    """Switch off exactly these operations, ENQUEUE and DEQUEUE, from now on."""
     was = stopped(queue)
     queue.stops = Stops(ENQUEUE in names, DEQUEUE in names) if names else None
     if (ENQUEUE in was) != (ENQUEUE in names) and queue.host is not None:
-        queue.host.changed()  # routes know it
+        queue.host.changed()  # routes depend on it
     if DEQUEUE in names and DEQUEUE not in was:
         for consumer in queue.manager.takers():
             suspend(queue, consumer, BLOCKED_BY_STOP)  # nobody takes over
@@ -390,14 +399,14 @@ def set_stopped(queue: Queue, names: list[str]) -> None:
 
 
 def check_enqueue(queues: list[Queue]) -> None:
-    """Refuse what is published to these queues if one of them takes nothing. Raises QueueStopped."""
+    """Refuse a publish to these queues if one of them is stopped. Raises QueueStopped."""
     queue = first_stopped(queues)
     if queue is not None:
         raise QueueStopped(stop_refusal(queues), queue)
 
 
 def check_dequeue(queue: Queue, stops: Stops) -> None:
-    """Refuse a basic.get if the queue gives nothing. Raises QueueStopped."""
+    """Refuse a basic.get if dequeues are stopped. Raises QueueStopped."""
     if stops.dequeue:
         raise QueueStopped(
             f"queue '{queue.name}' in vhost '{queue.vhost}' is stopped: it gives out no messages", queue
@@ -405,7 +414,7 @@ def check_dequeue(queue: Queue, stops: Stops) -> None:
 
 
 def stop_refusal(queues: list[Queue]) -> str:
-    """Why one of these queues does not take a message, for its publisher; "" if none is stopped."""
+    """Return why one of these queues accepts no message, for its publisher; "" if none is stopped."""
     queue = first_stopped(queues)
     if queue is None:
         return ""
@@ -413,7 +422,7 @@ def stop_refusal(queues: list[Queue]) -> str:
 
 
 def first_stopped(queues: list[Queue]) -> Queue | None:
-    """Return the first of the queues that takes nothing from publishers."""
+    """Return the first of the queues that refuses publishes."""
     for queue in queues:
         if is_stopped(queue):
             return queue
@@ -421,9 +430,10 @@ def first_stopped(queues: list[Queue]) -> Queue | None:
 
 
 def apply_serving(queue: Queue, schedule: Schedule) -> None:
-    """Have the queue's arguments hold as they are now, `queue.effective`: who is served at all, and in turns.
+    """Apply the queue's gate and dispatch order as they are now, `queue.effective`.
 
-    Whoever is served already still is, and consumers take turns or not for as long as one of them is there.
+    Consumers that are served already stay served. A new dispatch order takes effect when the queue has no
+    acquiring consumer.
     """
     apply_gate(queue, schedule)
     queue.manager.strict = queue.effective.get(DISPATCH) == STRICT

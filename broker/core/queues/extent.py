@@ -1,4 +1,4 @@
-"""Which part of a queue a browser sees: where it begins, and whether it ends.
+"""The extent of a browser: the entry at which it begins, and whether it ends.
 
 [Qpid and RabbitMQ streams know such offsets: first, last, next, a number, a time]
 """
@@ -17,7 +17,7 @@ from broker.core.ports import MessageStore
 from broker.core.queues.queue import Queue, browsing
 from broker.core.view import Views, bare_view
 
-ACQUIRED_MAX: Final[i64] = 10 * SCAN_BUDGET  # entries to look at for the last one that nobody has
+ACQUIRED_MAX: Final[i64] = 10 * SCAN_BUDGET  # entries to look at for the last AVAILABLE one
 
 
 def browser_context(queue: Queue, extent: Extent, entry_filter: EntryFilter | None) -> QueueContext:
@@ -37,7 +37,7 @@ def browser_context(queue: Queue, extent: Extent, entry_filter: EntryFilter | No
 
 
 def _before_last_ready(entries: QueueEntryList) -> QueueEntry:
-    """The entry before the last one that nobody has; the end if there is none near."""
+    """Return the entry before the last AVAILABLE one; the end if there is none near."""
     entry = entries.tail
     for _ in range(ACQUIRED_MAX):
         before = entry.prev
@@ -51,10 +51,9 @@ def _before_last_ready(entries: QueueEntryList) -> QueueEntry:
 
 @final
 class PartFilter(EntryFilter):
-    """The entries of one browser's extent, and of these those that another filter lets pass.
+    """The filter of one browser's extent, combined with another filter.
 
-    It is asked in the order of the queue about entries that are ready, and about one that passes perhaps
-    twice.
+    The cursor asks it in the order of the queue about ready entries, and perhaps twice about one that passes.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class PartFilter(EntryFilter):
         self._newest: i64 = entries.sequence
 
     def passes(self, entry: QueueEntry) -> bool:
-        """Whether it has begun, has not ended, and the other filter agrees (EntryFilter)."""
+        """Whether the entry is within the extent, and the other filter agrees (EntryFilter)."""
         is_new = self._entries.arrival(entry) > self._newest
         if is_new and self._snapshot:
             return False

@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heappop, heappush, heapreplace
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.core.entries.cursor import QueueContext
-from broker.core.entries.entry import AVAILABLE, DEQUEUED, EntryGroup, Holder, QueueEntry
-from broker.core.message import Message
-from broker.core.ports import MessageStore
-from broker.core.queues.consumer import BLOCKED_BY_GROUPS, REMOVED, OwnedGroups, QueueConsumer, TargetSession
+from broker.core.entries.entry import AVAILABLE, Holder, QueueEntry
+from broker.core.queues.consumer import BLOCKED_BY_GROUPS, REMOVED, QueueConsumer, TargetSession
 from broker.core.queues.consumers import (
     clear_blocker,
     notify_if_nobody_comes,
@@ -25,273 +23,17 @@ from broker.core.queues.consumers import (
     wake_for_earlier,
     wake_waiters,
 )
+from broker.core.queues.group import Group, GroupKeys, Head, Holding, group_of, holding_of
 from broker.core.queues.hooks import Discipline, able_in, first_idle
 from broker.core.queues.queue import Queue
 from broker.core.queues.state import owns
 from broker.core.schedule import Alarm, Schedule
-from broker.core.view import Views
 
-
-@final
-class GroupKeys:
-    """Reads the group of messages in memory or on disk, out of `header`; "": as messages usually say it."""
-
-    def __init__(self, views: Views, store: MessageStore, header: str) -> None:
-        self._views = views
-        self._store = store
-        self._header = header
-        self.closes = False
-
-    def key(self, message: Message) -> str:
-        """The key of its group: a string, or a number as such; "": it is in none. `closes` is set with it.
-
-        To enqueue is not to judge: what does not decode, or cannot be read from the disk, is in none.
-        """
-        self.closes = False
-        try:
-            view = self._views(message, self._store)
-            value = view.headers().get(self._header) if self._header else view.group_id()
-            if value is None:
-                return ""
-            sequence = view.group_sequence()
-        except Exception:
-            return ""
-        self.closes = isinstance(sequence, int) and sequence == -1
-        if isinstance(value, (bytes, bytearray)):
-            return value.decode(errors="surrogateescape")
-        if isinstance(value, bool) or not isinstance(value, (str, int)):
-            return ""
-        return str(value)
-
-
-_STALE_MIN: Final = 8
-_STALE_HEADS_MIN: Final = 64
-
-
-@final
-class Group(EntryGroup):
-    """The entries of a queue with one key.
-
-    `owner`: the only one who may have them, None: the group is free, for whoever takes one first.
-    `entries`: how many there are, in whatever state; `inflight`: how many of them are with clients.
-    `shut`: nobody gets any more of it until nothing is in flight, and then it is free.
-    `parked`: of each context, the entries that its cursor has passed although they are AVAILABLE, because
-    they were not for who looked; and some that are not AVAILABLE any more.
-    `closers`: the entries that shut the group when they are given out; None: there are none.
-    `line`: all its entries, the first one first, where only that one may be given out; else it is empty.
-    `batch`: the entries in flight that leave with a transaction, and whether `line` lacks them; None: none.
-    `last`: the entry that was last in the queue of all that have been in `batch` since it was empty.
-    """
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.owner: QueueConsumer | None = None
-        self.entries: i64 = 0
-        self.inflight: i64 = 0
-        self.shut: bool = False
-        self.parked: dict[QueueContext, list[QueueEntry]] = {}
-        self.closers: dict[QueueEntry, None] | None = None
-        self.line: list[QueueEntry] = []
-        self.batch: dict[QueueEntry, bool] | None = None
-        self.last: QueueEntry | None = None
-
-    def disown(self) -> None:
-        """Forget its owner (EntryGroup)."""
-        self.owner = None
-
-    def first(self) -> QueueEntry | None:
-        """The first of its entries that no transaction takes out, where it keeps a line."""
-        line = self.line
-        batch = self.batch
-        while line:
-            entry = line[0]
-            if batch is not None and entry in batch:
-                batch[entry] = True
-            elif entry.state != DEQUEUED:
-                return entry
-            heappop(line)
-        return None
-
-    def in_order(self) -> QueueEntry | None:
-        """The only entry that may be given out now, where it keeps a line; None: none may.
-
-        Entries in flight hold up the others, except those that leave with a transaction. What has come back
-        after a later entry was promised to a transaction waits for the end of that.
-        """
-        promised: i64 = 0 if self.batch is None else len(self.batch)
-        if self.inflight != promised:
-            return None
-        first = self.first()
-        if first is None or first.state != AVAILABLE:
-            return None
-        last = self.last
-        return None if last is not None and first.redelivered and first.precedes(last) else first
-
-    def promise(self, entry: QueueEntry) -> None:
-        """A transaction takes `entry`, which is in flight, out of the queue with its commit."""
-        if self.batch is None:
-            self.batch = {}
-        self.batch.setdefault(entry, False)
-        if self.last is None or self.last.precedes(entry):
-            self.last = entry
-
-    def withdraw(self, entry: QueueEntry) -> bool:
-        """No transaction takes `entry` out any more, or has done so; false if none was to."""
-        batch = self.batch
-        if batch is None or entry not in batch:
-            return False
-        if batch.pop(entry) and entry.state != DEQUEUED:
-            heappush(self.line, entry)
-        if not batch:
-            self.batch = None
-            self.last = None
-        return True
-
-    def park(self, context: QueueContext, entry: QueueEntry) -> bool:
-        """Keep an entry that the cursor of `context` passes; true if it is the first of them."""
-        heap = self.parked.get(context)
-        if heap is None:
-            for left in [each for each in self.parked if each.is_left]:
-                del self.parked[left]  # or whoever comes with a filter of its own leaves something for good
-            heap = self.parked[context] = []
-        heappush(heap, entry)
-        is_first = heap[0] is entry
-        if len(heap) > 2 * self.entries + _STALE_MIN:
-            _sweep(heap)
-        return is_first
-
-    def first_parked(self, context: QueueContext) -> QueueEntry | None:
-        """The first that `context` has parked; none that are out, which are offered again if they return."""
-        heap = self.parked.get(context)
-        if heap is None:
-            return None
-        while heap:
-            if heap[0].state == AVAILABLE:
-                return heap[0]
-            heappop(heap)
-        del self.parked[context]
-        return None
-
-    def take_parked(self, context: QueueContext) -> None:
-        """Let go of the first that is parked, which there is."""
-        heap = self.parked[context]
-        heappop(heap)
-        if not heap:
-            del self.parked[context]
-
-    def forget_left(self) -> None:
-        """An entry has left: let go of those that have, once they may outnumber the others."""
-        if self.entries == 0:
-            self.parked.clear()
-            self.line.clear()
-            return
-        most = 2 * self.entries + _STALE_MIN
-        if len(self.line) > most:
-            self.line = sorted([entry for entry in self.line if entry.state != DEQUEUED])
-        for heap in self.parked.values():
-            if len(heap) > most:
-                _sweep(heap)
-
-
-def _sweep(heap: list[QueueEntry]) -> None:
-    """Let go of what is not AVAILABLE any more, or twice in `heap`."""
-    heap[:] = dict.fromkeys([entry for entry in heap if entry.state == AVAILABLE])
-    heapify(heap)
-
-
-@final
-class Head:
-    """The first entry of `group` that was parked when its owner was told of it."""
-
-    def __init__(self, entry: QueueEntry, group: Group) -> None:
-        self.entry = entry
-        self.group = group
-
-    def __lt__(self, other: Head) -> bool:
-        return self.entry.precedes(other.entry)
-
-
-@final
-class Holding(OwnedGroups):
-    """The groups that one consumer owns, and a heap of what is parked of them in its context.
-
-    For every group of it that is not shut and has something parked there is a head that is not after that;
-    there may be others, which mean nothing. Of its groups that are shut it need not know.
-
-    `moves`: that of `Groups`; a holding that has another one is to let go of all its groups. They are not
-    shut yet, as there may be very many, but its consumer gets nothing until they are.
-    """
-
-    def __init__(self, context: QueueContext, moves: i64) -> None:
-        self.context = context
-        self.moves = moves
-        self.groups: dict[Group, None] = {}
-        self.heads: list[Head] = []
-
-    def owns_some(self) -> bool:
-        """Whether the consumer owns a group (OwnedGroups)."""
-        return len(self.groups) > 0
-
-    def is_empty(self) -> bool:
-        """Whether there is nothing to be let go of."""
-        return not self.groups and not self.heads
-
-    def let_go(self, most: i64) -> list[Group]:
-        """Shut so many of its groups, the last ones, and forget them; the others are to follow."""
-        shut: list[Group] = []
-        while self.groups and len(shut) < most:
-            group, _ = self.groups.popitem()
-            group.shut = True
-            shut.append(group)
-        del self.heads[-2 * most - _STALE_HEADS_MIN :]  # what is left is a heap, and means nothing
-        return shut
-
-    def shut_all(self, moves: i64) -> None:
-        """Shut its groups, of all of which something is in flight: they are not many."""
-        self.moves = moves
-        for group in self.groups:
-            group.shut = True
-
-    def take_first(self) -> None:
-        """Let go of the entry that the first of `heads` is about; it was found to be what is parked first."""
-        group = heappop(self.heads).group
-        group.take_parked(self.context)
-        self.add_head(group)
-
-    def add_head(self, group: Group) -> None:
-        """What is parked of `group` has a new first one, or may be given out again."""
-        entry = group.first_parked(self.context)
-        if entry is None:
-            return
-        heappush(self.heads, Head(entry, group))
-        if len(self.heads) > 2 * len(self.groups) + _STALE_HEADS_MIN:
-            self.heads.clear()
-            for each in self.groups:
-                entry = each.first_parked(self.context)
-                if entry is not None:
-                    self.heads.append(Head(entry, each))
-            heapify(self.heads)
-
-
-SLICE: Final[i64] = 2000  # groups that are looked at in one turn: a millisecond or two
-
-
-def group_of(entry: QueueEntry) -> Group | None:
-    """Return the group of an entry; None: the entry is in no group."""
-    group = entry.group
-    assert group is None or isinstance(group, Group), "groups are made here"
-    return group
-
-
-def holding_of(consumer: QueueConsumer) -> Holding | None:
-    """Return the groups that `consumer` has owned and what is parked of them; None: no group."""
-    holding = consumer.holding
-    assert holding is None or isinstance(holding, Holding), "holdings are made here"
-    return holding
+SLICE: Final[i64] = 2000  # groups freed in one turn: a millisecond or two
 
 
 def lets_go(groups: Groups, owner: QueueConsumer) -> bool:
-    """Whether whatever `owner` has is to be free as soon as nothing of it is in flight."""
+    """Whether each group of `owner` is freed as soon as none of its entries is in flight."""
     if owner.state == REMOVED or owner.getting:
         return True
     holding = holding_of(owner)
@@ -299,9 +41,9 @@ def lets_go(groups: Groups, owner: QueueConsumer) -> bool:
 
 
 def let_go(groups: Groups, holdings: list[Holding | None]) -> None:
-    """Shut all groups of `holdings`, and free each as soon as nothing of it is in flight.
+    """Shut all groups of `holdings`, and free each as soon as none of its entries is in flight.
 
-    If they are many, they have turns to come.
+    A large number of groups is done in later turns.
     """
     count: i64 = 0
     for holding in holdings:
@@ -319,7 +61,7 @@ def let_go(groups: Groups, holdings: list[Holding | None]) -> None:
 
 
 def takes_time(groups: Groups, calm: list[Group]) -> bool:
-    """Have `calm`, which may be free now, have turns to come if they are many; False: they are few."""
+    """Free `calm` groups in later turns if they are many; False: they are few, and the caller frees them."""
     if len(calm) <= groups.most and groups.later is None:
         return False
     _later(groups).add(calm)
@@ -327,10 +69,10 @@ def takes_time(groups: Groups, calm: list[Group]) -> bool:
 
 
 def _later(groups: Groups) -> FreedLater:
-    """What has turns to come.
+    """Return the task that frees groups in later turns.
 
-    As long as it takes no attached consumer is served, so to them all are free at once and order is as ever.
-    A basic.get may come between, and finds what is free by then.
+    No attached consumer is served until it is done. So to consumers all these groups are freed at once, and
+    the order is unchanged. A basic.get may come in between, and finds the groups that are free by then.
     """
     later = groups.later
     if later is None:
@@ -338,33 +80,33 @@ def _later(groups: Groups) -> FreedLater:
         groups.pauses = True
         queue = groups.queue
         for consumer in queue.manager.takers():
-            suspend(queue, consumer, BLOCKED_BY_GROUPS)  # nobody takes over
+            suspend(queue, consumer, BLOCKED_BY_GROUPS)  # no consumer takes over
     return later
 
 
 @final
 class FreedLater(Alarm):
-    """Groups that may be free, and have turns to come: until then each is its owner's, who gets nothing.
+    """The groups that may be freed in later turns: until then each belongs to its owner, who gets nothing.
 
-    Nothing is done to each of them before its turn, and what had its turn is let go of at once: to count or
-    mark all, or to let go of all, takes long too.
+    A group is not touched before its turn, and is dropped from the lists in its turn. Counting, marking or
+    dropping all of them at once would take too long.
     """
 
     def __init__(self, groups: Groups) -> None:
         super().__init__()
         self._groups = groups
-        self._holdings: dict[Holding, None] = {}  # all groups of which are to be shut
-        self._calm: list[list[Group]] = []  # the last one first, and so in each of them
+        self._holdings: dict[Holding, None] = {}  # with groups to shut
+        self._calm: list[list[Group]] = []  # in reverse order, as is each list in it
 
     def add(self, calm: list[Group]) -> None:
-        """Have these, of which nothing is in flight, have their turns; the list is taken over."""
+        """Add groups of which nothing is in flight; the list is taken over."""
         if calm:
             calm.reverse()
             self._calm.insert(0, calm)
             self._set()
 
     def add_holdings(self, holdings: list[Holding | None]) -> None:
-        """Have the groups of these have their turns."""
+        """Add the groups of these holdings."""
         for holding in holdings:
             if holding is not None:
                 holding.moves = -1
@@ -372,13 +114,13 @@ class FreedLater(Alarm):
         self._set()
 
     def waits(self, group: Group) -> bool:
-        """Whether `group` has a turn to come; looks at each that has."""
+        """Whether `group` is still to be freed; looks at every group."""
         if any(group in holding.groups for holding in self._holdings):
             return True
         return any(group in calm for calm in self._calm)
 
     def ring(self) -> None:
-        """Look at another slice (Alarm)."""
+        """Free another slice (Alarm)."""
         groups = self._groups
         queue = groups.queue
         found = self._shut(groups.most) if self._holdings else self._next(groups.most)
@@ -392,7 +134,7 @@ class FreedLater(Alarm):
         clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_GROUPS)
 
     def _shut(self, most: i64) -> list[Group]:
-        """Shut so many."""
+        """Shut up to `most` groups of the holdings."""
         shut: list[Group] = []
         while self._holdings and len(shut) < most:
             holding, _ = self._holdings.popitem()
@@ -404,7 +146,7 @@ class FreedLater(Alarm):
         return shut
 
     def _next(self, most: i64) -> list[Group]:
-        """So many of those of which nothing was in flight."""
+        """Return up to `most` of the groups of which nothing was in flight."""
         calm = self._calm[-1]
         found = calm[-most:]
         found.reverse()
@@ -419,9 +161,10 @@ class FreedLater(Alarm):
 
 
 def next_for(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
-    """The first that `consumer` sees of what is free, its own, or in no group; None as `next_entry` has it.
+    """Return the first entry that `consumer` sees and may get: free, its own, or in no group.
 
-    What is not for it is passed by once: it is parked with its group.
+    None as for `next_entry`. Each entry that another consumer owns is passed once: it is parked with its
+    group.
     """
     context = consumer.context
     context.more = False
@@ -448,7 +191,7 @@ def next_for(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
     holding = groups.holding_of(consumer)
     assert holding is not None, "who has something parked owns a group"
     holding.take_first()
-    heappush(context.behind, own)  # it is the first there, where `acquire` looks for it
+    heappush(context.behind, own)  # there it is the first, and `acquire` finds it
     return own
 
 
@@ -463,7 +206,7 @@ def _may_have(groups: Groups, consumer: QueueConsumer, entry: QueueEntry) -> boo
 
 
 def _scan(groups: Groups, consumer: QueueConsumer, context: QueueContext, limit: i64) -> QueueEntry | None:
-    """Walk on from where the cursor stands; None at the end, or with `more` where the effort ends."""
+    """Walk on from the cursor; None at the end, or with `more` when the budget is used up."""
     entries = context.entries
     entry = entries.next(context.last)
     while entry is not None:
@@ -483,7 +226,7 @@ def _scan(groups: Groups, consumer: QueueConsumer, context: QueueContext, limit:
 
 
 def _park(groups: Groups, context: QueueContext, entry: QueueEntry) -> None:
-    """`context` passes an entry that is not for who looks."""
+    """Park an entry that `context` passes because another consumer owns its group."""
     group = group_of(entry)
     assert group is not None, "what is in no group is for everybody"
     owner = group.owner
@@ -500,12 +243,12 @@ def _park(groups: Groups, context: QueueContext, entry: QueueEntry) -> None:
 
 
 def _first_own(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
-    """The first that is parked of the groups that `consumer` owns."""
+    """Return the first parked entry of the groups that `consumer` owns."""
     holding = groups.holding_of(consumer)
     if holding is None or holding.context is not consumer.context:
         return None
     if holding.moves != groups.moves and consumer.state == REMOVED:
-        holding.shut_all(groups.moves)  # a get that takes several: who is attached gets nothing meanwhile
+        holding.shut_all(groups.moves)  # a get of several messages; attached consumers get nothing meanwhile
     heads = holding.heads
     while heads:
         head = heads[0]
@@ -522,32 +265,33 @@ def _first_own(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
     return None
 
 
-IDLE_MAX: Final = 1024  # groups without entries whose owners are remembered, unless a queue says otherwise
+IDLE_MAX: Final = 1024  # groups without entries that keep their owners, unless a queue says otherwise
 
 
 @final
 class Groups(Discipline):
-    """The message groups of a queue. Entries without a key are in none, and for everybody.
+    """The message groups of a queue. Entries without a key are in no group, and any consumer may get them.
 
-    A free group is taken with one of its entries, by whoever gets that as anything else. From then on it has
-    an owner, and its entries go to nobody else, whatever the priorities. A group that is not `sticky` is free
-    again when nothing of it is in flight; a sticky one when its owner has gone too, or has been closed by one
-    of its messages, or is to move. Where consumers have filters a group may be held up by entries that its
-    owner does not see.
+    The first consumer that acquires an entry of a free group owns the group. From then on its entries go to
+    no other consumer, whatever the priorities. A group that is not `sticky` is free again when none of its
+    entries is in flight. A sticky group is free only when, in addition, its owner was detached, one of its
+    messages closed it, or it has to move. Where consumers have filters, a group may be held up by entries
+    that its owner does not see.
 
-    What is in flight when a group is to be free is waited for, and until then the group is shut: so at no
-    time two consumers have entries of it, and none is delivered before one that precedes it has been settled
-    or is back.
+    A group that is to be freed is shut until none of its entries is in flight. So two consumers never have
+    entries of it at the same time. No entry is delivered before its predecessors have been settled or
+    requeued.
 
-    `strict`: of each group only the first entry is given out, and only while nothing of it is in flight but
-    what leaves with a transaction of its owner. To a transaction all basic.gets of one session are one owner,
-    so that it may get several entries of a group.
-    `rebalances`: sticky groups move when a consumer comes. `idle_max`: how many sticky groups are remembered
-    without having entries; the one goes that has had none for longest. `most`: how many may be free in one
-    turn; `later`: those of which some have to wait, if there are more. `moves`: how often all had to move.
+    `strict`: only the first entry of each group is delivered, and only while none is in flight, except
+    entries that a transaction of the owner removes. To a transaction all basic.gets of one session are one
+    owner, so that it may get several entries of a group.
+    `rebalances`: sticky groups move when a consumer is attached. `idle_max`: how many sticky groups without
+    entries are remembered; the one idle for longest is freed first. `most`: how many groups are freed in one
+    turn; `later`: the task for the others. `moves`: how often all groups had to move.
 
-    A cursor passes what is not for who looks, once: it is parked with its group. When the group is free, the
-    first that is parked goes to `behind`, where everybody finds it; when it has an owner, the owner is told.
+    A cursor passes each entry that another consumer owns once: the entry is parked with its group. When the
+    group is freed, its first parked entry goes to `behind`, where every consumer finds it. When the group has
+    an owner, the owner is informed.
     """
 
     def __init__(
@@ -575,19 +319,19 @@ class Groups(Discipline):
         self._keys = keys
         # the groups of the basic.gets of a session, if `strict`
         self._gets: dict[TargetSession, Holding] = {}
-        # what consumers are to be told by `wake`
+        # changes of which `wake` informs consumers
         self._freed: bool = False
         self._opened: list[QueueEntry] = []
         self._closed: list[Group] = []
 
-    # ---- what is asked
+    # ---- questions
 
     def next_entry(self, consumer: QueueConsumer) -> QueueEntry | None:
-        """The first that it sees of what is free, its own, or in no group (Discipline)."""
+        """Return the first entry that the consumer sees and may get (Discipline)."""
         return next_for(self, consumer)
 
     def is_open(self, entry: QueueEntry) -> bool:
-        """Whether its group is not shut, and it is its turn if that is strict (Discipline)."""
+        """Whether the entry's group is not shut and, if strict, the entry is the next one (Discipline)."""
         group = group_of(entry)
         if group is None:
             return True
@@ -596,28 +340,28 @@ class Groups(Discipline):
         return not self.strict or group.in_order() is entry
 
     def owner(self, entry: QueueEntry) -> QueueConsumer | None:
-        """The owner of its group (Discipline)."""
+        """Return the owner of the entry's group (Discipline)."""
         group = group_of(entry)
         if group is None or group.owner is None:
             return None
         return first_idle(self._gets_for(entry, group)) or group.owner
 
     def contenders(self, entry: QueueEntry) -> list[QueueConsumer]:
-        """The owner of its group, or basic.gets that wait for more of its transaction (Discipline)."""
+        """Return the owner of the entry's group, or waiting basic.gets of its transaction (Discipline)."""
         group = group_of(entry)
         if group is None or group.owner is None:
             return []
         return self._gets_for(entry, group) or [group.owner]
 
     def _gets_for(self, entry: QueueEntry, group: Group) -> list[QueueConsumer]:
-        """The basic.gets that wait, and may have `entry` as the owner of `group` takes more of it."""
+        """Return the waiting basic.gets that may have `entry` for the transaction of the owner of `group`."""
         owner = group.owner
         if owner is None or group.batch is None or not _is_getting(owner):
             return []
         return [each for each in able_in(owner.target.peers, self.queue, entry) if each.getting]
 
     def owns(self, consumer: QueueConsumer, group: Group) -> bool:
-        """Whether `consumer` is the owner of `group`, or gets more of it for the transaction of the owner."""
+        """Whether `consumer` owns `group`, or gets more of it for the transaction of the owner."""
         owner = group.owner
         if owner is consumer:
             return True
@@ -626,7 +370,7 @@ class Groups(Discipline):
         return holding_of(owner) is not None and holding_of(owner) is self.holding_of(consumer)
 
     def holding_of(self, consumer: QueueConsumer) -> Holding | None:
-        """Return the groups that `consumer` owns, those of its session if it is a basic.get and `strict`."""
+        """Return the groups that `consumer` owns; if `strict`, those of its session for a basic.get."""
         if self.strict and _is_getting(consumer):
             return self._gets.get(consumer.target.peers)
         return holding_of(consumer)
@@ -635,10 +379,10 @@ class Groups(Discipline):
         """The entries that the cursor of `context` has passed (Discipline)."""
         return [entry for group in self.by_key.values() for entry in group.parked.get(context, ())]
 
-    # ---- what is told
+    # ---- changes
 
     def linked(self, entry: QueueEntry) -> None:
-        """Find its group, or make it (Discipline)."""
+        """Add the entry to its group, made if need be (Discipline)."""
         key = self._keys.key(entry.message)
         if not key:
             return
@@ -657,7 +401,10 @@ class Groups(Discipline):
         entry.group = group
 
     def acquired(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """Make its group the consumer's, and shut the group if this entry closes it (Discipline)."""
+        """Make the consumer the owner of a free group.
+
+        Shut the group if this entry closes it (Discipline).
+        """
         group = group_of(entry)
         if group is None:
             return
@@ -668,13 +415,13 @@ class Groups(Discipline):
         group.inflight += 1
         if group.closers is not None and entry in group.closers:
             group.shut = True
-            if group.owner is not consumer:  # an operator's; else who alone might wait is being served
+            if group.owner is not consumer:  # an operator; a consumer would be the only waiter
                 hidden = True
         if hidden:
             self._look_again([group])
 
     def left(self, entry: QueueEntry, owner: Holder | None) -> None:
-        """Free its group, or give out what follows, if `entry` held that up (Discipline)."""
+        """Free the entry's group, or deliver the next entry, if `entry` held that up (Discipline)."""
         group = group_of(entry)
         if group is None:
             return
@@ -694,7 +441,7 @@ class Groups(Discipline):
             self.wake()
 
     def returned(self, entries: list[QueueEntry]) -> None:
-        """Free their groups of which nothing is in flight any more, if they are to be free (Discipline)."""
+        """Free the entries' groups that must be freed and have nothing in flight any more (Discipline)."""
         calm: list[Group] = []
         batching: dict[Group, None] = {}
         for entry in entries:
@@ -714,7 +461,7 @@ class Groups(Discipline):
                 self._rest(group)
 
     def wake(self) -> None:
-        """Have somebody of each context look, if a group is free now (Discipline)."""
+        """Let a consumer of each context look, if a group has been freed (Discipline)."""
         queue = self.queue
         opened = self._opened
         if self._closed:
@@ -737,11 +484,11 @@ class Groups(Discipline):
                 continue
             if self.owner(entry) is not None:
                 notify_one(queue, entry)
-            elif self.strict:  # what it waited for may have left without having been given out
+            elif self.strict:  # its predecessor may have left without a delivery
                 notify_if_nobody_comes(queue, entry)
 
     def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """The owner may have the next one of a strict group (Discipline)."""
+        """Let the owner get the next entry of a strict group (Discipline)."""
         group = group_of(entry)
         if group is not None and self.strict and owns(consumer, entry, self.queue):
             group.promise(entry)
@@ -749,7 +496,7 @@ class Groups(Discipline):
             self.wake()
 
     def withdrawn(self, entries: list[QueueEntry]) -> None:
-        """Give out no more of their groups before these are settled or back (Discipline)."""
+        """Hold up the entries' groups until these are settled or requeued (Discipline)."""
         closed: dict[Group, None] = {}
         for entry in entries:
             group = group_of(entry)
@@ -759,7 +506,7 @@ class Groups(Discipline):
             self._look_again(list(closed))
 
     def attached(self, consumer: QueueConsumer) -> None:
-        """Have sticky groups move, if they are to; not to a basic.get that waits (Discipline)."""
+        """Move the sticky groups, if they are rebalanced; not for a waiting basic.get (Discipline)."""
         if consumer.getting:
             consumer.holding = self._gets.get(consumer.target.peers)
         if self.rebalances and not consumer.getting:
@@ -767,21 +514,24 @@ class Groups(Discipline):
             let_go(self, [holding_of(taker) for taker in self.queue.manager.takers()])
 
     def detached(self, consumer: QueueConsumer) -> None:
-        """Free its groups, but for those of which it has something in flight (Discipline)."""
+        """Free the consumer's groups.
+
+        Those with entries in flight stay until these are settled (Discipline).
+        """
         if holding_of(consumer) is not None and consumer.state == REMOVED:
             if self.strict and consumer.getting:
-                return  # its session may get more; each group is free when nothing of it is in flight
+                return  # its session may get more; each group is freed when nothing of it is in flight
             let_go(self, [holding_of(consumer)])
 
     def context_changed(self, consumer: QueueConsumer) -> None:
-        """Have its groups stay its own: the new cursor finds what is parked with the old one (Discipline)."""
+        """Keep the consumer's groups: the new cursor finds entries that the old one parked (Discipline)."""
         holding = holding_of(consumer)
         if holding is not None:
             holding.context = consumer.context
             holding.heads.clear()
 
     def sent_away(self, consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
-        """Shut the groups of `entries`: another consumer has to own each to get its entry (Discipline)."""
+        """Shut the groups of `entries`, because only another owner can get these entries (Discipline)."""
         shut: list[Group] = []
         for entry in entries:
             group = group_of(entry)
@@ -796,7 +546,7 @@ class Groups(Discipline):
             self._look_again(shut)
 
     def served_alone(self, consumer: QueueConsumer) -> None:
-        """Have the groups of all others be free as soon as nothing of them is in flight (Discipline)."""
+        """Free the groups of other consumers as soon as no entry of theirs is in flight (Discipline)."""
         let_go(self, [holding_of(other) for other in self.queue.manager.takers() if other is not consumer])
 
     # ---- ownership
@@ -818,19 +568,19 @@ class Groups(Discipline):
         if holding is None:
             holding = self._gets[session] = Holding(self.queue.context, self.moves)
         elif holding.moves != self.moves:
-            holding.shut_all(self.moves)  # not what is taken from now on
+            holding.shut_all(self.moves)  # but not the groups taken from now on
         return holding
 
     def rest(self, groups: list[Group]) -> None:
-        """Free those of `groups` that are to be and of which nothing is in flight."""
+        """Free those of `groups` that must be freed and of which nothing is in flight."""
         for group in groups:
-            if group.inflight == 0 and group.owner is not None:  # nor has it been freed meanwhile
+            if group.inflight == 0 and group.owner is not None:  # else it was freed meanwhile
                 self._rest(group)
         self._look_again(groups)
         self.wake()
 
     def _look_again(self, groups: list[Group]) -> None:
-        """Wake consumers that wait for an entry of these: it may not be for them any more."""
+        """Wake consumers that wait for an entry of `groups`, because it may not be for them any more."""
         awaited = self.queue.awaited
         if awaited:
             changed = set(groups)
@@ -838,7 +588,7 @@ class Groups(Discipline):
                 wake_waiters(self.queue, entry)
 
     def _rest(self, group: Group) -> None:
-        """Go on with `group`, of which nothing is in flight any more, or an entry has left."""
+        """Continue with `group`, of which nothing is in flight any more, or an entry has left."""
         owner = group.owner
         if owner is None:
             self._open(group)
@@ -852,13 +602,13 @@ class Groups(Discipline):
             self._open_to(group, owner)
 
     def _free(self, group: Group) -> None:
-        """Take `group`, of which nothing is in flight, from its owner."""
+        """Free `group`, of which nothing is in flight."""
         owner = group.owner
         assert owner is not None, "only a group with an owner is freed"
         holding = holding_of(owner)
         assert holding is not None, "it knows its groups"
         if group.shut:
-            holding.groups.pop(group, None)  # it may know it no more
+            holding.groups.pop(group, None)  # a shut group may be missing there
             group.shut = False
         else:
             del holding.groups[group]
@@ -871,7 +621,7 @@ class Groups(Discipline):
         self._open(group)
 
     def _open(self, group: Group) -> None:
-        """Have everybody find what is next of a free group; let go of a group without entries."""
+        """Let every consumer find the next entry of a free group; drop a group without entries."""
         if group.entries == 0:
             self.by_key.pop(group.key, None)
             self.idle.pop(group, None)
@@ -891,20 +641,20 @@ class Groups(Discipline):
             self._open_first(group)
 
     def _open_to(self, group: Group, owner: QueueConsumer) -> None:
-        """Have the owner find what is next of a group that is strict."""
+        """Let the owner find the next entry of a strict group."""
         holding = holding_of(owner)
         if holding is not None:
             holding.add_head(group)
         self._open_first(group)
 
     def _open_first(self, group: Group) -> None:
-        """The first of a strict group may be given out, parked or not: nobody was told of it before."""
+        """Note that the first entry of a strict group may be delivered, parked or not."""
         entry = group.in_order()
         if entry is not None:
             self._opened.append(entry)
 
     def _go_on(self, group: Group) -> None:
-        """A transaction may take all of a strict group's messages in flight along now, or no longer."""
+        """Update a strict group: a transaction may remove all its entries in flight now, or no longer."""
         owner = group.owner
         if owner is None or group.shut:
             return
@@ -915,5 +665,5 @@ class Groups(Discipline):
 
 
 def _is_getting(consumer: QueueConsumer) -> bool:
-    """Whether `consumer` is a basic.get, which owns what it has taken until that is settled or back."""
+    """Whether `consumer` is a basic.get, which owns its entries until they are settled or requeued."""
     return consumer.getting or consumer.state == REMOVED

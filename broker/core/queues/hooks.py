@@ -1,6 +1,7 @@
-"""What a queue asks and tells its features.
+"""The interfaces between a queue and its features: limits, retries, groups, elections and others.
 
-A queue that is journaled has a `QueueJournal`, which it tells of each step as it takes it, in order.
+The modules of the features implement these classes. A queue that is journaled has a `QueueJournal`, to which
+it reports each step as it takes it, in order.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from broker.core.queues.consumer import INTERESTED, NOTIFIED, QueueConsumer, Tar
 from broker.core.queues.state import QueueState
 from broker.core.schedule import Alarm, Schedule, Timetable
 
-# in which way a message comes into queues
+# how a message comes into queues
 PUBLISHED: Final = 0
 DEAD_LETTERED: Final = 1
 MOVED: Final = 2
 COPIED: Final = 3
-DELAYED: Final = 4  # it has been held until now
-OWN: Final = 5  # the broker's own: a receipt, say
+DELAYED: Final = 4  # its delay is over
+OWN: Final = 5  # the broker's own message, such as a receipt
 EDITED: Final = 6
 REDRIVEN: Final = 7  # it was a dead letter
 
@@ -48,7 +49,7 @@ REASONS: Final[tuple[str, ...]] = (
 
 NO_LIMIT: Final[i64] = 1 << 62
 
-DROP_HEAD: Final = 0  # take it, and let go of the oldest
+DROP_HEAD: Final = 0  # accept it, and drop the oldest
 REJECT_PUBLISH: Final = 1  # refuse it
 REJECT_PUBLISH_DLX: Final = 2  # refuse it, and dead-letter it
 
@@ -60,33 +61,33 @@ OVERFLOWS: Final[dict[str, int]] = {
 
 
 class QueueJournal:
-    """What becomes of the messages of one queue. Each step is told once, when it has been decided.
+    """The journal of one queue's messages. Each step is reported once, when it has been decided.
 
     The base class is of no use by itself: a queue that is not journaled has none at all.
     """
 
     def enqueued(self, entry: QueueEntry) -> None:
-        """`entry` is new, and came in the journal's `way`."""
+        """Record that `entry` is new; the journal's `way` says how it came."""
         raise NotImplementedError
 
     def delivered(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """`entry` was acquired for `consumer`, or goes to it once more."""
+        """Record that `entry` was acquired for `consumer`, or is delivered to it once more."""
         raise NotImplementedError
 
     def staged(self, entry: QueueEntry, taker: Holder) -> None:
-        """`entry` is set apart for a reader, who has `taker`: it is there, and nobody else gets it."""
+        """Record that `entry` is set apart for the reader who owns `taker`; no consumer gets it."""
         raise NotImplementedError
 
     def settled(self, entry: QueueEntry, consumer: Holder) -> None:
-        """`consumer` is done with `entry`."""
+        """Record that `consumer` has settled `entry`."""
         raise NotImplementedError
 
     def returned(self, entry: QueueEntry, consumer: QueueConsumer, outcome: i64) -> None:
-        """`consumer` gives `entry` back, one of `broker.core.arguments.queue`."""
+        """Record that `consumer` returns `entry`; `outcome` is one of `broker.core.arguments.queue`."""
         raise NotImplementedError
 
     def discarded(self, entry: QueueEntry, reason: i64) -> None:
-        """`entry` leaves for one of the reasons of `broker.core.queues.queue`, and nothing comes of it."""
+        """Record that `entry` leaves without a dead letter; `reason` is an index of REASONS."""
         raise NotImplementedError
 
     def died(
@@ -98,53 +99,53 @@ class QueueJournal:
         to: QueueState | None,
         by: Holder | None,
     ) -> None:
-        """A message with this number and place becomes a dead letter, in `to` and others; None: nowhere.
+        """Record that a message with this number and place becomes a dead letter, in `to` and others.
 
-        `by`: the consumer that had the message, if one had.
+        `to`: None if the letter arrives in no queue. `by`: the consumer that had the message, if one had.
         """
         raise NotImplementedError
 
     def replaced(self, entry: QueueEntry) -> None:
-        """A later message has taken the place of `entry`."""
+        """Record that a later message has taken the place of `entry`."""
         raise NotImplementedError
 
     def removed(self, message: Message, order: i64, deliveries: i64) -> None:
-        """An operator takes a message away, in the journal's `way` if something else comes of it."""
+        """Record that an operator removes a message; the journal's `way` says whether it was moved."""
         raise NotImplementedError
 
     def unwanted(self, entry: QueueEntry) -> None:
-        """`entry` came to be delivered at once or not at all, and nobody could have it."""
+        """Record that `entry` was to be delivered immediately, and no consumer could get it."""
         raise NotImplementedError
 
     def purged(self, first: i64, last: i64, count: i64, by: object | None) -> None:
-        """All entries from the place `first` to the place `last` leave, which are `count`.
+        """Record that all entries from the place `first` to the place `last` leave, `count` together.
 
-        `by`: the actor who asked for it, of `Journal.who`.
+        `by`: the actor of the request, of `Journal.who`.
         """
         raise NotImplementedError
 
     def appended(self, message: Message, offset: i64) -> None:
-        """The queue is a stream, and `message` has this offset."""
+        """Record that `message` has been appended to the queue, a stream, with this offset."""
         raise NotImplementedError
 
     def shown(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """`consumer`, which acquires nothing, is sent `entry`."""
+        """Record that `entry` is sent to `consumer`, which acquires nothing."""
         raise NotImplementedError
 
     def trimmed(self, first: i64, last: i64, count: i64) -> None:
-        """Retention takes `count` rows of a stream away, those with the offsets from `first` to `last`."""
+        """Record that retention removes `count` rows of a stream, with the offsets from `first` to `last`."""
         raise NotImplementedError
 
     def who(self) -> object | None:
-        """The actor of what happens now (`Journal.who`)."""
+        """Return the actor of what happens now (`Journal.who`)."""
         raise NotImplementedError
 
     def renamed(self) -> None:
-        """The queue is called otherwise from here on."""
+        """Record that the queue has another name from here on."""
         raise NotImplementedError
 
     def deleted(self) -> None:
-        """The queue is deleted, with all that is in it now."""
+        """Record that the queue is deleted, with all its messages."""
         raise NotImplementedError
 
 
@@ -152,93 +153,94 @@ ABLE: Final[tuple[int, ...]] = (INTERESTED, NOTIFIED)  # states of an acquiring 
 
 
 class Discipline:
-    """The rule by which `queue` holds entries back, from everybody or from all but one consumer.
+    """The rule by which a queue holds entries back, from all consumers or from all but one.
 
-    A queue has at most one, from before it has entries, and is never `alike` then. Whoever looks for what is
-    next asks `next_entry`, and whoever looks for a taker asks `is_open` and `owner`; browsers do not. The
-    queue tells it what happens to entries and consumers; it sees to it that what it lets go of is noticed.
+    A queue has at most one discipline, set before it has entries, and is never `alike` then. The code that
+    looks for the next entry calls `next_entry`. The code that looks for a consumer calls `is_open` and
+    `owner`. Browsers call neither. The queue reports what happens to entries and consumers. The discipline
+    makes sure that entries it stops holding back are noticed.
 
-    `personal`: consumers that see the same entries may have different ones next.
-    `pauses`: it has much to do, in turns to come, and until then no attached consumer is served.
+    `personal`: consumers that see the same entries may have different next ones.
+    `pauses`: it has much to do in later turns, and until then no attached consumer is served.
     """
 
     def __init__(self, personal: bool) -> None:
         self.personal = personal
         self.pauses: bool = False
 
-    # ---- what is asked
+    # ---- questions
 
     def next_entry(self, consumer: QueueConsumer) -> QueueEntry | None:
-        """The entry to deliver next to `consumer`, which acquires, or None.
+        """Return the entry to deliver next to `consumer`, which acquires, or None.
 
         As `QueueContext.get_next_available_entry`, `context.more` included.
         """
         raise NotImplementedError
 
     def is_open(self, entry: QueueEntry) -> bool:
-        """Whether `entry`, which is AVAILABLE, may be given out now."""
+        """Whether `entry`, which is AVAILABLE, may be delivered now."""
         raise NotImplementedError
 
     def owner(self, entry: QueueEntry) -> QueueConsumer | None:
-        """The only one who may have `entry`, None: whoever sees it."""
+        """Return the only consumer that may have `entry`; None: every consumer that sees it."""
         return None
 
     def contenders(self, entry: QueueEntry) -> list[QueueConsumer]:
-        """The consumers that may have `entry` now if it is not for whoever sees it, the first one first.
+        """Return the consumers that alone may have `entry` now, the first one first; [] if `owner` is None.
 
-        There are several where a transaction has what precedes `entry`: consumers of its session.
+        There are several if a transaction has the predecessors of `entry`: consumers of its session.
         """
         owner = self.owner(entry)
         return [] if owner is None else [owner]
 
     def parked_in(self, context: QueueContext) -> list[QueueEntry]:
-        """AVAILABLE entries that `context` has passed, and that are not in its `all_behind`."""
+        """Return the AVAILABLE entries that `context` has passed, and that are not in its `all_behind`."""
         return []
 
-    # ---- what is told
+    # ---- changes
 
     def linked(self, entry: QueueEntry) -> None:
-        """`entry` is new, and has not been announced."""
+        """Note that `entry` is new, and has not been announced."""
 
     def acquired(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """`consumer`, attached or a basic.get, has just acquired `entry`."""
+        """Note that `consumer`, attached or a basic.get, has just acquired `entry`."""
 
     def left(self, entry: QueueEntry, owner: Holder | None) -> None:
-        """`entry` is DEQUEUED; `owner` had acquired it, None: it was not given out."""
+        """Note that `entry` is DEQUEUED; `owner` had acquired it, None: it was not acquired."""
 
     def returned(self, entries: list[QueueEntry]) -> None:
-        """`entries`, all of one call, have been given back: not a word to consumers before `wake`."""
+        """Note that `entries`, all of one call, have been requeued. Notify no consumer before `wake`."""
 
     def wake(self) -> None:
-        """Notify whoever can have more than what was returned: cursors know of that."""
+        """Notify consumers that can get more than the requeued entries, which cursors know already."""
 
     def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """A transaction of `consumer`, which has `entry`, takes it out of the queue when it is committed."""
+        """Note that a transaction of `consumer`, which has `entry`, will remove it with its commit."""
 
     def withdrawn(self, entries: list[QueueEntry]) -> None:
-        """The transaction that would have taken `entries` out has been rolled back."""
+        """Note that the transaction that would have removed `entries` has been rolled back."""
 
     def passed_on(self) -> None:
-        """Notify one of those who alone may have an entry: one that was relied upon has dropped out."""
+        """Notify another consumer that alone may have an entry, because a NOTIFIED one has dropped out."""
 
     def attached(self, consumer: QueueConsumer) -> None:
-        """`consumer`, which acquires, is new."""
+        """Note that `consumer`, which acquires, has been attached."""
 
     def detached(self, consumer: QueueConsumer) -> None:
-        """`consumer` has gone, and what it gives back with that is back."""
+        """Note that `consumer` has been detached and its entries have been requeued."""
 
     def context_changed(self, consumer: QueueConsumer) -> None:
-        """`consumer` looks for entries with the cursor of another context, which has not moved yet."""
+        """Note that `consumer` uses the cursor of another context, which has not moved yet."""
 
     def sent_away(self, consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
-        """`consumer` is not to get `entries` again, which it has and which are about to be given back."""
+        """Note that `consumer`, which has `entries`, is about to return them and must not get them again."""
 
     def served_alone(self, consumer: QueueConsumer) -> None:
-        """From now on the queue serves `consumer` alone."""
+        """Note that from now on the queue serves `consumer` alone."""
 
 
 def able_in(session: TargetSession, queue: QueueState, entry: QueueEntry) -> Iterator[QueueConsumer]:
-    """The consumers of `session` that want work from `queue` and see `entry`."""
+    """Yield the consumers of `session` that want work from `queue` and see `entry`."""
     for target in session.targets:
         for consumer in target.consumers:
             if consumer.queue is queue and consumer.state in ABLE and consumer.context.sees(entry):
@@ -246,7 +248,7 @@ def able_in(session: TargetSession, queue: QueueState, entry: QueueEntry) -> Ite
 
 
 def first_idle(consumers: Iterable[QueueConsumer]) -> QueueConsumer | None:
-    """The first of `consumers` that is INTERESTED."""
+    """Return the first of `consumers` that is INTERESTED."""
     for consumer in consumers:
         if consumer.state == INTERESTED:
             return consumer
@@ -254,7 +256,7 @@ def first_idle(consumers: Iterable[QueueConsumer]) -> QueueConsumer | None:
 
 
 class LetterRoute:
-    """The route of dead letters, as their queue keeps it; `broker.core.routing.graph` extends this class."""
+    """The route of dead letters, as their queue stores it; `broker.core.routing.graph` extends this class."""
 
 
 class Seeker:
@@ -264,21 +266,22 @@ class Seeker:
         self.is_woken = False
 
     def wake(self) -> None:
-        """Try the first of the messages soon: there is room."""
+        """Try the first of the messages soon, because there is room."""
         raise NotImplementedError
 
 
 class QueueLimits(Alarm):
-    """What limits a queue in time and space, and where dead letters go; see `broker.core.queues.limits`.
+    """The limits of a queue in time and space, and its dead-lettering; see `broker.core.queues.limits`.
 
-    `ttl`, `expires`: milliseconds, -1: for ever. `max_length`, `max_bytes`: of the ready entries and their
-    bodies, and where publishers are refused also of the messages that wait to be dead-lettered. `limited`:
-    one of these two is set. `overflow`: DROP_HEAD, REJECT_PUBLISH or REJECT_PUBLISH_DLX. `reserved`,
-    `reserved_bytes`: messages of transactions that are to come. `dead_letter_reasons`: bits, 1 << reason;
-    none without such an exchange. `sure`: the queue dead-letters at least once. `seekers`: dead letters that
-    wait for room in the queue; publishers are refused as long as there are some, or they would take that
-    room. `timetable`: of messages that the queue holds until their date. `timers`: of the entries that are
-    AVAILABLE or HELD and expire.
+    `ttl`, `expires`: milliseconds, -1: for ever. `max_length`, `max_bytes`: limits of the ready entries and
+    their bodies. Where publishes are refused, messages that wait to be dead-lettered count too. `limited`:
+    one of these two is set.
+    `overflow`: DROP_HEAD, REJECT_PUBLISH or REJECT_PUBLISH_DLX. `reserved`, `reserved_bytes`: room for
+    messages of transactions that are being committed. `dead_letter_reasons`: bits, 1 << reason; none without
+    a dead-letter exchange.
+    `sure`: the queue dead-letters at least once. `seekers`: dead letters that wait for room in the queue;
+    publishes are refused while there are some, or they would take that room. `timetable`: the messages that
+    the queue holds until their date. `timers`: those of the entries that are AVAILABLE or HELD and expire.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -299,7 +302,7 @@ class QueueLimits(Alarm):
         self.dead_letter_key: str | None = None
         self.sure = False
         self.seekers: dict[Seeker, None] = {}
-        self.drops: i64 = 0  # dead letters that were dropped and are not in the broker's log yet
+        self.drops: i64 = 0  # dropped dead letters that have not been logged yet
         self.silent_until: i64 = 0  # on the schedule's clock: when the next drop may be logged
         self.dead_letter_route: LetterRoute | None = None  # the latest
 
@@ -310,78 +313,78 @@ class QueueLimits(Alarm):
 
     @property
     def careful(self) -> bool:
-        """Whether publishing to the queue takes more than appending and enqueueing."""
+        """Whether a publish to the queue needs more than an append and an enqueue."""
         raise NotImplementedError
 
     @property
     def passes_on(self) -> bool:
-        """Whether a message that is refused is dead-lettered."""
+        """Whether a refused message is dead-lettered."""
         raise NotImplementedError
 
     def refuses(self, message: Message) -> bool:
-        """Whether a message is refused because it would be one too many; not one that replaces another.
+        """Whether a message is refused because the queue is full; a message that replaces another is not.
 
         Dead letters that wait for room come first.
         """
         raise NotImplementedError
 
     def lacks_room(self, message: Message) -> bool:
-        """Whether the queue, which refuses what is too much, has no room for a message now."""
+        """Whether the queue, which refuses publishes when it is full, has no room for a message now."""
         raise NotImplementedError
 
     def ever_has_room(self, message: Message) -> bool:
-        """Whether the queue, were it empty, would take the message."""
+        """Whether the queue, if it were empty, would accept the message."""
         raise NotImplementedError
 
     def room_made(self) -> None:
-        """There is more room than before: the next dead letters that wait for it are tried soon."""
+        """Try the next waiting dead letters soon, because the queue has more room."""
         raise NotImplementedError
 
     def moves(self, reason: i64) -> bool:
-        """Whether a message that dies of this is dead-lettered; else it is discarded."""
+        """Whether a message that dies for this reason is dead-lettered; else it is discarded."""
         return self.dead_letter_reasons >> reason & 1 != 0
 
     def reserve(self, count: i64, size: i64) -> None:
-        """Keep room for messages of a transaction, or give it back if negative."""
+        """Reserve room for messages of a transaction, or release it if negative."""
         raise NotImplementedError
 
     def apply(self, held: dict[str, object]) -> None:
-        """Apply these arguments from now on. Entries that are there keep the time that they have."""
+        """Apply these arguments from now on. Existing entries keep their expiry."""
         raise NotImplementedError
 
     def admit(self, entry: QueueEntry) -> bool:
-        """`entry` is new and has not been announced; false if it is not AVAILABLE any more."""
+        """Apply the limits to `entry`, new and not announced; false if it is not AVAILABLE any more."""
         raise NotImplementedError
 
     def handed_over(self, entry: QueueEntry) -> None:
-        """`entry` is new, and a client has it already: its time counts should it come back."""
+        """Set the expiry of `entry`, new but already delivered, for a later requeue."""
         raise NotImplementedError
 
     def restored(self, entry: QueueEntry) -> None:
-        """`entry` is from before a restart: its time goes on."""
+        """Continue the expiry of `entry`, which is from before a restart."""
         raise NotImplementedError
 
     def returned(self, entries: list[QueueEntry]) -> None:
-        """`entries` are AVAILABLE again, or HELD, and not announced yet; some may be gone after this."""
+        """Apply the limits to `entries`, AVAILABLE or HELD again and not announced; some may leave."""
         raise NotImplementedError
 
     def parked(self, entry: QueueEntry) -> None:
-        """`entry` is AVAILABLE behind the cursor that consumers share, kept there by the discipline."""
+        """Note that the discipline keeps `entry`, AVAILABLE, behind the cursor that consumers share."""
         raise NotImplementedError
 
     def touch(self) -> None:
-        """The queue is being used: declared again, asked for a message, or left by a consumer.
+        """Note that the queue is used: redeclared, asked for a message, or left by a consumer.
 
         [RabbitMQ x-expires]
         """
         raise NotImplementedError
 
     def stay(self) -> None:
-        """The queue has been declared again, so that it stays. [RabbitMQ x-expires]"""
+        """Keep the queue: it has been declared again. [RabbitMQ x-expires]"""
         raise NotImplementedError
 
     def dead_letter(self, entry: QueueEntry, reason: i64) -> None:
-        """AVAILABLE, ACQUIRED or HELD → DEQUEUED: `entry` goes to the dead-letter exchange."""
+        """Dead-letter `entry`: AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
         raise NotImplementedError
 
     def begin_seeking(self, seeker: Seeker, message: Message) -> bool:
@@ -392,28 +395,28 @@ class QueueLimits(Alarm):
         raise NotImplementedError
 
     def end_seeking(self, seeker: Seeker) -> None:
-        """Let `seeker` wait for room no longer."""
+        """End the wait of `seeker` for room."""
         raise NotImplementedError
 
     def outlasts(self, reason: i64) -> bool:
         """Dead-letter the messages of the queue, which is about to be deleted, if its rules say so.
 
-        True if the queue stays until the last of them has left, in turns to come; then it is deleted, unless
-        it is declared again, or used again if it was to expire.
+        True if the queue stays until the last message has left, in later turns. Then it is deleted, unless it
+        is declared again, or, if it was to expire, used again.
         """
         raise NotImplementedError
 
     def none_waits(self) -> None:
-        """No message waits to be dead-lettered any more: the queue may go."""
+        """Delete the queue if it is due, because no message waits to be dead-lettered any more."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """The queue is deleted, and nothing is done in time any more for its remaining messages."""
+        """Stop all timers: the queue is deleted."""
         raise NotImplementedError
 
 
 class QueueRetry(Alarm):
-    """The rules for what comes back to a queue; see `broker.core.queues.retry`.
+    """The rules for entries that are returned to a queue; see `broker.core.queues.retry`.
 
     `counted`: the outcomes that count towards the delivery limit.
     """
@@ -423,27 +426,27 @@ class QueueRetry(Alarm):
         self.counted: i64 = ALL
 
     def apply(self, held: dict[str, object]) -> None:
-        """Apply these arguments from now on. Entries that wait go on waiting as they do."""
+        """Apply these arguments from now on. HELD entries keep their times."""
         raise NotImplementedError
 
     def came_back(self, entry: QueueEntry, outcome: i64) -> None:
-        """`entry`, ACQUIRED still, comes back in this way: find out whether that counts."""
+        """Note whether the return of `entry`, still ACQUIRED, counts with this outcome."""
         raise NotImplementedError
 
     def delays(self, outcome: i64) -> bool:
-        """Whether an entry that comes back in this way waits."""
+        """Whether an entry that is returned with this outcome waits."""
         raise NotImplementedError
 
     def hold_all(self, entries: list[QueueEntry]) -> None:
-        """AVAILABLE → HELD: have `entries`, which have just come back, be nobody's for their times."""
+        """Hold `entries`, which have just been returned, for their times: AVAILABLE → HELD."""
         raise NotImplementedError
 
     def let_go(self, entry: QueueEntry) -> None:
-        """`entry` is not to be HELD any longer. The caller says what it is instead, and counts it."""
+        """Stop holding `entry`. The caller sets its next state and the counts."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """The queue is deleted."""
+        """Stop the alarm: the queue is deleted."""
         raise NotImplementedError
 
 
@@ -451,11 +454,11 @@ class ElectionHook:
     """The election of the consumer that a queue serves; see `broker.core.queues.election`."""
 
     def check_attach(self, consumer: QueueConsumer) -> None:
-        """Refuse a consumer that wants to be alone where every one is, in its turn. Raises InUse."""
+        """Refuse an exclusive consumer on a queue that elects all of its consumers in turn. Raises InUse."""
         raise NotImplementedError
 
     def check_get(self) -> None:
-        """Refuse a basic.get, which would take a message past the active consumer. ResourceLocked."""
+        """Refuse a basic.get, which would take a message past the active consumer. Raises ResourceLocked."""
         raise NotImplementedError
 
     def stands_by(self, newcomer: QueueConsumer) -> bool:
@@ -463,24 +466,27 @@ class ElectionHook:
         raise NotImplementedError
 
     def attached(self, newcomer: QueueConsumer) -> None:
-        """`newcomer` acquires, is attached and stands by."""
+        """Note that `newcomer`, which acquires, is attached and stands by."""
         raise NotImplementedError
 
     def detached(self) -> None:
-        """A consumer is detached, and what it was to give back is back."""
+        """Note that a consumer is detached and its entries are released."""
         raise NotImplementedError
 
     def delivery_ended(self) -> None:
-        """A delivery has been settled or returned; all state is true again."""
+        """Note that a delivery has been settled or returned. The queue's state is consistent."""
         raise NotImplementedError
 
     def activity_of(self, consumer: QueueConsumer) -> str:
-        """What `consumer`, which acquires, does: SINGLE_ACTIVE, WAITING or DRAINING; UP before it begins."""
+        """Return the activity of `consumer`, which acquires.
+
+        It is SINGLE_ACTIVE, WAITING or DRAINING; UP before the election begins.
+        """
         raise NotImplementedError
 
 
 class GateHook(Alarm):
-    """The gate of a queue, shut until there are enough consumers; see `broker.core.queues.election`.
+    """The gate of a queue, shut until enough consumers are attached; see `broker.core.queues.election`.
 
     `is_open`: consumers are served.
     """
@@ -490,67 +496,70 @@ class GateHook(Alarm):
         self.is_open: bool = False
 
     def attached(self) -> None:
-        """One more consumer that acquires is attached, behind the gate if it is shut."""
+        """Count a new acquiring consumer, which waits behind the gate if it is shut."""
         raise NotImplementedError
 
     def detached(self) -> None:
-        """A consumer that acquired is gone."""
+        """Uncount an acquiring consumer that was detached."""
         raise NotImplementedError
 
     def apply(self, wanted: i64, delay: i64) -> None:
-        """Open for so many consumers from now on, or after so many milliseconds."""
+        """Apply a new number of consumers and a new delay in milliseconds."""
         raise NotImplementedError
 
     def open(self) -> None:
-        """Serve all consumers that wait."""
+        """Open the gate: all waiting consumers are served."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """The queue is deleted."""
+        """Cancel the alarm: the queue is deleted."""
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Settlement(Alarm):
-    """Deliveries that have ended, and leave or go back in slices; see `broker.core.queues.returns`."""
+    """Deliveries that were settled or returned, and are processed in slices.
+
+    See `broker.core.queues.returns`.
+    """
 
     def finish(self, queue: QueueState | None) -> None:
-        """Have those leave that `queue` has; None: all."""
+        """Process the deliveries of `queue` at once; None: all."""
         raise NotImplementedError
 
     def deleting(self, queue: QueueState) -> None:
-        """`queue` is about to be deleted."""
+        """Process the deliveries of `queue`, which is about to be deleted."""
         self.finish(queue)
 
     def vacating(self) -> None:
-        """All queues are about to be deleted, with their virtual host: what they have goes with them."""
+        """Drop deliveries: all queues are about to be deleted, with their virtual host and their entries."""
 
 
 class DiscardsHook(Alarm):
-    """Refused entries that leave in turns to come; see `broker.core.queues.returns`."""
+    """Rejected entries that leave in later turns; see `broker.core.queues.returns`."""
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer, reason: i64) -> None:
-        """Have these, which `consumer` has, leave after the others."""
+        """Append `entries`, which `consumer` owns; they leave after the others."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Have all of them leave: the queue is about to be deleted."""
+        """Discard all of them at once: the queue is about to be deleted."""
         raise NotImplementedError
 
 
 class UndeliverableHook(Alarm):
-    """The entries that consumers have sent away; see `broker.core.queues.undeliverable`."""
+    """The entries that consumers cannot process themselves; see `broker.core.queues.undeliverable`."""
 
     def add(self, entries: list[QueueEntry]) -> None:
-        """Note entries that a consumer has sent away, and that are about to be back."""
+        """Note entries that a consumer returns as undeliverable to itself; they are about to be requeued."""
         raise NotImplementedError
 
     def returned(self, entries: list[QueueEntry]) -> None:
-        """Look at those of `entries` that were sent away before; all of them have come back."""
+        """Check which of `entries`, all requeued, no consumer can get any more."""
         raise NotImplementedError
 
     def consumer_left(self) -> None:
-        """Look at all entries: a consumer of the queue has left."""
+        """Check all noted entries: a consumer of the queue was detached."""
         raise NotImplementedError
 
 
@@ -558,12 +567,12 @@ class BacklogHook(Alarm):
     """The messages of a queue that wait to be dead-lettered; see `broker.core.queues.backlog`."""
 
     def try_soon(self) -> None:
-        """Try all messages that wait: routes or rules have changed."""
+        """Try all waiting messages soon, because routes or rules have changed."""
         raise NotImplementedError
 
 
 class MemoryHook(Alarm):
-    """What a queue knows duplicates by; see `broker.core.queues.duplicates`."""
+    """The duplicates filter of a queue; see `broker.core.queues.duplicates`."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -582,23 +591,24 @@ class StreamSink(StreamWatcher):
         """Make the cursor of a consumer that is being attached.
 
         Raises:
-            PreconditionFailed: it has a name, of which there are too many, or its partition does not exist.
+            PreconditionFailed: too many named consumers, or its partition does not exist.
         """
         raise NotImplementedError
 
     def drop(self) -> None:
-        """The queue has been deleted."""
+        """Drop the stream: the queue has been deleted."""
         raise NotImplementedError
 
 
 @final
 class Stops:
-    """What of a queue is switched off. `Queue.stops` is None for a queue of which nothing is.
+    """The operations of a queue that are switched off. `Queue.stops` is None if none is.
 
-    `enqueue`: publishers are refused. What the broker itself puts there (dead letters, what was delayed, what
-    an operator moves, what is returned) comes in all the same, or it would be lost.
-    `dequeue`: consumers stay and get nothing, basic.get is refused. Browsers only look, and go on. What
-    clients have may be settled and returned.
+    `enqueue`: publishes are refused. Messages that the broker itself puts there (dead letters, delayed
+    messages, messages that an operator moves, requeued messages) are accepted all the same, or they would be
+    lost.
+    `dequeue`: consumers stay attached and get nothing, and basic.get is refused. Browsers are still served.
+    Clients may settle and return their deliveries.
     """
 
     def __init__(self, enqueue: bool, dequeue: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a queue needs of the virtual host that it is in."""
+"""The virtual host as its queues see it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from broker.core.view import Headers, Views
 
 
 def nobody_told(text: str) -> None:
-    """For a broker of which nobody wants to know what goes wrong."""
+    """Ignore a report, for brokers without a log of their own."""
 
 
 class QueueHost:
-    """The virtual host as its queues know it; `broker.core.vhosts.vhost` implements the methods.
+    """The virtual host as its queues see it; `broker.core.vhosts.vhost` implements the methods.
 
-    `warn`: logs a warning. `settlements`: deliveries that clients have ended and that have turns to come.
-    `exclusive_drain`: milliseconds for which an exclusive consumer waits for deliveries of the one before it.
+    `warn`: logs a warning. `settlements`: deliveries that clients have ended and that are processed in later
+    turns.
+    `exclusive_drain`: milliseconds for which an exclusive consumer waits for its predecessor's deliveries.
     """
 
     def __init__(
@@ -46,17 +47,17 @@ class QueueHost:
         self.settlements: list[Settlement] = []
 
     def changed(self) -> None:
-        """Make resolved routes stale, and try dead letters again that wait for a route."""
+        """Make resolved routes stale, and retry dead letters that wait for a route."""
         raise NotImplementedError
 
     def consumed(self, message: Message, queue: QueueState) -> None:
-        """A message that has marks has been consumed from `queue`: write the receipts that it asks for."""
+        """Write the receipts for a message with marks that was consumed from `queue`."""
         raise NotImplementedError
 
     def queue_unused(self, queue: QueueState) -> None:
-        """Delete a queue that nobody has used for as long as it said. [RabbitMQ x-expires]"""
+        """Delete a queue that was unused for as long as its arguments say. [RabbitMQ x-expires]"""
         raise NotImplementedError
 
     def note_queue(self, queue: QueueState) -> None:
-        """Have the log know what changes of a queue by its being used: see `Volatile` and `StreamOffsets`."""
+        """Append to the log what the use of a queue changes in it: see `Volatile` and `StreamOffsets`."""
         raise NotImplementedError

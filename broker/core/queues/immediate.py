@@ -1,4 +1,4 @@
-"""Delivery inside enqueue, for messages that must not wait, and for room.
+"""Immediate delivery: messages that must not wait are delivered inside their enqueue, or to make room.
 
 [AMQP 0-9-1 basic.publish.immediate; RabbitMQ expiration 0, x-max-length 0]
 """
@@ -16,20 +16,20 @@ from broker.core.queues.consumers import all_levels, levels_for, notify_consumer
 from broker.core.queues.hooks import EXPIRED
 from broker.core.queues.queue import Queue, dead_letter, drop, next_in_time, stop_timer
 
-HAND_OVER_MAX: Final[i64] = 200  # entries that are delivered ahead of their turn so that one need not wait
+HAND_OVER_MAX: Final[i64] = 200  # entries delivered ahead of their turn for one that must not wait
 
 
 def enqueue_immediate(queue: Queue, message: Message) -> bool:
     """Deliver `message` now or not at all.
 
-    The check and the removal are one synchronous step that no other delivery can enter, so the race of
-    the original between them cannot happen: no immediate entry is AVAILABLE when this returns.
+    The check and the removal are one synchronous step that no other delivery can enter. So the original's
+    race between them cannot happen: no immediate entry is AVAILABLE when this returns.
     """
-    if queue.stream is not None:  # it has been appended, and everybody gets it when it is on disk
+    if queue.stream is not None:  # it is appended, and consumers get it when it is on disk
         queue.enqueue(message)
         return True
     latest = queue.entries.latest
-    if latest is not None and latest.holds(message):  # what it would replace is not to go for nothing
+    if latest is not None and latest.holds(message):  # it might replace that one and then be dropped
         if queue.logged and message.sequence != 0:
             queue.store.append_settle(message, queue)
         return False
@@ -58,8 +58,8 @@ def _wake_for(queue: Queue, entry: QueueEntry) -> None:
 def _deliver_now(queue: Queue, entry: QueueEntry) -> bool:
     """Deliver `entry` if a consumer can take it at this very moment.
 
-    It must be that consumer's next entry, so behind a backlog nobody can; and as everywhere only the highest
-    priority that wants work is asked, if the entry is not somebody's own.
+    It must be that consumer's next entry, so no consumer can behind older messages. As everywhere, only the
+    highest priority that wants work is asked, unless the entry belongs to one consumer.
     """
     discipline = queue.discipline
     if discipline is not None and not discipline.is_open(entry):
@@ -75,7 +75,7 @@ def _deliver_now(queue: Queue, entry: QueueEntry) -> bool:
 
 
 def _taker(queue: Queue, entry: QueueEntry) -> QueueConsumer | None:
-    """The consumer that can take `entry`, which is nobody's own."""
+    """Return a consumer that can take `entry`, which belongs to no consumer."""
     wanted: ConsumerLevel | None = None
     taker: QueueConsumer | None = None
     for level in levels_for(queue, entry):
@@ -95,7 +95,7 @@ def _taker(queue: Queue, entry: QueueEntry) -> QueueConsumer | None:
 
 
 def _speakers(queue: Queue, level: ConsumerLevel) -> list[QueueConsumer]:
-    """The consumers of `level` that want work, one alone where all of them have the same entry next."""
+    """Return the consumers of `level` that want work, only one if all of them have the same next entry."""
     waiting = level.interested.head or level.notified.head
     if waiting is None:
         return []
@@ -105,7 +105,7 @@ def _speakers(queue: Queue, level: ConsumerLevel) -> list[QueueConsumer]:
 
 
 def _first_ready(queue: Queue, consumers: list[QueueConsumer], entry: QueueEntry) -> QueueConsumer | None:
-    """The first that wants work, has room for `entry` and has it next."""
+    """Return the first that wants work, has room for `entry` and has it next."""
     for consumer in consumers:
         wants_work = consumer.state in (INTERESTED, NOTIFIED)
         if wants_work and consumer.target.fits(entry.message.size) and next_in_time(queue, consumer) is entry:
@@ -114,9 +114,10 @@ def _first_ready(queue: Queue, consumers: list[QueueConsumer], entry: QueueEntry
 
 
 def hand_over(queue: Queue) -> bool:
-    """Deliver what is next for some consumer at this very moment; false if none can take anything.
+    """Deliver some consumer's next entry at this very moment; false if no consumer can take any.
 
-    What is on disk only is not delivered so: the consumer's connection must bear it if that cannot be read.
+    A message that is only on disk is not delivered so: only its consumer's connection may suffer if it cannot
+    be read.
     """
     for level in all_levels(queue):
         asked = _speakers(queue, level)
@@ -130,9 +131,9 @@ def hand_over(queue: Queue) -> bool:
 
 
 def now_or_never(queue: Queue, entry: QueueEntry) -> None:
-    """Deliver `entry`, which is new, to a consumer that waits, after what comes before it; else it expires.
+    """Deliver `entry`, which is new, after the entries before it, to a waiting consumer; else it expires.
 
-    Consumers that were notified have not pulled yet, and would have had all of it by now if they had.
+    NOTIFIED consumers have not pulled yet. If they had, they would have received all these entries by now.
     """
     _wake_for(queue, entry)
     for _ in range(HAND_OVER_MAX):
@@ -162,5 +163,5 @@ def _hand_over(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None
     if consumer.no_ack:
         queue.settle(entry)
     if queue.discipline is not None:
-        notify_consumer(queue, consumer)  # there may be more that has come to be for it alone
-    target.flush_soon()  # it is not its turn, but somebody has to flush
+        notify_consumer(queue, consumer)  # more entries may belong to it now
+    target.flush_soon()  # outside its turn, so the flush must be requested

@@ -1,7 +1,7 @@
-"""How long a client may keep a delivery that it does not settle. [RabbitMQ consumer_timeout]
+"""Leases: the time limit after which an unsettled delivery is taken back. [RabbitMQ consumer_timeout]
 
-Unlike there, what comes to an end is the delivery: its message goes back to the queue, and neither the
-consumer nor its session notice until they settle it too late, which is no error.
+Unlike in RabbitMQ, only the delivery ends: its message is requeued. The consumer and its session continue,
+and a late settle is no error.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ TRIM: Final = 1024
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LeaseHolder:
-    """Who has deliveries on lease, each known by a number: a session and its delivery tags."""
+    """The holder of deliveries on lease, each with a number: a session and its delivery tags."""
 
     def is_unsettled(self, number: i64) -> bool:
         """Whether this delivery is still to be settled."""
         raise NotImplementedError
 
     def leases_ended(self, numbers: list[i64]) -> None:
-        """These deliveries, oldest first and all unsettled, are to be released."""
+        """Release these deliveries, oldest first and all unsettled."""
         raise NotImplementedError
 
 
 @final
 class Lease(Alarm):
-    """The deliveries of one holder that have the same time, `milliseconds`, to be settled.
+    """The deliveries of one holder with the same time limit, `milliseconds`.
 
-    Their ends come in the order of their beginnings, so one alarm for the first one is enough. Settling costs
-    nothing: what has been settled is found so when its time has come, or when there is too much of it.
+    Leases end in the order in which they began, so one alarm for the first one is enough. Settling costs
+    nothing: settled deliveries are skipped when their time has come, or swept when there are too many.
     """
 
     def __init__(self, schedule: Schedule, holder: LeaseHolder, milliseconds: i64) -> None:
@@ -49,7 +49,7 @@ class Lease(Alarm):
         self._trim_at: i64 = TRIM
 
     def begin(self, number: i64) -> None:
-        """The delivery of this number, later than all before it, is on its way to the client."""
+        """Begin the lease of a delivery, whose number is higher than all before it."""
         ends = self._ends
         if len(ends) >= self._trim_at:
             self._trim()
@@ -60,7 +60,7 @@ class Lease(Alarm):
             self._schedule.set(self, end)
 
     def ring(self) -> None:
-        """End the leases whose time has come (Alarm)."""
+        """End the leases whose time is over (Alarm)."""
         ends = self._ends
         holder = self._holder
         now = self._schedule.now()
@@ -83,22 +83,22 @@ class Lease(Alarm):
         return all(not self._holder.is_unsettled(number) for _, number in self._ends)
 
     def stop(self) -> None:
-        """The holder has settled or released everything."""
+        """Forget all leases: the holder has settled or released everything."""
         self._schedule.cancel(self)
         self._ends.clear()
 
     def _trim(self) -> None:
-        """Forget what has been settled; O(1) amortised, because it is done when the number has doubled."""
+        """Forget settled deliveries; O(1) amortised, because it is done when their number has doubled."""
         holder = self._holder
         self._ends = deque([pair for pair in self._ends if holder.is_unsettled(pair[1])])
         self._trim_at = 2 * len(self._ends) + TRIM
 
 
 def lease_milliseconds(queue: QueueState, asked: object, otherwise: i64) -> i64:
-    """How long deliveries of `queue` may be kept; 0: for ever.
+    """Return the time limit for deliveries of `queue`; 0: none.
 
-    What the consumer has `asked` for (None: nothing) comes before what the queue says, arguments and policies
-    together, and that before what the broker says, `otherwise`.
+    The consumer's own limit, `asked` (None: none), comes first. Then the queue's arguments and policies
+    apply, and then the broker's limit, `otherwise`.
     """
     value = queue.effective.get(CONSUMER_TIMEOUT) if asked is None else asked
     if value is None:

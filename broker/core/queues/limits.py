@@ -1,4 +1,4 @@
-"""What limits a queue in time and space: how long entries wait, how many there are, how long it is unused.
+"""The limits of a queue: the time to live of its messages, its length, and its own expiry when unused.
 
 [RabbitMQ queue length limit]
 
@@ -44,12 +44,15 @@ from broker.core.queues.hooks import (
 from broker.core.queues.immediate import hand_over, now_or_never
 from broker.core.queues.queue import Queue, dead_letter, take_out
 
-ADMITTED_FOR: Final[i64] = 1000  # entries that leave for one that comes: more of them go when the alarm rings
+ADMITTED_FOR: Final[i64] = 1000  # entries dropped for a new one at once; the alarm drops further ones
 _STALE_MIN: Final = 64
 
 
 def admit_one_more(rules: Rules, entry: QueueEntry) -> None:
-    """`entry` is new. If it is one too many, consumers that wait get what they can, and the rest goes."""
+    """Apply the length limits to `entry`, which is new.
+
+    If the queue is over its limits, waiting consumers get what they can, and the rest is dropped.
+    """
     if rules.victims is not None:
         rules.victims.offer(entry)
     if rules.overflow != DROP_HEAD:
@@ -60,7 +63,7 @@ def admit_one_more(rules: Rules, entry: QueueEntry) -> None:
 
 
 def make_room(rules: Rules, most: i64) -> None:
-    """Drop what is too much: of the lowest priority first, of that the oldest first; at most `most` now."""
+    """Drop excess entries: the lowest priority first, then the oldest first; at most `most` now."""
     queue = rules.queue
     while rules.over():
         if most <= 0:
@@ -84,12 +87,12 @@ def _oldest(queue: Queue) -> QueueEntry | None:
 
 @final
 class Victims:
-    """Finds the oldest AVAILABLE entry of the last rank, where entries have ranks.
+    """The finder of the oldest AVAILABLE entry of the last rank.
 
-    Behind the cursor that consumers share, entries are AVAILABLE only if they were given back, came late or
-    were passed by; those are in a heap for each rank. What is not AVAILABLE after the cursor, because those
-    who have it see not everything, the cursor passes here. O(log n), and O(ranks whose entries are all with
-    consumers).
+    Queues with ranks or a personal discipline need it. An entry behind the cursor that consumers share is
+    AVAILABLE only if it was requeued, came late or was parked. Such entries are in a heap for each rank.
+    After the cursor there may be acquired entries, because their owners have filters; the cursor passes them
+    here. O(log n), plus O(ranks whose entries are all acquired).
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -101,7 +104,7 @@ class Victims:
 
     @staticmethod
     def of(queue: Queue) -> Victims | None:
-        """The victims of a queue; None if the cursor that consumers share finds the oldest."""
+        """Return the victims of a queue; None if the cursor that consumers share finds the oldest."""
         discipline = queue.discipline
         passes_by = discipline is not None and discipline.personal
         if queue.entries.ranks == 1 and not passes_by:
@@ -115,7 +118,7 @@ class Victims:
         return victims
 
     def offer(self, entry: QueueEntry) -> None:
-        """`entry` has just become AVAILABLE."""
+        """Note that `entry` has just become AVAILABLE."""
         if self._context.last.precedes(entry) or entry.state != AVAILABLE:
             return
         heappush(self._behind.setdefault(entry.order >> RANK_SHIFT, []), entry)
@@ -124,7 +127,7 @@ class Victims:
             self._sweep()
 
     def first(self) -> QueueEntry | None:
-        """The entry that is to go first."""
+        """Return the entry to drop first."""
         last = self._context.last
         cursor_rank = last.order >> RANK_SHIFT
         rank = self._entries.rank_before(self._entries.ranks)
@@ -144,12 +147,12 @@ class Victims:
         return None
 
     def _after_cursor(self) -> QueueEntry | None:
-        """The first AVAILABLE entry of the cursor's rank after it, or what follows that rank."""
+        """Return the first AVAILABLE entry after the cursor in its rank, or the entry after the rank."""
         context = self._context
         rank = context.last.order >> RANK_SHIFT
         entry = self._entries.next(context.last)
         while entry is not None and entry.state != AVAILABLE and entry.order >> RANK_SHIFT == rank:
-            context.last = entry  # it is offered to the context if it comes back
+            context.last = entry  # a requeue offers it to the context
             entry = self._entries.next(entry)
         return entry
 
@@ -166,7 +169,7 @@ class Victims:
         return None
 
     def _sweep(self) -> None:
-        """Let go of what is not AVAILABLE any more."""
+        """Drop entries that are not AVAILABLE any more."""
         self._count = 0
         for heap in self._behind.values():
             heap[:] = dict.fromkeys([entry for entry in heap if entry.state == AVAILABLE])
@@ -175,8 +178,8 @@ class Victims:
 
 
 NOT_LEAVING: Final[i64] = -1
-LOOKS: Final[i64] = 8  # at a queue that is spared for its messages, in the time after which it expires
-SLICE: Final[i64] = 100  # entries that leave in one ring of the alarm: dead-lettering takes up to 50 us each
+LOOKS: Final[i64] = 8  # checks of a spared queue during its expiry time
+SLICE: Final[i64] = 100  # entries that one ring of the alarm removes: dead-lettering takes up to 50 us each
 
 _NAMES: Final = (
     DEAD_LETTER_EXCHANGE,
@@ -190,21 +193,22 @@ _NAMES: Final = (
 
 @final
 class Rules(QueueLimits):
-    """The rules of one queue as they hold now, and what they need to be kept.
+    """The effective limits of one queue, and the state that they need.
 
-    Made for a queue that has such an argument, or is sent a message that expires. For all others
-    `Queue.rules` is None, and to find that out is all that they pay.
+    A queue gets them with such an argument, or with a message that expires. For all other queues
+    `Queue.rules` is None, and the test for that is their only cost.
 
-    Every entry that may wait only for some time has a timer. Whoever gives an entry out looks at its timer,
-    so that none is given out late however late the alarm is. A timer runs while its entry is AVAILABLE or
-    HELD: what is with a client stays there.
+    Every entry with a limited time has a timer. Each delivery looks at the timer, so that no expired entry is
+    delivered, however late the alarm is. A timer runs while its entry is AVAILABLE or HELD: a delivered
+    message does not expire.
 
-    `ttl`, `expires`: milliseconds, -1: for ever. `max_length`, `max_bytes`: of the ready entries and their
-    bodies, and where publishers are refused also of the messages that wait to be dead-lettered. `limited`:
-    one of these two is set. `used`: when the queue was last used, on the schedule's clock.
+    `ttl`, `expires`: milliseconds, -1: for ever. `max_length`, `max_bytes`: limits of the ready entries and
+    their bodies. Where publishes are refused, messages that wait to be dead-lettered count too. `limited`:
+    one of these two is set.
+    `used`: when the queue was last used, on the schedule's clock.
     `sure`: the queue dead-letters at least once. `seekers`: lanes of dead letters that wait for room in the
-    queue; publishers are refused as long as there are some, or they would take that room. `leaving`: why the
-    queue is about to go, once its messages have been dead-lettered, NOT_LEAVING: it stays.
+    queue; publishes are refused while there are some, or they would take that room. `leaving`: why the queue
+    is about to be deleted, once its messages have been dead-lettered, NOT_LEAVING: it stays.
     """
 
     def __init__(self, queue: Queue, host: DeathHost) -> None:
@@ -212,15 +216,15 @@ class Rules(QueueLimits):
         self.queue = queue
         self.host = host
         self.used: i64 = 0
-        self.trimming = False  # there is more than there may be, and the alarm goes on dropping
+        self.trimming = False  # the queue is over its limits, and the alarm goes on dropping
         self.victims: Victims | None = None
         self.spares_messages = False  # the queue does not expire while it has messages
         self.leaving: i64 = NOT_LEAVING
 
-    # ---- what holds
+    # ---- the rules
 
     def apply(self, held: dict[str, object]) -> None:
-        """Have these arguments hold from now on. Entries that are there keep the time that they have."""
+        """Apply these arguments from now on. Existing entries keep their expiry."""
         was_careful = self.careful
         self.ttl = number_argument(held, MESSAGE_TTL, -1)
         self.max_length = number_argument(held, MAX_LENGTH, NO_LIMIT)
@@ -242,7 +246,7 @@ class Rules(QueueLimits):
             self.expires = expires
             self.used = self.schedule.now()
         if self.careful != was_careful:
-            self.host.changed()  # routes know it
+            self.host.changed()  # routes depend on it
         self.victims = None
         if self.limited and self.overflow == DROP_HEAD:
             self.victims = Victims.of(self.queue)
@@ -259,16 +263,16 @@ class Rules(QueueLimits):
 
     @property
     def careful(self) -> bool:
-        """Whether publishing to the queue takes more than appending and enqueueing."""
+        """Whether a publish to the queue needs more than an append and an enqueue."""
         return self.ttl >= 0 or (self.limited and self.overflow != DROP_HEAD)
 
     def over(self) -> bool:
-        """Whether there is more than there may be."""
+        """Whether the queue is over its limits."""
         queue = self.queue
         return queue.ready > self.max_length or queue.ready_bytes > self.max_bytes
 
     def refuses(self, message: Message) -> bool:
-        """Whether a message is refused because it would be one too many; not one that replaces another.
+        """Whether a message is refused because the queue is full; a message that replaces another is not.
 
         Dead letters that wait for room come first.
         """
@@ -277,7 +281,7 @@ class Rules(QueueLimits):
         return bool(self.seekers) or self.lacks_room(message)
 
     def lacks_room(self, message: Message) -> bool:
-        """Whether the queue, which refuses what is too much, has no room for a message now."""
+        """Whether the queue, which refuses publishes when it is full, has no room for a message now."""
         if not self.limited or self.overflow == DROP_HEAD:
             return False
         queue = self.queue
@@ -294,11 +298,11 @@ class Rules(QueueLimits):
         )
 
     def ever_has_room(self, message: Message) -> bool:
-        """Whether the queue, were it empty, would take the message."""
+        """Whether the queue, if it were empty, would accept the message."""
         return self.max_length > 0 and message.size <= self.max_bytes
 
     def room_made(self) -> None:
-        """There is more room than before: the next dead letters that wait for it are tried soon."""
+        """Try the next waiting dead letters soon, because the queue has more room."""
         for lane in self.seekers:
             if not lane.is_woken:
                 lane.wake()
@@ -306,24 +310,24 @@ class Rules(QueueLimits):
 
     @property
     def passes_on(self) -> bool:
-        """Whether a message that is refused is dead-lettered."""
+        """Whether a refused message is dead-lettered."""
         return self.overflow == REJECT_PUBLISH_DLX and self.moves(MAXLEN)
 
     def reserve(self, count: i64, size: i64) -> None:
-        """Keep room for messages of a transaction, or give it back if negative."""
+        """Reserve room for messages of a transaction, or release it if negative."""
         self.reserved += count
         self.reserved_bytes += size
         if count < 0 and self.seekers:
             self.room_made()
 
-    # ---- what happens to entries
+    # ---- entries
 
     def admit(self, entry: QueueEntry) -> bool:
-        """`entry` is new and has not been announced; false if it is not AVAILABLE any more."""
+        """Apply the limits to `entry`, new and not announced; false if it is not AVAILABLE any more."""
         wait = self._wait(entry)
         if wait == 0:
             now_or_never(self.queue, entry)
-            entry.timer = Timer(self.schedule.now())  # should it come back
+            entry.timer = Timer(self.schedule.now())  # for a requeue
             return False
         if wait > 0:
             timer = Timer(self.schedule.now() + wait)
@@ -336,13 +340,13 @@ class Rules(QueueLimits):
         return True
 
     def handed_over(self, entry: QueueEntry) -> None:
-        """`entry` is new, and a client has it already: its time counts should it come back."""
+        """Set the expiry of `entry`, new but already delivered, for a later requeue."""
         wait = self._wait(entry)
         if wait >= 0:
             entry.timer = Timer(self.schedule.now() + wait)
 
     def restored(self, entry: QueueEntry) -> None:
-        """`entry` is from before a restart: its time goes on."""
+        """Continue the expiry of `entry`, which is from before a restart."""
         message = entry.message
         wait = self._wait(entry)
         if wait >= 0:
@@ -357,7 +361,7 @@ class Rules(QueueLimits):
         self.arm()
 
     def returned(self, entries: list[QueueEntry]) -> None:
-        """`entries` are AVAILABLE again, or HELD, and not announced yet; some may be gone after this."""
+        """Apply the limits to `entries`, AVAILABLE or HELD again and not announced; some may leave."""
         if self.victims is not None:
             for entry in entries:
                 self.victims.offer(entry)
@@ -371,14 +375,17 @@ class Rules(QueueLimits):
         self.arm()
 
     def _end_late(self, entries: list[QueueEntry], now: i64) -> None:
-        """Some of `entries`, which are back, may be late: not many of them stay until the alarm rings."""
+        """Expire those of the requeued `entries` that are late, except many, which wait for the alarm."""
         late = [entry for entry in entries if entry.timer is not None and entry.timer.due <= now]
         for entry in late[:SLICE]:
             if entry.state == AVAILABLE or entry.state == HELD:
                 dead_letter(self.queue, entry, EXPIRED)
 
     def _wait(self, entry: QueueEntry) -> i64:
-        """How long `entry`, which is new, may wait in the queue, -1: for ever; note who says so."""
+        """Return how long `entry`, which is new, may wait, -1: for ever.
+
+        Note whether the message sets this.
+        """
         expiration = entry.message.expiration
         if expiration >= 0 and (self.ttl < 0 or expiration < self.ttl):
             entry.own_time = True
@@ -386,19 +393,19 @@ class Rules(QueueLimits):
         return self.ttl
 
     def parked(self, entry: QueueEntry) -> None:
-        """Note `entry` as one that may have to go for others (QueueLimits)."""
+        """Note `entry` as a victim for the length limits (QueueLimits)."""
         if self.victims is not None:
             self.victims.offer(entry)
 
     # ---- time
 
     def stay(self) -> None:
-        """Stay: the queue has been declared again (QueueLimits)."""
+        """Keep the queue: it has been declared again (QueueLimits)."""
         self.leaving = NOT_LEAVING
         self.touch()
 
     def touch(self) -> None:
-        """The queue is being used: declared again, asked for a message, or left by a consumer.
+        """Note that the queue is used: redeclared, asked for a message, or left by a consumer.
 
         [RabbitMQ x-expires]
         """
@@ -409,7 +416,7 @@ class Rules(QueueLimits):
             self.arm()
 
     def arm(self) -> None:
-        """See to it that the alarm rings when something is to be done. It may ring too early."""
+        """Set the alarm for the next thing to do. It may ring too early."""
         timer = self.timers.first()
         due: i64 = 0 if timer is None else timer.due
         if self.expires >= 0 and not self._is_used():
@@ -426,7 +433,7 @@ class Rules(QueueLimits):
         return bool(manager.all) or bool(manager.gets)
 
     def _is_spared(self) -> bool:
-        """Whether the queue, which nobody uses, stays for its messages, delayed ones included."""
+        """Whether the queue, which is unused, stays for its messages, delayed ones included."""
         queue = self.queue
         return queue.dead > 0 or (self.spares_messages and queue.depth + self._delayed() > 0)
 
@@ -435,11 +442,11 @@ class Rules(QueueLimits):
         return 0 if self.timetable is None else len(self.timetable)
 
     def _look_ms(self) -> i64:
-        """The interval, in ms, of looking whether a queue that is spared has become empty."""
+        """The interval, in ms, of checks whether a spared queue has become empty."""
         return self.expires // LOOKS + 1
 
     def ring(self) -> None:
-        """Do a slice of what is due (Alarm)."""
+        """Do a slice of the due work (Alarm)."""
         queue = self.queue
         now = self.schedule.now()
         if self.leaving == QUEUE_EXPIRED and self._is_used():
@@ -453,7 +460,7 @@ class Rules(QueueLimits):
             if self._is_spared():
                 self.used = (
                     now + self._look_ms()
-                )  # never too early: it may be empty long before the next look
+                )  # never too early: the queue may become empty long before the next check
             elif now - self.used >= self.expires:
                 if not self.outlasts(QUEUE_EXPIRED):
                     self.host.queue_unused(queue)
@@ -470,7 +477,7 @@ class Rules(QueueLimits):
         self.arm()
 
     def dead_letter(self, entry: QueueEntry, reason: i64) -> None:
-        """AVAILABLE, ACQUIRED or HELD → DEQUEUED: `entry` goes to the dead-letter exchange (QueueLimits)."""
+        """Dead-letter `entry` (QueueLimits): AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
         death = death_of(self.queue, self, entry, reason)
         take_out(self.queue, entry)
         self.host.dead_letter(death)
@@ -481,21 +488,21 @@ class Rules(QueueLimits):
             return False
         self.seekers[seeker] = None
         queue = self.queue
-        queue.awaited.setdefault(queue.entries.head, [])  # it is told of every entry that goes
+        queue.awaited.setdefault(queue.entries.head, [])  # so that every entry that leaves wakes the seekers
         return True
 
     def end_seeking(self, seeker: Seeker) -> None:
-        """Let `seeker` wait for room no longer (QueueLimits)."""
+        """End the wait of `seeker` for room (QueueLimits)."""
         self.seekers.pop(seeker, None)
         queue = self.queue
         if not self.seekers and not queue.awaited.get(queue.entries.head):
             queue.awaited.pop(queue.entries.head, None)
 
     def outlasts(self, reason: i64) -> bool:
-        """Have the messages of the queue, which is about to go, be dead-lettered if its rules say so.
+        """Dead-letter the messages of the queue, which is about to be deleted, if its rules say so.
 
-        True if the queue stays until the last of them has left, in turns to come; then it is deleted, unless
-        it is declared again, or used again if it was to expire.
+        True if the queue stays until the last message has left, in later turns. Then it is deleted, unless it
+        is declared again, or, if it was to expire, used again.
         """
         if not self.moves(reason):
             return False
@@ -508,7 +515,7 @@ class Rules(QueueLimits):
         return True
 
     def _let_die(self) -> None:
-        """Dead-letter a slice of the entries, whoever has them, and of the messages held until their date."""
+        """Dead-letter a slice of the entries, acquired ones too, and of the delayed messages."""
         queue = self.queue
         entries = queue.entries
         room: i64 = SLICE
@@ -528,19 +535,19 @@ class Rules(QueueLimits):
                 self.host.dead_letter(death)
 
     def none_waits(self) -> None:
-        """No message waits to be dead-lettered any more: the queue may go."""
+        """Delete the queue if it is due, because no message waits to be dead-lettered any more."""
         if self.leaving != NOT_LEAVING:
             self.schedule.set(self, self.schedule.now())
 
     def stop(self) -> None:
-        """The queue is deleted, and nothing is done in time any more for what `Remains` lets go of."""
+        """Stop all timers: the queue is deleted, and `Remains` releases the rest."""
         self.schedule.cancel(self)
         if self.timetable is not None:
             self.schedule.cancel(self.timetable)
 
 
 def apply_rules(queue: Queue, host: DeathHost) -> None:
-    """Have the queue's arguments hold as they are now, `queue.effective`, from now on."""
+    """Apply the queue's arguments for limits as they are now, `queue.effective`."""
     held = queue.effective
     queue.host = host
     if queue.rules is None:
@@ -551,6 +558,6 @@ def apply_rules(queue: Queue, host: DeathHost) -> None:
 
 
 def touch(queue: Queue) -> None:
-    """The queue has been declared again, so that it stays. [RabbitMQ x-expires]"""
+    """Keep the queue, which has been declared again. [RabbitMQ x-expires]"""
     if queue.rules is not None:
         queue.rules.stay()

@@ -1,4 +1,4 @@
-"""Strict order, and the discipline that a queue's arguments ask for."""
+"""Strict order, and the choice of the discipline that a queue's arguments ask for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from broker.core.arguments.queue import (
 from broker.core.entries.entry import AVAILABLE, Holder, QueueEntry
 from broker.core.queues.consumer import NOTIFIED, QueueConsumer
 from broker.core.queues.consumers import notify, notify_if_nobody_comes, notify_one
-from broker.core.queues.groups import IDLE_MAX, GroupKeys, Groups
+from broker.core.queues.group import GroupKeys
+from broker.core.queues.groups import IDLE_MAX, Groups
 from broker.core.queues.hooks import Discipline, able_in, first_idle
 from broker.core.queues.queue import Queue
 from broker.core.queues.state import owns
@@ -27,51 +28,55 @@ from broker.core.view import Views
 
 @final
 class StrictOrder(Discipline):
-    """Only the first entry of the queue is ever given out, whoever sees what.
+    """Strict order: only the first entry of the queue is ever delivered, whatever consumers see.
 
-    So at most one entry is out, and as long as it is neither settled nor returned nobody gets another. A
-    first entry that nobody sees, or that is kept for later, holds up all others.
+    So at most one entry is in flight. Until it is settled or requeued, no consumer gets another. A first
+    entry that no consumer sees, or that is HELD, holds up all others.
 
-    But for one transaction, which may take several in order: when all that is out is to leave with its
-    commit, whoever has that gets the next one. If it is rolled back, all of them are out, or back in place.
-    What comes back behind the back of the transaction waits for its end, if something later is in it.
+    The exception is one transaction, which may take several entries in order: when its commit will remove all
+    entries in flight, its session gets the next one. If it is rolled back, all of them are in flight, or back
+    in place. An entry that is requeued while a later one is in the transaction waits for the end of the
+    transaction.
     [Bernstein and Newcomer 4.5: "batching up a set of trades and committing them as a group"]
     """
 
     def __init__(self, queue: Queue) -> None:
         super().__init__(False)
         self.queue = queue
-        self._batch: dict[QueueEntry, None] = {}  # what is to leave with a transaction,
-        self._holder: QueueConsumer | None = None  # who has got the latest of that,
-        self._last: QueueEntry | None = None  # and what of it was last in the queue
+        self._batch: dict[QueueEntry, None] = {}  # the entries that a transaction will remove,
+        self._holder: QueueConsumer | None = None  # the consumer that got the latest of these,
+        self._last: QueueEntry | None = None  # and the last of these in queue order
 
     def next_entry(self, consumer: QueueConsumer) -> QueueEntry | None:
-        """The first entry, if it is not out and `consumer` sees it (Discipline)."""
+        """Return the first entry, if it is not acquired and `consumer` sees it (Discipline)."""
         context = consumer.context
         context.more = False
         first = self._first(consumer)
         if first is None or not context.sees(first):
             return None
-        return context.get_next_available_entry()  # which it is; the cursor moves along
+        return context.get_next_available_entry()  # returns `first`, and moves the cursor
 
     def is_open(self, entry: QueueEntry) -> bool:
-        """Whether it is the first, and nothing is out but what is to leave (Discipline)."""
+        """Whether the entry is the first, and none is in flight outside the transaction (Discipline)."""
         return self._first(self._holder) is entry
 
     def owner(self, entry: QueueEntry) -> QueueConsumer | None:
-        """A consumer of the session whose transaction has all that is out; None: nothing is (Discipline)."""
+        """Return a consumer of the session whose transaction has all entries in flight (Discipline).
+
+        None: no entry is in flight.
+        """
         if self.queue.unacked == 0:
             return None
         return first_idle(self._able(entry)) or self._holder
 
     def contenders(self, entry: QueueEntry) -> list[QueueConsumer]:
-        """The consumers of the highest priority in that session (Discipline)."""
+        """Return the consumers of the highest priority in that session (Discipline)."""
         able = [] if self.queue.unacked == 0 else list(self._able(entry))
         top = max([consumer.rank for consumer in able], default=0)
         return [consumer for consumer in able if consumer.rank == top]
 
     def left(self, entry: QueueEntry, owner: Holder | None) -> None:
-        """Give out the entry that is first now, if `entry` was first, or out (Discipline)."""
+        """Announce the present first entry, if `entry` was first, or in flight (Discipline)."""
         if self._batch:
             self._leave_batch(entry)
         first = self._first(self._holder)
@@ -81,11 +86,11 @@ class StrictOrder(Discipline):
             self._wake_holder(first)
         elif owner is not None:
             notify_one(self.queue, first)
-        elif entry.precedes(first):  # a purge or many that expire come here: one is enough for all
+        elif entry.precedes(first):  # for a purge or many expiries one notification is enough
             notify_if_nobody_comes(self.queue, first)
 
     def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """The next one may be given out to the same session (Discipline)."""
+        """Let the same session get the next entry (Discipline)."""
         holder = self._holder
         if holder is not None and holder.target.peers is not consumer.target.peers:
             return
@@ -100,17 +105,17 @@ class StrictOrder(Discipline):
             self._wake_holder(first)
 
     def withdrawn(self, entries: list[QueueEntry]) -> None:
-        """Give out no more entries before these are settled or back (Discipline)."""
+        """Hold up further entries until these are settled or requeued (Discipline)."""
         for entry in entries:
             self._leave_batch(entry)
 
     def returned(self, entries: list[QueueEntry]) -> None:
-        """Have these entries leave with no transaction (Discipline)."""
+        """Remove these entries from the transaction (Discipline)."""
         if self._batch:
             self.withdrawn(entries)
 
     def wake(self) -> None:
-        """Tell of the first entry, which may have come meanwhile, before those that are back (Discipline)."""
+        """Announce the first entry, which may be a new one before the requeued ones (Discipline)."""
         first = self._first(self._holder)
         if first is None:
             return
@@ -120,13 +125,13 @@ class StrictOrder(Discipline):
             notify_if_nobody_comes(self.queue, first)
 
     def passed_on(self) -> None:
-        """Notify another consumer of the session whose transaction has all that is out (Discipline)."""
+        """Notify another consumer of the session whose transaction has all entries in flight (Discipline)."""
         first = self._first(self._holder) if self._batch else None
         if first is not None and all(consumer.state != NOTIFIED for consumer in self._able(first)):
             self._wake_holder(first)
 
     def _first(self, consumer: QueueConsumer | None) -> QueueEntry | None:
-        """The entry that may be given out now: to `consumer`, or if nothing is out to anybody."""
+        """Return the entry that may be delivered now: to `consumer`, or, if none is in flight, to any."""
         queue = self.queue
         if queue.unacked == 0:
             first = queue.entries.next(queue.entries.head)
@@ -143,7 +148,7 @@ class StrictOrder(Discipline):
         return first
 
     def _able(self, entry: QueueEntry) -> Iterable[QueueConsumer]:
-        """The consumers that may have `entry` of the session whose transaction has all that is out."""
+        """Return the consumers that may have `entry`, of the session whose transaction has all in flight."""
         return () if self._holder is None else able_in(self._holder.target.peers, self.queue, entry)
 
     def _wake_holder(self, first: QueueEntry) -> None:

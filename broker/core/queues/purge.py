@@ -1,4 +1,4 @@
-"""Purging a queue, and entries that leave with their queue, in slices."""
+"""Purging a queue, and disposing of the entries of a deleted queue, in slices."""
 
 from __future__ import annotations
 
@@ -19,33 +19,34 @@ from broker.core.queues.state import begin_browsing, end_browsing
 from broker.core.schedule import ENTRIES, Alarm, Schedule
 
 SLICE: Final[i64] = 5000  # entries that are looked at in one turn: one or two milliseconds
-DEAD_SLICE: Final[i64] = 1000  # messages that wait to be dead-lettered, of which each is told to the log
+DEAD_SLICE: Final[i64] = 1000  # messages that wait to be dead-lettered; each has a record in the log
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class PurgeWaiter:
-    """Somebody who must not answer before a purge is over."""
+    """A caller that must not answer before a purge is over."""
 
     def on_purged(self, purge: Purge) -> None:
-        """It is, or its queue was deleted meanwhile."""
+        """Note that the purge is over, or its queue was deleted meanwhile."""
         raise NotImplementedError
 
 
 @final
 class Purge(Alarm):
-    """Drops every AVAILABLE or HELD entry of `queue`, as far as they were there when it was asked for.
+    """A purge: it drops every AVAILABLE or HELD entry that was in `queue` at the request.
 
-    Before that it drops the messages that wait to be dead-lettered, as far as they did so then: the journal
-    knows them by their places, and is told of stretches of entries.
+    Before that it drops the messages that waited to be dead-lettered at the request. The journal knows them
+    by their places, and records the entries in stretches.
 
-    What comes later stays, and so does what somebody has when its turn comes. As long as it goes on no
-    consumer is served, so that none of them gets what is to go; only browsers, basic.get and operators may
-    come before it. When it is `over`, nothing is ready that was so when it began, unless one of those two had
-    it and gave it back. What comes back from clients meanwhile may go too. Several purges of a queue go on
-    one after the other.
+    Later arrivals stay, and so do entries that are acquired when the purge reaches them. While it runs no
+    consumer is served, so that none gets an entry that is about to be dropped. Only browsers, basic.get and
+    operators may come first. When it is `over`, no entry is ready that was ready at its beginning, unless a
+    basic.get or an operator had it and returned it. Entries that clients return meanwhile may be dropped too.
+    Several purges of a queue run one after the other.
 
-    Each entry is settled in the log when it is dropped: if the broker dies meanwhile, the others are there
-    again. `dropped` counts them. `most`: how many entries are looked at in one turn.
+    Each entry is settled in the log when it is dropped: if the broker dies meanwhile, a restart restores the
+    others.
+    `dropped` counts them. `most`: how many entries are looked at in one turn.
     """
 
     def __init__(self, queue: Queue, schedule: Schedule, most: i64) -> None:
@@ -64,13 +65,13 @@ class Purge(Alarm):
         self._by: object | None = None if queue.journal is None else queue.journal.who()
 
     def tell(self, waiter: PurgeWaiter) -> None:
-        """Have `waiter`, and nobody else, be told when it is over."""
+        """Set the only waiter, which is called when the purge is over."""
         self._waiter = waiter
         if self.over:
             waiter.on_purged(self)
 
     def begin(self) -> None:
-        """Drop a first slice. If there is more, no consumer is served until this is over."""
+        """Drop a first slice. If more is left, no consumer is served until the purge is over."""
         queue = self.queue
         is_over = False
         last: QueueEntry | None = None
@@ -85,11 +86,11 @@ class Purge(Alarm):
         self._go_on(last)
 
     def wait(self) -> None:
-        """Have a turn to come, until which no consumer is served."""
+        """Queue the purge for a later turn, until which no consumer is served."""
         queue = self.queue
         queue.manager.purges.append(self)
         for consumer in queue.manager.takers():
-            suspend(queue, consumer, BLOCKED_BY_PURGE)  # nobody takes over
+            suspend(queue, consumer, BLOCKED_BY_PURGE)  # no consumer takes over
 
     def ring(self) -> None:
         """Drop another slice (Alarm)."""
@@ -106,7 +107,7 @@ class Purge(Alarm):
                 self._stand_on(last)
 
     def _drop_dead(self) -> bool:
-        """Drop a slice of what waits to be dead-lettered; true if that was all."""
+        """Drop a slice of the messages that wait to be dead-lettered; true if none are left."""
         backlog = existing_backlog(self.queue)
         if not self._dead_done and backlog is not None and self._newest_dead > 0:
             dropped = backlog.drop(DEAD_SLICE, self._newest_dead, self._by)
@@ -117,14 +118,14 @@ class Purge(Alarm):
         return True
 
     def _go_on(self, last: QueueEntry | None) -> None:
-        """Go on after `last` in another turn; None: with what waits, or from the beginning."""
+        """Continue after `last` in another turn; None: with the waiting messages, or from the beginning."""
         if last is None:
             self._schedule.set(self, self._schedule.now())
         else:
             self._stand_on(last)
 
     def _drop_slice(self, last: QueueEntry) -> QueueEntry | None:
-        """Look at entries after `last`; returns the one after which to go on, None: that was all."""
+        """Look at entries after `last`. Return the one after which to continue, None: no more."""
         queue = self.queue
         entries = queue.entries
         room = self._most
@@ -149,7 +150,7 @@ class Purge(Alarm):
         return None if entry is None else last
 
     def _stand_on(self, last: QueueEntry) -> None:
-        """Go on after `last` in another turn."""
+        """Continue after `last` in another turn."""
         cursor = self._cursor
         if cursor is None:
             cursor = self._cursor = QueueContext(self.queue.entries)
@@ -175,11 +176,11 @@ class Purge(Alarm):
 
 @final
 class _Noted:
-    """What the journal is told of a purge: from which place to which all leave, and how many those are.
+    """The purged stretches for the journal: the first and the last place, and the count of entries.
 
-    In a slice nothing comes between, so that nothing else was in that part of the queue: what is with
-    consumers ends it. Where entries are not in the order of their places, or what waits to be dead-lettered
-    may have a place between, each is told by itself.
+    Within a slice no other work runs, so each stretch covers exactly the dropped entries. An entry with a
+    consumer ends the stretch. Where entries are not in the order of their places, or a message that waits to
+    be dead-lettered may have a place in between, each entry is recorded separately.
     """
 
     def __init__(self, queue: Queue, by: object | None) -> None:
@@ -190,7 +191,7 @@ class _Noted:
         self._count: i64 = 0
 
     def add(self, entry: QueueEntry) -> None:
-        """`entry` leaves."""
+        """Add `entry`, which leaves."""
         if self._queue.journal is None:
             return
         before = entry.prev
@@ -204,23 +205,23 @@ class _Noted:
         self._count += 1
 
     def end(self) -> None:
-        """Tell what has left and has not been told."""
+        """Record the stretch so far."""
         if self._count > 0 and self._queue.journal is not None:
             self._queue.journal.purged(self._first, self._last, self._count, self._by)
         self._count = 0
 
 
 def purge(queue: Queue, schedule: Schedule, most: i64 = SLICE) -> Purge:
-    """Drop what is AVAILABLE or HELD: at once if that is soon done, else in turns to come.
+    """Drop the AVAILABLE and HELD entries of a queue: at once if there are few, else in later turns.
 
     Raises:
-        Unsupported: it is a stream.
+        Unsupported: the queue is a stream.
     """
     refuse_stream(queue, "purged")
     asked = Purge(queue, schedule, most)
     purges = queue.manager.purges
     if queue.manager.returns and not purges:
-        asked.wait()  # for what is on its way back
+        asked.wait()  # for entries that are being requeued
     elif purges:
         purges.append(asked)  # each begins when the one before it is over
     else:
@@ -228,13 +229,13 @@ def purge(queue: Queue, schedule: Schedule, most: i64 = SLICE) -> Purge:
     return asked
 
 
-CLEARING_SLICE: Final[i64] = 5000  # entries of a deleted queue that go in one turn: one or two milliseconds
+CLEARING_SLICE: Final[i64] = 5000  # entries of a deleted queue released in one turn: 1 or 2 milliseconds
 
 
 def cut_off(queue: Queue, schedule: Schedule) -> None:
-    """A queue is deleted, and nothing happens in it any more: neither in time nor by its clients.
+    """Stop all activity of a deleted queue, of its timers as well as its clients.
 
-    Settling or releasing what they hold changes nothing from now on. What is left of it is for `dispose`.
+    From now on, settling or releasing its deliveries has no effect. `dispose` removes the rest.
     """
     queue.deleted = True
     if queue.rules is not None:
@@ -256,10 +257,10 @@ def cut_off(queue: Queue, schedule: Schedule) -> None:
 
 
 def dispose(queue: Queue, schedule: Schedule) -> None:
-    """Let the consumers of a deleted queue go, and what it holds, which nobody can reach any more.
+    """Remove the consumers and all contents of a deleted queue, which no client can reach any more.
 
-    Targets learn through `consumer_cancelled` that the queue is gone. What clients hold is taken back, which
-    they learn through `acquisition_removed`.
+    Targets learn of the deletion through `consumer_cancelled`. The deliveries of clients are taken back, of
+    which they learn through `acquisition_removed`.
     """
     cut_off(queue, schedule)
     if queue.journal is not None:
@@ -286,7 +287,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
 
 
 def burden(queue: Queue) -> i64:
-    """The number of entries, or of what is as much work, `dispose` lets go of at once."""
+    """Return how many entries, or equal amounts of work, `dispose` handles at once."""
     held = queue.messages
     if queue.rules is not None and queue.rules.timetable is not None:
         held += len(queue.rules.timetable)
@@ -298,10 +299,10 @@ def burden(queue: Queue) -> i64:
 
 @final
 class Remains(Alarm):
-    """The entries of a deleted queue, which lets go of them in slices: there may be a million entries.
+    """The contents of a deleted queue, released in slices, because there may be a million entries.
 
-    To clients it is gone with the queue, and to recovery too: from then on nothing comes of settling what it
-    has not come to yet, or of giving that back. Iterative: entries are not collected in cycles, nor groups.
+    For clients and for recovery they are deleted with the queue: settling or releasing an entry that is not
+    reached yet has no effect. Iterative: neither entries nor groups are collected in cycles.
     """
 
     def __init__(self, queue: Queue, schedule: Schedule) -> None:
@@ -312,7 +313,7 @@ class Remains(Alarm):
         self._schedule = schedule
 
     def ring(self) -> None:
-        """Let go of a slice (Alarm)."""
+        """Release a slice (Alarm)."""
         entries = self._queue.entries
         room: i64 = CLEARING_SLICE
         taken: list[tuple[Holder, QueueEntry]] = []
@@ -349,7 +350,7 @@ class Remains(Alarm):
             owner.acquisition_removed(taken_back)
 
     def _let_go(self, entry: QueueEntry) -> None:
-        """AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
+        """Remove an entry: AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
         queue = self._queue
         if entry.state == HELD and queue.retry is not None:
             queue.retry.let_go(entry)
@@ -357,7 +358,7 @@ class Remains(Alarm):
         entry.owner = None
         group = entry.group
         if group is not None:
-            group.disown()  # the owner knows its groups
+            group.disown()  # the owner refers to its groups
             entry.group = None
         if self._rules is not None and entry.timer is not None:
             self._rules.timers.stop(entry.timer)

@@ -1,16 +1,17 @@
-"""A queue: entries in strict order, and consumers that pull them when notified.
+"""A queue: entries in strict order, and consumers that pull them when they are notified.
 
-An entry that is refused, whose time is over, that is one too many or was given out too often leaves its
-queue. If the queue has a dead-letter exchange, a message that says so goes where that exchange sends it. To
-the log both are one step: in one batch, and none without the other.
+An entry dies when it is rejected, when it expires, when the queue is over its length limit, or when it was
+returned too often. A dead entry leaves its queue. If the queue has a dead-letter exchange, a dead letter is
+published to that exchange. To the log both are one step: they are in one batch, and neither happens without
+the other.
 
-A queue dead-letters at most once or at least once (`Rules.sure`). At most once, a dead letter that no queue
-takes is dropped. At least once, the message waits in the `Backlog` of its queue until all queues of its
-route take it.
+A queue dead-letters at most once or at least once (`Rules.sure`). With at most once, a dead letter that no
+queue accepts is dropped. With at least once, the message waits in the `Backlog` of its queue until all queues
+of its route accept it.
 
-Every delivery that comes back counts: by nack or reject, recovered, or lost with its channel, its connection
-or the broker; `x-delivery-count-on` chooses among these. A message that has come back more often than the
-limit allows is dead-lettered.
+By default every returned delivery counts: returned by nack or reject, recovered, or lost with its channel,
+its connection or the broker. `x-delivery-count-on` chooses among these. A message that was returned more
+often than the delivery limit allows is dead-lettered.
 """
 
 from __future__ import annotations
@@ -62,17 +63,18 @@ from broker.core.queues.volatile import Volatile
 
 @final
 class Queue(ConsumedQueue):
-    """The model: publishers link entries and notify; consumers, when they have their turn, pull.
+    """A queue: publishers link entries and notify; consumers pull in their turns.
 
-    Synchronous and single-threaded: what one method does is atomic. Every method changes state first, lists
-    second, and notifies last; notifying only asks for a turn and never delivers.
-    While entries are ready, the highest priority at which some consumer has no blocker has a NOTIFIED
-    consumer, which pulls until it gets nothing; if it drops out, `pass_baton` notifies another.
+    A queue is synchronous and single-threaded, so each method is atomic. Every method changes state first and
+    lists second, and notifies last. A notification only requests a turn and never delivers.
+    While entries are ready, the highest priority with an unblocked consumer has a NOTIFIED consumer. This
+    consumer pulls until it gets nothing. If it drops out, `pass_baton` notifies another.
 
-    `election`: who is served, if only one consumer is at a time. `backlog`: the `dead`, messages that wait to
-    be dead-lettered. `retry`: what becomes of what comes back. `memory`: what the queue knows duplicates by.
-    `host`: the virtual host. `stops`: what is switched off. `volatile`: what the queue loses. `stream`: what
-    the queue keeps for good. `journal`: who is told of every step, if anybody.
+    `election`: elects the one served consumer, if the queue serves only one at a time. `backlog`: the `dead`
+    messages, which wait to be dead-lettered. `retry`: the rules for returned entries. `memory`: the
+    duplicates filter. `host`: the virtual host. `stops`: the operations that are switched off. `volatile`:
+    counts the messages lost at restarts.
+    `stream`: the stream of the queue, if it is one. `journal`: records every step, if the queue is journaled.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class Queue(ConsumedQueue):
         self.journal: QueueJournal | None = None
 
     def enqueue(self, message: Message) -> QueueEntry:
-        """Link `message` at its place and notify. Appending it to the log was the caller's business."""
+        """Link `message` at its place and notify. The caller has appended it to the log."""
         entry = self.link(message)
         self.published += 1
         self.counters.made_ready += 1
@@ -111,7 +113,7 @@ class Queue(ConsumedQueue):
         return entry
 
     def notify_work(self, entry: QueueEntry) -> None:
-        """`entry` is new: browsers are told if they see it, and one consumer that can take it is NOTIFIED."""
+        """Notify the browsers of `entry`, which is new, and one consumer that can take it."""
         if self.stream is None and self.manager.non_acquiring.head is not None:
             notify_browsers(self)
         if self.waiting and not self.entries.in_order:
@@ -120,14 +122,14 @@ class Queue(ConsumedQueue):
             notify_one(self, entry)
 
     def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None:
-        """The consumer's target wants work, or wants none. Called by targets only."""
+        """Set whether the consumer's target wants work. Called by targets only."""
         set_blocker(self, consumer, BLOCKED_BY_TARGET, not desired)
 
     def deliver_single_message(self, consumer: QueueConsumer) -> bool:
-        """Give `consumer` its next entry through `consumer.target.deliver`, if it may have one now.
+        """Deliver its next entry to `consumer` through `consumer.target.deliver`, if it may have one now.
 
-        False and still NOTIFIED (a browser: `context.more`) means: not all was looked at yet, come again.
-        True also when the next entry's time was over: it has left the queue, and the one after it is next.
+        False while still NOTIFIED (a browser: `context.more`) means that the look-up is not complete: call
+        again. True also if the next entry had expired: it has left the queue, and the one after it is next.
         """
         if consumer.state <= NOT_INTERESTED:
             return False
@@ -137,7 +139,7 @@ class Queue(ConsumedQueue):
             return False
         size = entry.message.size
         target = consumer.target
-        # a consumer with a count window that is exhausted is NOT_INTERESTED: here only bytes can be too few
+        # a consumer with an exhausted count window is NOT_INTERESTED: here only bytes can be missing
         if not target.fits(size):
             wait_for_size(self, consumer, entry)
             return False
@@ -168,7 +170,7 @@ class Queue(ConsumedQueue):
         return True
 
     def acquire(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """AVAILABLE → ACQUIRED of the next entry of the consumer's context, for delivery."""
+        """Acquire the next entry of the consumer's context for delivery: AVAILABLE → ACQUIRED."""
         context = consumer.context
         if context.behind or context.late is not None:
             context.passed(entry)
@@ -201,7 +203,7 @@ class Queue(ConsumedQueue):
             note_change(self, self.places, entry, -1)
 
     def settle(self, entry: QueueEntry) -> None:
-        """ACQUIRED → DEQUEUED: the client is done with it. Ignored if the queue took it back, or is gone."""
+        """Settle `entry`: ACQUIRED → DEQUEUED. Ignored if the queue has taken it back, or was deleted."""
         owner = entry.owner
         if entry.state != ACQUIRED or owner is None or self.deleted:
             return
@@ -220,7 +222,7 @@ class Queue(ConsumedQueue):
             self.store.append_settle(message, self)
         if self.context.last is entry or concerns_cursors(self, entry):
             self.unlink(entry)
-        else:  # no cursor needs to know
+        else:  # no cursor is affected
             self.entries.unlink(entry)
         if self.election is not None:
             self.election.delivery_ended()
@@ -230,7 +232,7 @@ class Queue(ConsumedQueue):
             self.host.consumed(message, self)
 
     def discard(self, entry: QueueEntry) -> None:
-        """ACQUIRED → DEQUEUED: refused for good, so dead-lettered. Ignored where `settle` is."""
+        """Reject `entry`, which is dead-lettered: ACQUIRED → DEQUEUED. Ignored where `settle` is."""
         if entry.state == ACQUIRED and not self.deleted:
             dead_letter(self, entry, REJECTED)
 
@@ -248,13 +250,13 @@ class Queue(ConsumedQueue):
         return entry
 
     def unlink(self, entry: QueueEntry) -> None:
-        """Take a DEQUEUED entry, no longer counted, out of the list and from under the cursors."""
+        """Remove a DEQUEUED entry, no longer counted, from the list and from under the cursors."""
         forget_everywhere(self, entry)
         self.entries.unlink(entry)
 
 
 def take_out(queue: Queue, entry: QueueEntry) -> None:
-    """AVAILABLE, ACQUIRED or HELD → DEQUEUED, in memory only: what the log is told is up to the caller."""
+    """Remove `entry` from memory only: AVAILABLE, ACQUIRED or HELD → DEQUEUED. The caller updates the log."""
     assert entry.state != DEQUEUED, "an entry leaves its queue once"
     size = entry.message.size
     owner = entry.owner
@@ -286,7 +288,7 @@ def take_out(queue: Queue, entry: QueueEntry) -> None:
 
 
 def drop(queue: Queue, entry: QueueEntry) -> None:
-    """AVAILABLE, ACQUIRED or HELD → DEQUEUED; the log is told that the queue has the message no longer."""
+    """Remove `entry`, also from the log: AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
     message = entry.message
     if queue.logged and message.sequence != 0:
         queue.store.append_settle(message, queue)
@@ -294,13 +296,13 @@ def drop(queue: Queue, entry: QueueEntry) -> None:
 
 
 def placed(queue: Queue, entry: QueueEntry) -> None:
-    """`entry` is new, and was linked where cursors may have passed, or the queue has an index.
+    """Add `entry`, which is new, to the index, or offer it to cursors that may have passed its place.
 
-    What it replaces goes first, so that cursors stand on what is before both.
+    An entry that it replaces is removed first, so that cursors stand on the entry before both.
     """
     if queue.index is not None:
         queue.index.add(entry)
-        return  # it is the last one
+        return  # an index needs a list in order: the entry is the last one
     latest = queue.entries.latest
     if latest is not None and latest.displaced is not None:
         old = latest.displaced
@@ -310,9 +312,10 @@ def placed(queue: Queue, entry: QueueEntry) -> None:
 
 
 def replace(queue: Queue, latest: Latest, old: QueueEntry, new: Message | None) -> None:
-    """AVAILABLE, ACQUIRED or HELD → DEQUEUED of `old`, in whose place is `new`; None: that has gone already.
+    """Remove `old`, which `new` replaces: AVAILABLE, ACQUIRED or HELD → DEQUEUED.
 
-    It is not dead-lettered. The log holds it until `new` is durable, if that is to be.
+    `new` None: the replacing message has left already. `old` is not dead-lettered. The log holds it until
+    `new` is durable, if `new` is persistent.
     """
     latest.replaced += 1
     queue.counters.replaced += 1
@@ -328,7 +331,7 @@ def replace(queue: Queue, latest: Latest, old: QueueEntry, new: Message | None) 
 
 
 def replace_outdated(queue: Queue, old: QueueEntry) -> None:
-    """`old`, which is with a consumer that gives it back, or comes from before a restart, is outdated."""
+    """Remove `old`, which is outdated: its consumer returns it, or it comes from before a restart."""
     latest = queue.entries.latest
     assert latest is not None, "nothing is outdated where nothing is replaced"
     new = latest.successor(old)
@@ -336,7 +339,7 @@ def replace_outdated(queue: Queue, old: QueueEntry) -> None:
 
 
 def drop_outdated(queue: Queue) -> None:
-    """Recovery is over: what it brought back besides the latest messages goes, but for what readers have."""
+    """Drop outdated entries after recovery, except those that readers have staged."""
     latest = queue.entries.latest
     if latest is None:
         return
@@ -347,11 +350,11 @@ def drop_outdated(queue: Queue) -> None:
             replace_outdated(queue, old)
 
 
-TOLD_MAX: Final[i64] = 100  # entries about which every filter is asked now, and of the others in turns
+TOLD_MAX: Final[i64] = 100  # entries announced to every filter now; consumers find the others in turns
 
 
 def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
-    """`back` are AVAILABLE and counted: show them to cursors, limits and consumers, but not to browsers."""
+    """Show `back`, AVAILABLE and counted, to cursors, limits and consumers, but not to browsers."""
     depth = queue.depth
     queue.counters.made_ready += len(back)
     if len(back) > 8:
@@ -364,7 +367,7 @@ def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
     if queue.index is not None:
         queue.index.offer(back, depth)
     if queue.rules is not None:
-        queue.rules.returned(back)  # some may be gone after it
+        queue.rules.returned(back)  # some may leave with this
     if queue.waiting:
         if len(back) > TOLD_MAX:
             wake_for_some(queue, back)
@@ -387,11 +390,11 @@ def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
             told += 1
 
 
-FILTERS_MAX: Final = 64  # of one queue, or one row of its index: each is asked about each message of that
+FILTERS_MAX: Final = 64  # of one queue, or one row of its index: each sees each message there
 
 
 def join(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
-    """The context for one more acquiring consumer with this filter.
+    """Return the context for one more acquiring consumer with this filter.
 
     Raises:
         PreconditionFailed: the consumers of the queue have too many different filters.
@@ -405,7 +408,7 @@ def join(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
         if context.filter.key == entry_filter.key:
             context.users += 1
             if row is not None and queue.index is not None:
-                queue.index.release(row)  # each context is one that looks
+                queue.index.release(row)  # each context counts as one user
             return context
     if len(contexts) >= FILTERS_MAX:
         if row is not None and queue.index is not None:
@@ -425,7 +428,7 @@ def join(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
 
 
 def browsing(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
-    """A cursor for somebody who looks at what a filter lets pass, from the first entry on."""
+    """Return a cursor for browsing the entries that a filter lets pass, from the first one on."""
     row = None if queue.index is None else queue.index.row_for(entry_filter)
     context = QueueContext(_entries(queue, row), entry_filter)
     context.row = row
@@ -433,7 +436,7 @@ def browsing(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
 
 
 def leave(queue: Queue, context: QueueContext) -> None:
-    """A consumer that shared `context` has gone."""
+    """Remove a consumer from the users of `context`."""
     if context is queue.context:
         return
     context.users -= 1
@@ -467,7 +470,7 @@ def offer_everywhere(queue: Queue, entry: QueueEntry) -> None:
 
 
 def concerns_cursors(queue: Queue, entry: QueueEntry) -> bool:
-    """Whether it matters to other cursors than the shared one, or to what is behind that, if `entry` goes."""
+    """Whether the removal of `entry` affects other cursors than the shared one, or entries behind that."""
     if queue.context.has_behind or queue.filtered or queue.index is not None or queue.places is not None:
         return True
     browsers = queue.browsers
@@ -475,7 +478,7 @@ def concerns_cursors(queue: Queue, entry: QueueEntry) -> bool:
 
 
 def forget_everywhere(queue: Queue, entry: QueueEntry) -> None:
-    """A DEQUEUED entry, no longer counted, is about to be unlinked: no cursor may stand on it."""
+    """Move all cursors off a DEQUEUED entry, no longer counted, which is about to be unlinked."""
     depth = queue.depth
     queue.context.forget(entry, depth)
     for context in queue.filtered:
@@ -489,7 +492,7 @@ def forget_everywhere(queue: Queue, entry: QueueEntry) -> None:
 
 
 def dead_letter(queue: Queue, entry: QueueEntry, reason: i64) -> None:
-    """AVAILABLE, ACQUIRED or HELD → DEQUEUED: `entry` goes to the dead-letter exchange, if there is one."""
+    """Dead-letter `entry`, or discard it without an exchange: AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
     rules = queue.rules
     if rules is None or not rules.moves(reason):
         queue.counters.discarded[reason] += 1
@@ -501,11 +504,11 @@ def dead_letter(queue: Queue, entry: QueueEntry, reason: i64) -> None:
 
 
 NO_LIMIT: Final = -1
-QUORUM_LIMIT: Final = 20  # of a quorum queue that has none of its own
+QUORUM_LIMIT: Final = 20  # of a quorum queue without an explicit limit
 
 
 def set_limit(queue: Queue) -> None:
-    """Have the limit hold that the queue's arguments and policies say, from the next return on."""
+    """Set the delivery limit of the queue's arguments and policies, from the next return on."""
     quorum = is_quorum(queue.arguments)
     limit = queue.effective.get(DELIVERY_LIMIT, QUORUM_LIMIT if quorum else NO_LIMIT)
     assert isinstance(limit, int), "arguments are checked before a queue is made"
@@ -514,16 +517,16 @@ def set_limit(queue: Queue) -> None:
 
 
 def note_delivery(queue: Queue, entry: QueueEntry, consumer: QueueConsumer) -> None:
-    """Have the log remember the delivery of `entry` for which it was just acquired, by a queue that counts.
+    """Append the present delivery of `entry` to the log, for a queue that counts.
 
-    What is settled in the same step need not be remembered.
+    A delivery that is settled in the same step need not be recorded.
     """
     if not consumer.no_ack and (queue.retry is None or queue.retry.counted & CRASH != 0):
         append_count(queue, entry)
 
 
 def append_count(queue: Queue, entry: QueueEntry) -> None:
-    """Have the log remember how often `entry` was delivered, but for what did not count, and what was added.
+    """Append to the log how many deliveries of `entry` count, and its annotations.
 
     A queue that does not count has no count after a restart.
     """
@@ -533,29 +536,29 @@ def append_count(queue: Queue, entry: QueueEntry) -> None:
 
 
 def is_exhausted(queue: Queue, entry: QueueEntry) -> bool:
-    """Whether an entry that comes back now has come back too often."""
+    """Whether an entry that is returned now has been returned too often."""
     return 0 <= queue.delivery_limit < entry.counted
 
 
 def give_up(queue: Queue, entry: QueueEntry) -> None:
-    """AVAILABLE or ACQUIRED → DEQUEUED: it has come back too often."""
+    """Dead-letter an entry that was returned too often: AVAILABLE or ACQUIRED → DEQUEUED."""
     dead_letter(queue, entry, EXHAUSTED)
 
 
 def give_up_exhausted(queue: Queue) -> None:
-    """Give up, after recovery, what was out when the broker died, if that was once too often."""
+    """Dead-letter, after recovery, entries whose last delivery, lost with the broker, was once too often."""
     if queue.delivery_limit >= 0:
         for entry in [entry for entry in queue.entries if is_exhausted(queue, entry)]:
-            if entry.state != DEQUEUED:  # not pushed out by the dead letter of one before it
+            if entry.state != DEQUEUED:  # else the dead letter of an earlier one has pushed it out
                 give_up(queue, entry)
 
 
-LATE_MAX: Final[i64] = 10_000  # entries whose time is over that one look-up passes
-EFFORT_MAX: Final[i64] = 20 * SCAN_BUDGET  # what looking for one entry without a turn may cost
+LATE_MAX: Final[i64] = 10_000  # expired entries that one look-up passes
+EFFORT_MAX: Final[i64] = 20 * SCAN_BUDGET  # the budget of a look-up outside a turn
 
 
 def is_late(queue: Queue, entry: QueueEntry) -> bool:
-    """Whether the time of `entry`, which is AVAILABLE, is over; then it has left the queue."""
+    """Whether `entry`, which is AVAILABLE, has expired. If so, it has left the queue."""
     timer = entry.timer
     rules = queue.rules
     if timer is None or rules is None or timer.due > rules.schedule.now():
@@ -565,9 +568,9 @@ def is_late(queue: Queue, entry: QueueEntry) -> bool:
 
 
 def is_late_for(queue: Queue, entry: QueueEntry, consumer: QueueConsumer) -> bool:
-    """`entry` has a timer and is about to be delivered to `consumer`, unless its time is over.
+    """Whether `entry`, which has a timer and is about to be delivered to `consumer`, has expired.
 
-    Then it has left the queue, and `consumer` is to look again.
+    If so, it has left the queue, and `consumer` must look again.
     """
     if is_late(queue, entry):
         if consumer.state == INTERESTED:
@@ -579,16 +582,16 @@ def is_late_for(queue: Queue, entry: QueueEntry, consumer: QueueConsumer) -> boo
 
 
 def stop_timer(queue: Queue, entry: QueueEntry) -> None:
-    """`entry` is no longer AVAILABLE."""
+    """Stop the timer of `entry`, which is no longer AVAILABLE."""
     timer = entry.timer
     if timer is not None and queue.rules is not None:
         queue.rules.timers.stop(timer)
 
 
 def next_in_time(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
-    """The next entry of `consumer` whose time is not over; those before it leave the queue.
+    """Return the next entry of `consumer` that has not expired. Expired ones leave the queue.
 
-    None also if that took too long to find out: who has a turn will find it.
+    None also if the look-up took too long; a turn will find the entry.
     """
     context = consumer.context
     context.effort = 0
@@ -602,17 +605,19 @@ def next_in_time(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
 
 
 def refuse_stream(queue: Queue, what: str) -> None:
-    """Refuse what would take messages out of a queue, if that is a stream; `what` cannot be done with it.
+    """Refuse an operation that would remove messages from a queue, if the queue is a stream.
+
+    `what` completes "cannot be" in the refusal.
 
     Raises:
-        Unsupported: it is.
+        Unsupported: the queue is a stream.
     """
     if is_stream(queue.arguments):
         raise Unsupported(f"queue '{queue.name}' in vhost '{queue.vhost}' is a stream and cannot be {what}")
 
 
 def queue_of(consumer: QueueConsumer) -> Queue:
-    """Return the queue of a consumer, whose own field for it is typed as less: it lies below this module."""
+    """Return the queue of a consumer, whose own field has a wider type, as its module lies below this one."""
     queue = consumer.queue
     assert isinstance(queue, Queue), "every queue is one"
     return queue

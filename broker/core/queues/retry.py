@@ -1,9 +1,9 @@
-"""What becomes of entries that come back: which returns count, and how long they wait.
+"""Retries: the rules for returned entries, that is, which returns count, and how long an entry waits.
 
-amqpd's own arguments `x-retry-*`, and those of RabbitMQ's quorum queues, `x-delayed-retry-*`.
+The rules are amqpd's own arguments `x-retry-*`, and `x-delayed-retry-*` of RabbitMQ's quorum queues.
 
-An entry that waits is HELD. It keeps its place, and others pass it; when its time has come it is AVAILABLE
-there. Nothing of that is written down: after a restart it is AVAILABLE at once.
+An entry that waits is HELD. It keeps its place, and others pass it. When its time has come, it is AVAILABLE
+at this place. The log does not record the wait: after a restart the entry is AVAILABLE at once.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _TYPES: Final[dict[str, int]] = {
     "failed": REJECT | CRASH,
     "returned": NACK | RECOVER | TIMEOUT | RELEASED,
 }
-"""Which outcomes RabbitMQ's types of delayed retry mean: those that count there, and those that do not."""
+"""The outcomes of RabbitMQ's types of delayed retry: "failed" ones count there, "returned" ones do not."""
 
 
 @final
 class Backoff:
-    """`least` ms after the first return; each further one waits `multiplier` times as long, up to `most`.
+    """The wait after a return: `least` ms after the first one, then `multiplier` times as long, up to `most`.
 
-    `jitter`: up to this share of the wait is added by chance. `linear`: the wait is the number of returns
-    times `least` instead. `outcomes`: after which ways of coming back an entry waits at all.
+    `jitter`: up to this share of the wait is added at random. `linear`: the wait is the number of returns
+    times `least` instead. `outcomes`: the outcomes after which an entry waits at all.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Backoff:
         self.outcomes = outcomes
 
     def wait(self, returns: i64, chance: Chance) -> i64:
-        """How many milliseconds an entry waits that has come back for the `returns`th time, at least 1."""
+        """Return how many milliseconds an entry waits after its return number `returns`, at least 1."""
         wait = self._without_chance(returns)
         if self.jitter > 0.0:
             share = chance.below(_JITTER_STEPS) / _JITTER_STEPS
@@ -97,7 +97,7 @@ class Backoff:
 
 
 def backoff_of(held: Arguments) -> Backoff | None:
-    """What the arguments of a queue ask for, which have been checked; None if nothing waits."""
+    """Return the backoff that the checked arguments of a queue ask for; None: no entry waits."""
     least = number_argument(held, RETRY_MIN, 0)
     if least > 0:
         return Backoff(
@@ -122,19 +122,19 @@ def _fraction(held: Arguments, name: str, default: float) -> float:
     return float(value)
 
 
-SLICE: Final = 500  # entries whose time has come that are offered in one turn: about a millisecond
+SLICE: Final = 500  # entries made AVAILABLE in one turn: about a millisecond
 
 
 @final
 class Retry(QueueRetry):
-    """The rules for what comes back to `queue`, and the entries that are HELD.
+    """The rules for entries that are returned to `queue`, and its HELD entries.
 
-    Made for a queue that has such an argument; `Queue.retry` is None for all others. `counted`: the outcomes
-    that count towards the delivery limit. `backoff`: None if nothing waits.
+    A queue gets them with such an argument; `Queue.retry` is None for all others. `counted`: the outcomes
+    that count towards the delivery limit. `backoff`: None if no entry waits.
 
-    The log learns the count of an entry when it is delivered, so that what is out when the broker dies has
-    counted; if it turns out that it does not count, the log is told so. Where the loss of the broker itself
-    does not count, the log learns it when the entry comes back instead.
+    The log records the count of an entry when it is delivered, so that a delivery counts if the broker dies.
+    If its return does not count, the log records that. Where the loss of the broker itself does not count,
+    the log records the count at the return instead.
     """
 
     def __init__(self, queue: Queue, host: QueueHost) -> None:
@@ -148,27 +148,27 @@ class Retry(QueueRetry):
         self._waits: dict[QueueEntry, Timer] = {}
 
     def apply(self, held: dict[str, object]) -> None:
-        """Have these arguments hold from now on. Entries that wait go on waiting as they do."""
+        """Apply these arguments from now on. HELD entries keep their times."""
         counted = text_argument(held, DELIVERY_COUNT_ON)
         self.counted = ALL if counted is None else outcomes_of(counted)
         self.backoff = backoff_of(held)
 
     def came_back(self, entry: QueueEntry, outcome: i64) -> None:
-        """`entry`, ACQUIRED still, comes back in this way: find out whether that counts."""
+        """Note whether the return of `entry`, still ACQUIRED, counts with this outcome."""
         if self.counted & outcome == 0:
             entry.uncounted += 1
-            if self.counted & CRASH != 0 or self.queue.entries.annotations_of(entry):  # it is in the log
+            if self.counted & CRASH != 0 or self.queue.entries.annotations_of(entry):  # the log has a count
                 append_count(self.queue, entry)
         elif self.counted & CRASH == 0:
             append_count(self.queue, entry)
 
     def delays(self, outcome: i64) -> bool:
-        """Whether an entry that comes back in this way waits."""
+        """Whether an entry that is returned with this outcome waits."""
         backoff = self.backoff
         return backoff is not None and backoff.outcomes & outcome != 0
 
     def hold_all(self, entries: list[QueueEntry]) -> None:
-        """AVAILABLE → HELD: have `entries`, which have just come back, be nobody's for their times."""
+        """Hold `entries`, which have just been returned, for their times: AVAILABLE → HELD."""
         backoff = self.backoff
         assert backoff is not None, "asked before"
         queue = self.queue
@@ -188,11 +188,11 @@ class Retry(QueueRetry):
         self._arm()
 
     def let_go(self, entry: QueueEntry) -> None:
-        """`entry` is not to be HELD any longer. The caller says what it is instead, and counts it."""
+        """Stop holding `entry`. The caller sets its next state and the counts."""
         self._timers.stop(self._waits.pop(entry))
 
     def ring(self) -> None:
-        """Offer those whose time has come (Alarm)."""
+        """Make entries AVAILABLE whose time has come (Alarm)."""
         queue = self.queue
         now = self.schedule.now()
         due: list[QueueEntry] = []
@@ -217,7 +217,7 @@ class Retry(QueueRetry):
             offer_again(queue, due)
 
     def stop(self) -> None:
-        """The queue is deleted."""
+        """Stop the alarm: the queue is deleted."""
         self.schedule.cancel(self)
 
     def _arm(self) -> None:
@@ -227,11 +227,11 @@ class Retry(QueueRetry):
 
 
 def apply_retry(queue: Queue, host: QueueHost) -> None:
-    """Have the queue's arguments hold as they are now, `queue.effective`, from now on."""
+    """Apply the queue's arguments for retries as they are now, `queue.effective`."""
     held = queue.effective
     backoff = backoff_of(held)
     if backoff is not None or DELIVERY_COUNT_ON in held:
-        queue.counts = True  # how long a wait is depends on it
+        queue.counts = True  # the length of a wait depends on it
     elif queue.retry is None:
         return
     if queue.retry is None:

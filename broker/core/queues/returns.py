@@ -1,7 +1,7 @@
-"""Many deliveries settle, return or are refused, in slices.
+"""The end of deliveries: they are settled, requeued or rejected, large numbers of them in slices.
 
-What chooses by message, such as selectors, groups, keys and routes, sees messages as they were published. The
-annotations are encoded by their protocol; the core only keeps them.
+A consumer may add annotations to messages that it returns. Selectors, groups, keys and routes see messages as
+they were published, without annotations. The protocol encodes the annotations; the core only stores them.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from broker.core.queues.queue import (
 from broker.core.queues.state import QueueState, note_change, owns
 from broker.core.schedule import Schedule
 
-SLICE: Final[i64] = 5000  # deliveries that end in one turn: one or two milliseconds
-DEAR: Final[i64] = 50  # as many as one that goes on its way to another queue, or has a receipt
-FEW: Final[i64] = SLICE // DEAR  # of which nobody has to think twice
+SLICE: Final[i64] = 5000  # deliveries processed in one turn: one or two milliseconds
+DEAR: Final[i64] = 50  # the cost of one that is dead-lettered, or has a receipt, in plain ones
+FEW: Final[i64] = SLICE // DEAR  # so few are always processed at once
 
 Run = tuple[QueueConsumer, list[QueueEntry]]
 """Deliveries of one consumer."""
 
 
 def are_few(runs: list[Run]) -> bool:
-    """Whether all of `runs` end at once, whatever they are."""
+    """Whether `runs` are few enough to be processed at once, whatever they are."""
     count: i64 = 0
     for run in runs:
         count += len(run[1])
@@ -50,11 +50,12 @@ def are_few(runs: list[Run]) -> bool:
 
 
 class Later(Settlement):
-    """Deliveries that have ended in one way. A subclass has them leave in `take`, a slice in one turn.
+    """Deliveries that have ended in the same way. A subclass processes them in `take`, a slice in each turn.
 
-    What has its turn to come stays with its consumer, and nobody else can settle it or give it back. What has
-    had it is let go of at once: to free it all is as much work as the rest. `runs` is taken over.
-    `session`: the one whose credit they use up until they have left; None: that is up to somebody else.
+    A delivery that waits for its slice stays with its consumer, and no one can settle or return it again. A
+    processed delivery is dropped from the list at once, because freeing all of them is as much work as the
+    rest. `runs` is taken over. `session`: the session whose credit the deliveries use until they are
+    processed; None: other code restores the credit.
     """
 
     def __init__(self, runs: list[Run], session: TargetSession | None, host: QueueHost) -> None:
@@ -67,18 +68,18 @@ class Later(Settlement):
             entries.reverse()
 
     def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Have these leave, now."""
+        """Process these entries now."""
         raise NotImplementedError
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
-        """How much work it is to have `entry` leave, as if it were so many."""
+        """Return the cost of `entry`, in plain entries."""
         return 1
 
     def taken_all(self, consumer: QueueConsumer) -> None:
-        """That was the end of a run of `consumer`."""
+        """Note the end of a run of `consumer`."""
 
     def begin(self) -> None:
-        """Have a first slice leave, unless there was one in this turn."""
+        """Process a first slice, unless another settlement is running."""
         host = self._host
         host.settlements.append(self)
         if len(host.settlements) == 1:
@@ -87,18 +88,18 @@ class Later(Settlement):
             host.schedule.set(self, host.schedule.now())
 
     def rest(self) -> list[Run]:
-        """Those that have not left yet, in no order."""
+        """Return the runs that have not been processed yet, in no order."""
         return self._left
 
     def ring(self) -> None:
-        """Have a slice of them leave (Alarm)."""
+        """Process a slice (Alarm)."""
         schedule = self._host.schedule
         schedule.set(self, schedule.now())  # first: should one slice fail, the others follow
         self._take_some(SLICE)
         self._end()
 
     def finish(self, queue: QueueState | None) -> None:
-        """Have those leave that `queue` has; None: all."""
+        """Process all deliveries of `queue` now; None: all."""
         mine: list[Run] = []
         others: list[Run] = []
         for run in self._left:
@@ -111,11 +112,11 @@ class Later(Settlement):
         self._end()
 
     def deleting(self, queue: QueueState) -> None:
-        """`queue` is about to be deleted."""
+        """Process the deliveries of `queue`, which is about to be deleted."""
         self.finish(queue)
 
     def vacating(self) -> None:
-        """All queues are about to be deleted, with their virtual host: what they have goes with them."""
+        """Drop deliveries: all queues are about to be deleted, with their virtual host and their entries."""
 
     def _end(self) -> None:
         host = self._host
@@ -127,7 +128,7 @@ class Later(Settlement):
         while self._left and room > 0:
             consumer, left = self._left[-1]
             entries: list[QueueEntry] = []
-            room -= 1  # so that many short runs are no long turn either
+            room -= 1  # so that many short runs do not make a long turn either
             while left and room >= 0:
                 entry = left.pop()
                 entries.append(entry)
@@ -143,7 +144,7 @@ class Later(Settlement):
 
 
 def settle_one(entry: QueueEntry, consumer: QueueConsumer) -> None:
-    """ACQUIRED → DEQUEUED if `consumer` has acquired it; what a browser was shown it has seen."""
+    """Settle `entry` for `consumer`: ACQUIRED → DEQUEUED. For a browser only its progress is noted."""
     if consumer.acquires:
         queue_of(consumer).settle(entry)
     elif consumer.context.progress is not None:
@@ -151,25 +152,25 @@ def settle_one(entry: QueueEntry, consumer: QueueConsumer) -> None:
 
 
 def seen(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-    """`consumer`, if its stream keeps how far it is, is done with these."""
+    """Note `entries` as settled, if the consumer's stream remembers its progress."""
     if consumer.context.progress is not None:
         consumer.context.progress.settled(entries)
 
 
 def settle_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-    """ACQUIRED → DEQUEUED of those of `entries` that `consumer` has; all of them restore its credit.
+    """Settle those of `entries` that `consumer` owns, and restore the credit of all: ACQUIRED → DEQUEUED.
 
-    As `Queue.settle` of each, in their order, but counted together and for less.
+    Like `Queue.settle` of each, in their order, but counted together and cheaper.
     """
     leave_all(entries, consumer)
     restore(entries, consumer)
 
 
 def settle_runs(runs: list[Run], session: TargetSession, host: QueueHost) -> None:
-    """The same for all of `runs`, which `session` had: a client may acknowledge 100,000 by one frame.
+    """Settle all of `runs`, deliveries of `session`: a client may acknowledge 100,000 with one frame.
 
-    They go in slices. What is too much for one turn stays with its consumer until turns to come, in which
-    nobody else can settle it or give it back.
+    They are settled in slices. Deliveries beyond the first slice stay with their consumers until later turns,
+    and no one can settle or return them again.
     """
     if are_few(runs):
         for consumer, entries in runs:
@@ -187,12 +188,12 @@ class SettledLater(Later):
         settle_all(entries, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
-        """A receipt is a message (Later)."""
+        """Return the cost of an entry; one with a receipt costs as much as a message (Later)."""
         return DEAR if entry.message.marks & TELLS_CONSUMED else 1
 
 
 def restore(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-    """Give the credit back that these deliveries, which are settled or were given back, have used."""
+    """Restore the credit that these deliveries, settled or returned, have used."""
     size: i64 = 0
     for entry in entries:
         size += entry.message.size
@@ -200,9 +201,9 @@ def restore(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
 
 
 def leave_all(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool = False) -> None:
-    """ACQUIRED → DEQUEUED of those of `entries` that `consumer` has; nothing restores its credit.
+    """Settle those of `entries` that `consumer` owns, without restoring credit: ACQUIRED → DEQUEUED.
 
-    `logged`: the log knows that already.
+    `logged`: the log has the settles already.
     """
     queue = queue_of(consumer)
     seen(entries, consumer)
@@ -238,7 +239,7 @@ def leave_all(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool =
             queue.store.append_settle(message, queue)
         if context.last is entry or (not plain and concerns_cursors(queue, entry)):
             queue.unlink(entry)
-        else:  # no cursor needs to know
+        else:  # no cursor is affected
             linked.unlink(entry)
         if discipline is not None:
             discipline.left(entry, consumer)
@@ -250,28 +251,31 @@ def leave_all(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool =
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Addition:
-    """What a consumer adds to messages that it gives back. `cost`: as if there were so many more of each."""
+    """Annotations that a consumer adds to messages that it returns.
+
+    `cost`: the cost of each, in plain entries.
+    """
 
     def __init__(self, cost: i64) -> None:
         self.cost = cost
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Annotate those of `entries` that `consumer`, which acquires, has."""
+        """Annotate those of `entries` that `consumer`, which acquires, owns."""
         raise NotImplementedError
 
     def added_to(self, before: bytes) -> bytes:
-        """Return encoded annotations with what is added; `before` if that would be too much."""
+        """Return encoded annotations with the addition; `before` if the result would be too large."""
         raise NotImplementedError
 
 
 def annotate(queue: Queue, entry: QueueEntry, annotations: bytes) -> None:
-    """Have all who are given `entry` from now on be given these with it; the log is told."""
+    """Set the annotations with which `entry` is delivered from now on, also in the log."""
     restore_annotations(queue, entry, annotations)
     append_count(queue, entry)
 
 
 def restore_annotations(queue: Queue, entry: QueueEntry, annotations: bytes) -> None:
-    """The same of an entry of which the log knows that."""
+    """Set the annotations of an entry in memory; the log has them already."""
     entries = queue.entries
     if entries.annotations is None:
         entries.annotations = {}
@@ -284,11 +288,11 @@ DISCARD_SLICE: Final[i64] = 100  # entries that leave in one turn: dead-letterin
 def discard_all(
     queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, reason: i64 = REJECTED
 ) -> None:
-    """ACQUIRED → DEQUEUED of those of `entries` that `consumer` has, in their order; they die of `reason`.
+    """Dead-letter those of `entries` that `consumer` owns, in order, for `reason`: ACQUIRED → DEQUEUED.
 
-    What a browser was shown it has seen, and nothing becomes of it.
-    What is too much for one turn stays with `consumer` until turns to come, and what is discarded later
-    leaves after it. `entries` is taken over: from the next turn on it is what has not left.
+    For a browser only its progress is noted.
+    Entries beyond one slice stay with `consumer` until later turns, and later discards wait behind them.
+    `entries` is taken over: from the next turn on it contains those that have not left.
     """
     if not consumer.acquires:
         seen(entries, consumer)
@@ -300,15 +304,15 @@ def discard_all(
         later.add(entries, consumer, reason)
         return
     for entry in entries:
-        if owns(consumer, entry, queue):  # no dead letter of one before it has pushed it out
+        if owns(consumer, entry, queue):  # else the dead letter of an earlier one has pushed it out
             dead_letter(queue, entry, reason)
 
 
 @final
 class DiscardedLater(DiscardsHook):
-    """Entries that clients have refused, or given back too often, and that leave in turns to come.
+    """Entries that clients have rejected, or returned too often, and that leave in later turns.
 
-    Nobody can settle them any more, or give them back. If the queue is deleted meanwhile they leave before.
+    No one can settle or return them any more. If the queue is deleted meanwhile, they leave before that.
     """
 
     def __init__(self, queue: Queue, schedule: Schedule) -> None:
@@ -318,18 +322,18 @@ class DiscardedLater(DiscardsHook):
         self._waiting: deque[tuple[QueueConsumer, list[QueueEntry], i64]] = deque()
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer, reason: i64) -> None:
-        """Have these, which `consumer` has, leave after the others."""
+        """Append `entries`, which `consumer` owns; they leave after the others."""
         entries.reverse()
         self._waiting.append((consumer, entries, reason))
         if self.due == 0:
             self._schedule.set(self, self._schedule.now())
 
     def ring(self) -> None:
-        """Have another slice leave (Alarm)."""
+        """Discard another slice (Alarm)."""
         self._leave(DISCARD_SLICE)
 
     def finish(self) -> None:
-        """Have all of them leave: the queue is about to be deleted."""
+        """Discard all of them at once: the queue is about to be deleted."""
         while self._waiting:
             self._leave(DISCARD_SLICE)
 
@@ -355,13 +359,13 @@ class DiscardedLater(DiscardsHook):
 
 
 def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64) -> None:
-    """Make those of `entries` that `consumer` owns AVAILABLE again where they stand, flagged redelivered.
+    """Requeue those of `entries` that `consumer` owns, in place and flagged redelivered.
 
-    `outcome` says how they come back. Those that have come back too often, or have been replaced meanwhile,
-    leave the queue instead, and those that are to wait before they are tried again are HELD.
+    `outcome`: how they are returned. Entries that were returned too often, or have been replaced meanwhile,
+    leave the queue instead. Entries that must wait for a retry are HELD.
 
-    All of them are back before anybody is notified, or a later one could go out before an earlier one is
-    visible. Dead letters come last: they may come back into this very queue.
+    All of them are back before any consumer is notified, or a later one could be delivered before an earlier
+    one is visible. Dead letters come last, because they may be routed to this very queue.
     """
     if queue.deleted:
         return
@@ -397,7 +401,7 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
 
 
 def _do_not_count(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-    """The deliveries of `entries` were not even tried. [amqp-1.0 3.4.4]"""
+    """Uncount the deliveries of `entries`, which were not even tried. [amqp-1.0 3.4.4]"""
     for entry in entries:
         if owns(consumer, entry, queue):
             entry.uncounted += 1
@@ -412,7 +416,7 @@ def _sort_out(
     outdated: list[QueueEntry],
     exhausted: list[QueueEntry],
 ) -> list[QueueEntry]:
-    """Those of `entries` that come back; the others are added to what has been replaced, or is exhausted."""
+    """Return those of `entries` to requeue; add the others to `outdated` or `exhausted`."""
     latest = queue.entries.latest
     retry = queue.retry
     back: list[QueueEntry] = []
@@ -430,9 +434,9 @@ def _sort_out(
 
 
 def _make_available(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> list[QueueEntry]:
-    """ACQUIRED → AVAILABLE of those of `entries` that `consumer` has; returns these, flagged redelivered.
+    """Make those of `entries` that `consumer` owns AVAILABLE, flagged redelivered. Return them.
 
-    Nothing but memory takes time here, so there is nothing between one access to it and the next.
+    This loop is bound by memory accesses, so it does no other work in between.
     """
     back: list[QueueEntry] = []
     size: i64 = 0
@@ -457,7 +461,7 @@ def _make_available(queue: Queue, entries: list[QueueEntry], consumer: QueueCons
 def _let_go(
     queue: Queue, consumer: QueueConsumer, outdated: list[QueueEntry], exhausted: list[QueueEntry]
 ) -> None:
-    """These do not come back, unless the queue has taken them back meanwhile."""
+    """Remove entries that are not requeued, unless the queue has taken them back meanwhile."""
     for entry in outdated:
         if owns(consumer, entry, queue):
             replace_outdated(queue, entry)
@@ -466,7 +470,7 @@ def _let_go(
 
 
 def _held(queue: Queue, entries: list[QueueEntry]) -> None:
-    """`entries` are HELD: their time goes on, but their deliveries have ended."""
+    """Continue the expiry of HELD `entries`, and note that their deliveries have ended."""
     if queue.rules is not None:
         queue.rules.returned(entries)
     if queue.election is not None:
@@ -474,9 +478,9 @@ def _held(queue: Queue, entries: list[QueueEntry]) -> None:
 
 
 def deliver_again(queue: Queue, entry: QueueEntry, owner: QueueConsumer) -> bool:
-    """Count another delivery of `entry` to `owner`, which had it; False if it has it no longer.
+    """Count another delivery of `entry` to `owner`, which had it; False if it no longer owns it.
 
-    Then it is exhausted and gone, or is to wait for its next delivery like everything that comes back.
+    If False, the entry was returned too often and has left, was taken back, or is HELD for a retry.
     """
     if entry.owner is not owner or queue.deleted:
         return False  # the queue has taken it back meanwhile
@@ -498,7 +502,7 @@ def deliver_again(queue: Queue, entry: QueueEntry, owner: QueueConsumer) -> bool
     return True
 
 
-KNOWN_BYTES_OF_ONE: Final = 16  # of annotations that others are added to: as dear as one that only goes back
+KNOWN_BYTES_OF_ONE: Final = 16  # bytes of existing annotations that cost as much as one plain entry
 
 
 def give_back(
@@ -508,12 +512,12 @@ def give_back(
     host: QueueHost | None,
     addition: Addition | None = None,
 ) -> None:
-    """Release all of `runs`, the deliveries of one consumer together; `session`, if any, had them.
+    """Requeue all of `runs`, each the deliveries of one consumer; `session`, if any, had them.
 
-    `addition`: what is added to their messages before.
+    `addition`: annotations to add to their messages before.
 
-    They go back in slices. As long as there is more to come no consumer of their queues is served, so that
-    none of them gets a later one before an earlier one is back.
+    They are requeued in slices. While slices are left, no consumer of their queues is served, so that none of
+    them gets a later entry before an earlier one is back.
     """
     if host is None or are_few(runs):
         for consumer, entries in runs:
@@ -527,14 +531,18 @@ def give_back(
 def release_entries(
     queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64 = NACK
 ) -> None:
-    """ACQUIRED → AVAILABLE or HELD, in place, for the entries that `consumer` still owns (`give_back`)."""
+    """Requeue the entries that `consumer` still owns, in place: ACQUIRED → AVAILABLE or HELD.
+
+    See `give_back`.
+    """
     give_back([(consumer, entries)], outcome, None, queue.host)
 
 
 def finish_returns(queue: Queue) -> None:
-    """Have all be back now that is on its way, unless that is dear: somebody is about to take what is next.
+    """Finish all requeues of `queue` now, for a request that takes the next message.
 
-    What is back is in order as far as it is, so that who takes it before the rest has what comes first.
+    Costly requeues are not finished. Their entries are back in order as far as they are back, so the request
+    gets the first message of the queue nevertheless.
     """
     if not _is_dear(queue):
         for later in list(queue.manager.returns):
@@ -542,7 +550,7 @@ def finish_returns(queue: Queue) -> None:
 
 
 def _is_dear(queue: Queue) -> bool:
-    """Whether what comes back may push something out, which may be dead-lettered."""
+    """Whether requeued entries may push others out, which may be dead-lettered."""
     rules = queue.rules
     return rules is not None and rules.limited and rules.overflow == DROP_HEAD
 
@@ -558,10 +566,10 @@ def _return(
 
 @final
 class ReturnedLater(Later):
-    """Deliveries that go back, in the way that `outcome` says, in turns to come.
+    """Deliveries that are requeued with `outcome` in later turns.
 
-    If the queue takes them back meanwhile, as when it is deleted, nothing is left to be done. What waits
-    before it is tried again keeps nobody from being served.
+    If the queue takes them back meanwhile, as when it is deleted, nothing is left to do. Entries that must
+    wait for a retry do not stop consumers from being served.
     """
 
     def __init__(
@@ -575,20 +583,20 @@ class ReturnedLater(Later):
         super().__init__(runs, session, host)
         self._outcome = outcome
         self._addition = addition
-        self._paused: dict[Queue, i64] = {}  # and how many runs it has
+        self._paused: dict[Queue, i64] = {}  # paused queues, with the count of their runs
         for consumer, _ in runs:
             queue = queue_of(consumer)
             if consumer.acquires and not (queue.retry is not None and queue.retry.delays(outcome)):
                 self._pause(queue)
 
     def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Release these (Later)."""
+        """Requeue these (Later)."""
         _return(entries, consumer, self._outcome, self._addition)
         if self.session is not None:
             restore(entries, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
-        """What has a time, or rules for what comes back, is a little more (Later)."""
+        """Return the cost of an entry; one with an expiry, or with rules for retries, costs more (Later)."""
         queue = queue_of(consumer)
         more: i64 = 0
         if self._addition is not None:
@@ -598,7 +606,7 @@ class ReturnedLater(Later):
         return more + (2 if entry.timer is not None or queue.retry is not None else 1)
 
     def taken_all(self, consumer: QueueConsumer) -> None:
-        """Have consumers be served again if that was all of a queue (Later)."""
+        """Serve consumers again after the last run of a queue (Later)."""
         queue = queue_of(consumer)
         runs = self._paused.get(queue, 0) if consumer.acquires else 0
         if runs > 1:
@@ -612,7 +620,10 @@ class ReturnedLater(Later):
                     self._host.schedule.set(queue.manager.purges[0], self._host.schedule.now())
 
     def deleting(self, queue: QueueState) -> None:
-        """What has come back too often has a way to go; all else goes with the queue (Later)."""
+        """Finish for a queue with a delivery limit, whose exhausted entries may be dead-lettered (Later).
+
+        All other entries are deleted with the queue.
+        """
         if queue.delivery_limit >= 0:
             self.finish(queue)
 

@@ -1,4 +1,4 @@
-"""The state of a queue: what it is, what it has, and what it counts."""
+"""The state of a queue: its properties, its entries, its counts and its cursors."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from broker.core.ports import LoggedQueue, MessageStore
 class QueueState(LoggedQueue):
     """A queue as its consumers and its features see it. Only `broker.core.queues.queue` changes the counts.
 
-    `store` is told what is settled if the queue is `logged`, by its `number`. `counters` are the broker's.
-    `ready`, `unacked`, `held`, `dead` and their `_bytes` (of bodies) are what is in the queue now;
-    `published`, `delivered`, `acked` and `redelivered` count since start. `vhost` is the name of the virtual
-    host, for messages to clients. `arguments` are those of the declaration, `effective` what `effect`, the
-    policies of the queue, makes of them.
+    `store` gets the settles if the queue is `logged`, by its `number`. `counters` are the broker's.
+    `ready`, `unacked`, `held`, `dead` and their `_bytes` (of bodies) count what is in the queue now.
+    `published`, `delivered`, `acked` and `redelivered` count since the start. `vhost` is the name of the
+    virtual host, for messages to clients. `arguments` are those of the declaration, `effective` these
+    arguments merged with `effect`, the policies of the queue.
 
-    Consumers that see everything share `context`, those with the same filter one of `filtered`, and each
-    browser has its own. `alike`: all consumers see the same, so it does not matter which consumer is told of
-    which entry. `places`: which entry stands where, while an operator asks for that. `sample`: what showed
-    the queue's counters last.
+    Consumers that see all entries share `context`, those with the same filter one of `filtered`, and each
+    browser has its own. `alike`: all consumers see the same entries, so any of them may be notified of any
+    entry. `places`: the places of entries, while an operator asks for them. `sample`: the last reading of the
+    queue's counters.
     """
 
     def __init__(
@@ -91,14 +91,14 @@ def owns(holder: Holder, entry: QueueEntry, queue: QueueState) -> bool:
 
 
 def places_of(queue: QueueState) -> Places:
-    """Return the places of a queue that is no stream; they are kept from now on if they were not."""
+    """Return the places of a queue that is no stream, made if there are none yet."""
     if queue.places is None:
         queue.places = Places(queue.entries)
     return queue.places
 
 
 def note_change(queue: QueueState, places: Places, entry: QueueEntry, ready: i64) -> None:
-    """Note that `entry` is ready now (1), or is not any more (-1); give up places that nobody asks for."""
+    """Note that `entry` is ready now (1), or is not any more (-1); drop places that are not asked for."""
     places.changed(entry, ready)
     if places.idle > IDLE_MIN and places.is_idle:
         queue.places = None

@@ -1,7 +1,8 @@
-"""Messages that a consumer has sent away and that no other consumer can take. [amqp-1.0 3.4.5]
+"""Undeliverable messages: returned by a consumer, and for no other consumer to take. [amqp-1.0 3.4.5]
 
-Such a message goes back to its queue for other consumers. When the last of these leaves, the message can be
-delivered to nobody who is there: it is rejected, so that the dead-letter exchange of the queue gets it.
+A consumer may return a message as undeliverable to itself. The message is requeued for other consumers. When
+the last consumer that could take it leaves, the message is rejected, so that the dead-letter exchange of the
+queue gets it.
 """
 
 from __future__ import annotations
@@ -42,22 +43,22 @@ class Reach:
             self.filters[entry_filter.key] = entry_filter
 
     def could_take(self, entry: QueueEntry) -> bool:
-        """Whether an entry would be delivered to one of the consumers, as soon as that has credit."""
+        """Whether one of the consumers would get an entry as soon as it has credit."""
         if self.anybody:
             return True
         return any(entry_filter.passes(entry) for entry_filter in self.filters.values())
 
     def has_sent_away(self, entry: QueueEntry) -> bool:
-        """Whether one of the consumers has sent an entry away for itself."""
+        """Whether one of the consumers has returned an entry as undeliverable to itself."""
         return any(entry_filter.excludes(entry) for entry_filter in self.filters.values())
 
 
 @final
 class Undeliverable(UndeliverableHook):
-    """The entries of a queue that consumers have sent away, in slices of turns to come.
+    """The entries of a queue that consumers have returned as undeliverable; they are checked in slices.
 
-    A queue has this only while it may have such entries. All are looked at when a consumer leaves, and each
-    when it comes back.
+    A queue has this only while it may have such entries. All are checked when a consumer leaves, and each
+    when it is requeued.
     """
 
     def __init__(self, queue: Queue, schedule: Schedule) -> None:
@@ -70,7 +71,7 @@ class Undeliverable(UndeliverableHook):
         self._all_unseen = False
 
     def add(self, entries: list[QueueEntry]) -> None:
-        """Note entries that a consumer has sent away, and that are about to be back."""
+        """Note entries that a consumer returns as undeliverable to itself; they are about to be requeued."""
         for entry in entries:
             self._entries[entry] = None
         if len(self._entries) >= self._sweep_at:
@@ -79,18 +80,18 @@ class Undeliverable(UndeliverableHook):
         self._look(entries)
 
     def returned(self, entries: list[QueueEntry]) -> None:
-        """Look at those of `entries` that were sent away before; all of them have come back."""
+        """Check those of `entries`, all requeued, that were returned as undeliverable before."""
         known = [entry for entry in entries if entry in self._entries]
         if known:
             self._look(known)
 
     def consumer_left(self) -> None:
-        """Look at all entries: a consumer of the queue has left."""
+        """Check all noted entries: a consumer of the queue was detached."""
         self._all_unseen = True
         self._set()
 
     def ring(self) -> None:
-        """Reject a slice of the entries that nobody could take (Alarm)."""
+        """Reject a slice of the entries that no consumer could take (Alarm)."""
         queue = self._queue
         if queue.deleted:
             return
@@ -109,7 +110,7 @@ class Undeliverable(UndeliverableHook):
             left -= 1
             entry = self._unseen.popleft()
             if entry.state == ACQUIRED:
-                continue  # it is looked at when it comes back
+                continue  # it is checked when it is requeued
             if entry.state == DEQUEUED or not reach.has_sent_away(entry):
                 self._entries.pop(entry, None)
             elif may_die and not reach.could_take(entry):

@@ -1,4 +1,4 @@
-"""Queues whose messages are never in the log, and what they have lost with the broker."""
+"""Volatile queues: their messages are never in the log, and a restart counts how many were lost."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from broker.core.queues.host import QueueHost
 from broker.core.queues.state import QueueState
 from broker.core.schedule import Alarm
 
-NOTE_MS: Final = 10_000  # so often it is looked how many messages there are
+NOTE_MS: Final = 10_000  # the interval of checks of the number of messages
 LOST: Final = "lost"
 
 
 @final
 class Volatile(Alarm):
-    """What a durable queue has lost at restarts: the messages that it had when the broker stopped.
+    """The losses of a durable, volatile queue at restarts: the messages that it had when the broker stopped.
 
-    A clean stop writes how many those are. For crashes the log is told now and then how many there are, when
-    their number has changed by more than a tenth, and that counts.
+    A clean stop writes their exact number. For crashes, the log records the number of messages now and then,
+    when it has changed by more than a tenth. After a crash this number counts.
 
-    `lost`: since the queue was declared; `estimated`: it has crashes in it.
+    `lost`: since the queue was declared; `estimated`: crashes contribute to `lost`.
     """
 
     def __init__(self, queue: QueueState, host: QueueHost) -> None:
@@ -31,11 +31,11 @@ class Volatile(Alarm):
         self.lost: i64 = 0
         self.estimated = False
         self._noted: i64 = 0  # as the log has it
-        self._exact = False  # that is what there was at the end
+        self._exact = False  # whether a clean stop wrote that number
         self.arm()
 
     def described(self, exact: bool) -> dict[str, object]:
-        """What the definition of the queue says: losses, and what would be lost now, `exact` or as noted."""
+        """Return the queue's losses for its definition, and the messages at risk, `exact` or as noted."""
         return {
             "messages": int(self.lost),
             "estimated": self.estimated,
@@ -44,7 +44,7 @@ class Volatile(Alarm):
         }
 
     def restore(self, found: object) -> None:
-        """What a definition has said. Raises ValueError if it makes no sense."""
+        """Restore the losses from a definition. Raises ValueError if it is malformed."""
         if found is None:
             return
         if not isinstance(found, dict):
@@ -58,19 +58,19 @@ class Volatile(Alarm):
         self._exact = found.get("exact") is True
 
     def restarted(self) -> None:
-        """All definitions have come back: what was there is lost."""
+        """Count the messages at risk as lost, after all definitions have been restored."""
         self.lost += self._noted
         self.estimated = self.estimated or not self._exact
         self._noted = 0
         self._exact = False
 
     def arm(self) -> None:
-        """Look again after a while."""
+        """Set the alarm for the next check."""
         schedule = self.host.schedule
         schedule.set(self, schedule.now() + NOTE_MS)
 
     def ring(self) -> None:
-        """Tell the log how many messages there are, if that is much more or less than it knows (Alarm)."""
+        """Append the number of messages to the log, if it has changed enough (Alarm)."""
         at_risk = self._at_risk()
         change: int = abs(int(at_risk - self._noted))
         if change > self._noted // 10 and not self.host.store.failure:
@@ -79,5 +79,5 @@ class Volatile(Alarm):
         self.arm()
 
     def _at_risk(self) -> i64:
-        """How many messages there are."""
+        """Return the number of messages."""
         return self.queue.messages

@@ -1,4 +1,4 @@
-"""The bindings of a virtual host by what they lead to; those of what is deleted leave in slices."""
+"""The bindings of a virtual host, by destination; bindings of deleted objects are removed in slices."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from broker.core.routing.graph import Binding, Exchange, Parallel, Resolution
 from broker.core.schedule import BINDING, Alarm, Schedule
 
 NO_LOCAL: Final = "x-no-local"
-"""The argument of a binding that says whose messages its queue is not to get, on whatever way."""
+"""The argument of a binding that names the publisher whose messages its queue never gets, on any route."""
 
 
 @final
 class NoLocal:
-    """Those of one virtual host, and whose messages each of them does not get.
+    """The queues of one virtual host that do not receive their own connection's messages (no-local).
 
-    They are left out when a publisher's route is found, so that nothing has to be known of its messages.
+    They are left out when a publisher's route is resolved, so that no message has to be inspected.
     """
 
     def __init__(self) -> None:
         self._shunned: dict[Queue, str] = {}
 
     def bound(self, binding: Binding) -> None:
-        """A binding is new, and may say so of its queue."""
+        """Note the publisher that a new binding excludes from its queue, if it does."""
         publisher = binding.arguments.get(NO_LOCAL)
         if binding.queue is not None and isinstance(publisher, str):
             self._shunned[binding.queue] = publisher
 
     def forget(self, queue: Queue) -> None:
-        """A queue is gone."""
+        """Forget a deleted queue."""
         self._shunned.pop(queue, None)
 
     def leave_out(self, found: Resolution, publisher: tuple[str, ...]) -> None:
-        """Have none of what somebody with these names publishes go to queues that do not get it."""
+        """Remove the queues that must not receive the messages of a publisher with these names."""
         if not publisher or not self._shunned:
             return
         for queue in list(found.queues):
@@ -45,17 +45,17 @@ class NoLocal:
                 del found.queues[queue]
 
 
-SLICE: Final[i64] = 1000  # bindings of what was deleted that go in one turn: one or two milliseconds
+SLICE: Final[i64] = 1000  # deleted bindings unlinked in one turn: one or two milliseconds
 
 
 @final
 class Bindings(Alarm):
-    """Knows each binding from both ends: its source has it in `outgoing`, and here it is by its destination.
+    """The index of all bindings from both ends: by source in `Exchange.outgoing`, and here by destination.
 
-    Both share one dict of the bindings between the same two, so that a destination with any number of them is
-    cut off in one step for each of its sources, and a source in one step. To clients the bindings are gone by
-    that, and to recovery too: no list has them, and to a message what is deleted is not bound. The exchanges
-    let go of them in slices, as there may be a hundred thousand.
+    Both share one dict of the bindings between the same two objects. So a destination with any number of
+    bindings is cut off in one step for each of its sources, and a source in one step. To clients and to
+    recovery the bindings are deleted with that: no list has them, and no message is routed to a deleted
+    object. The exchanges unlink them in slices, because there may be a hundred thousand.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -65,7 +65,7 @@ class Bindings(Alarm):
         self._leaving: deque[tuple[Exchange, dict[Queue | Exchange, Parallel]]] = deque()
 
     def to(self, destination: Queue | Exchange) -> list[Binding]:
-        """The bindings that lead to a queue or exchange, without the one of the default exchange."""
+        """Return the bindings that lead to a queue or exchange, without the one of the default exchange."""
         found: list[Binding] = []
         for source, parallel in self._leading.get(destination, {}).items():
             if not source.deleted:
@@ -73,7 +73,7 @@ class Bindings(Alarm):
         return found
 
     def add(self, binding: Binding) -> bool:
-        """Add a binding between what is there; False: it is there already."""
+        """Add a binding between existing objects; False: the binding exists already."""
         source = binding.source
         destination = binding.destination
         parallel = source.outgoing.get(destination)
@@ -89,7 +89,7 @@ class Bindings(Alarm):
         return True
 
     def remove(self, binding: Binding) -> None:
-        """Remove a binding that is there."""
+        """Remove an existing binding."""
         source = binding.source
         destination = binding.destination
         parallel = source.outgoing[destination]
@@ -101,19 +101,19 @@ class Bindings(Alarm):
         source.changed()
 
     def renamed(self, queue: Queue) -> None:
-        """A queue has another name."""
+        """Note that a queue has another name."""
         for source in self._leading.get(queue, {}):
             source.changed()
 
     def cut_off(self, deleted: Queue | Exchange) -> list[Exchange]:
-        """A queue or exchange is gone with its bindings; returns the exchanges that have none left."""
+        """Remove the bindings of a deleted queue or exchange. Return the exchanges that have none left."""
         if isinstance(deleted, Exchange) and deleted.outgoing:
             self._leaving.append((deleted, deleted.outgoing))
             deleted.outgoing = {}
         left: list[Exchange] = []
         for source, parallel in self._leading.pop(deleted, {}).items():
             if source.deleted:
-                continue  # they are leaving with it
+                continue  # its bindings leave with it
             del source.outgoing[deleted]
             source.changed()
             self._leaving.append((source, {deleted: parallel}))
@@ -124,17 +124,17 @@ class Bindings(Alarm):
         return left
 
     def leaving(self) -> bool:
-        """Whether there are bindings that were not let go of yet."""
+        """Whether deleted bindings are left to unlink."""
         return bool(self._leaving)
 
     def finish(self) -> None:
-        """Let go of all the rest now: nobody waits for a turn."""
+        """Unlink all deleted bindings now."""
         while self._leaving:
             self.ring()
         self._schedule.cancel(self)
 
     def ring(self) -> None:
-        """Let go of a slice (Alarm)."""
+        """Unlink a slice (Alarm)."""
         room: i64 = SLICE
         while self._leaving and room > 0:
             source, outgoing = self._leaving[0]
@@ -146,7 +146,7 @@ class Bindings(Alarm):
             self._schedule.set(self, self._schedule.now())
 
     def _let_go(self, source: Exchange, outgoing: dict[Queue | Exchange, Parallel], room: i64) -> i64:
-        """Unlink bindings of a source until there is no room left; returns what is left of it."""
+        """Unlink up to `room` bindings of a source. Return the room that is left."""
         while outgoing and room > 0:
             destination, parallel = outgoing.popitem()
             while parallel and room > 0:
@@ -159,7 +159,7 @@ class Bindings(Alarm):
         return room
 
     def _forget(self, source: Exchange, destination: Queue | Exchange) -> None:
-        """`source` has no binding to `destination` any more."""
+        """Forget the pair: `source` has no binding to `destination` any more."""
         sources = self._leading.get(destination)
         if sources is not None:
             sources.pop(source, None)

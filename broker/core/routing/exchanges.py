@@ -36,7 +36,10 @@ class HeaderPattern:
         ]
 
     def matches(self, headers: dict[str, object]) -> bool:
-        """Whether a message with these headers is taken. No fields: `all` takes every message, `any` none."""
+        """Whether the binding matches these headers.
+
+        Without fields, `all` matches every message, `any` none.
+        """
         for name, value in self.fields:
             same = name in headers and (value is None or same_value(value, headers[name]))
             if same == self.any:
@@ -48,7 +51,7 @@ def check_headers_binding(arguments: dict[str, object]) -> None:
     """Refuse an `x-match` that is none of RabbitMQ's four.
 
     Raises:
-        PreconditionFailed: it has another value or is no string.
+        PreconditionFailed: `x-match` has another value or is no string.
     """
     if X_MATCH not in arguments:
         return
@@ -81,7 +84,7 @@ def same_value(left: object, right: object) -> bool:
 
 
 def _octets(value: object) -> object:
-    """A string that is not UTF-8 arrives as bytes and is still a string."""
+    """Return a string as bytes, because a string that is not UTF-8 arrives as bytes."""
     return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
 
 
@@ -93,14 +96,14 @@ HEADERS: Final = "headers"
 
 @final
 class DefaultExchange(Exchange):
-    """The exchange without a name: every queue is bound to it by its own name, and nothing else can be."""
+    """The exchange without a name: every queue is bound to it by its own name, and nothing else is."""
 
     def __init__(self, queues: dict[str, Queue]) -> None:
         super().__init__(Description("", DIRECT, True, False, False, {}))
         self._queues = queues
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
-        """The queues named by the keys."""
+        """Add the queues named by the keys."""
         for key in keys:
             queue = self._queues.get(key)
             if queue is not None:
@@ -116,7 +119,7 @@ class DirectExchange(Exchange):
         self._by_key: dict[str, Destinations] = {}
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
-        """The destinations bound with exactly one of the keys."""
+        """Add the destinations bound with exactly one of the keys."""
         for key in keys:
             destinations = self._by_key.get(key)
             if destinations is not None:
@@ -145,7 +148,7 @@ class FanoutExchange(Exchange):
         self._all = Destinations()
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
-        """All destinations."""
+        """Add all destinations."""
         found.take(self._all, view)
 
     def _link(self, binding: Binding) -> None:
@@ -157,14 +160,14 @@ class FanoutExchange(Exchange):
 
 @final
 class TopicExchange(Exchange):
-    """Matches bindings whose key is a pattern of the message's: `*` is one word, `#` any number of words."""
+    """Matches bindings by patterns of the message's key: `*` is one word, `#` any number of words."""
 
     def __init__(self, described: Description) -> None:
         super().__init__(described)
         self.trie = TopicTrie()
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
-        """The destinations of all patterns that match."""
+        """Add the destinations of all patterns that match."""
         for key in keys:
             self.trie.match(key, view, found)
 
@@ -188,7 +191,7 @@ class HeadersExchange(Exchange):
         check_headers_binding(binding.arguments)
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
-        """The destinations of all bindings whose fields the headers have."""
+        """Add the destinations of all bindings whose fields match the headers."""
         found.by_message = True
         if view is None:
             return

@@ -1,4 +1,4 @@
-"""Exchanges and bindings, the sets of destinations that bindings add up to, and resolved routes."""
+"""The routing graph: exchanges, bindings, the sets of their destinations, and resolved routes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from broker.core.view import MessageView
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Keeper:
-    """Keeps messages in `queue`, which no client knows; the log knows it if the exchange is durable.
+    """A keeper of an exchange's messages in `queue`, which no client can reach.
 
-    `takes`: 1 if a message that it keeps is on its way by that, and so is not unroutable.
+    The log knows the queue if the exchange is durable. `takes`: 1 if keeping a message counts as routing it,
+    so that it is not unroutable; else 0.
     """
 
     def __init__(self, queue: Queue, takes: i64) -> None:
@@ -41,19 +42,19 @@ class HistoryKeeper(Keeper):
     """A keeper of the last messages of an exchange; `broker.core.routing.history` extends this class."""
 
     def messages(self, now: i64) -> list[Message]:
-        """Copies of the messages, oldest first, for a new binding; `now` in ms since 1970."""
+        """Return copies of the messages, oldest first, for a new binding; `now` in ms since 1970."""
         raise NotImplementedError
 
 
 @final
 class Binding:
-    """A rule of the exchange `source`: what matches it goes to `destination`, a queue or another exchange.
+    """A binding of the exchange `source` to `destination`, a queue or another exchange.
 
     A binding is identified by its source, its destination, its routing key and its arguments; `key` is the
-    latter two. It may have a selector: then it applies only to messages for which that is true.
+    latter two. A binding with a selector applies only to messages for which the selector is true.
 
     Raises:
-        PreconditionFailed: the selector is none.
+        PreconditionFailed: the selector is malformed.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Binding:
 
     @property
     def destination_name(self) -> str:
-        """The name of the destination now: a queue may get another one."""
+        """The present name of the destination: a queue may be renamed."""
         return self.destination.name
 
     def applies(self, view: MessageView | None) -> bool:
@@ -101,12 +102,15 @@ Parallel = dict[BindingKey, Binding]
 
 
 def binding_key(routing_key: str, arguments: dict[str, object]) -> BindingKey:
-    """What tells a binding from others between the same two; equal arguments of different types differ."""
+    """Return the key of a binding among those between the same two objects.
+
+    Equal arguments of different types make different keys.
+    """
     return routing_key, fingerprint(arguments)
 
 
 def digest_of(arguments: str) -> str:
-    """The fingerprint of arguments in a few characters that a path may have; "" for none."""
+    """Return the fingerprint of arguments in a few characters that a path may have; "" for none."""
     if not arguments:
         return ""
     digest = hashlib.blake2b(arguments.encode(), digest_size=_DIGEST_BYTES).digest()
@@ -117,11 +121,11 @@ def digest_of(arguments: str) -> str:
 class Destinations:
     """Queues and exchanges, each once, with the number of bindings that lead there.
 
-    Bindings with a selector are kept apart: which of them lead anywhere is another question for each message.
+    Bindings with a selector are kept apart, because each message decides which of them apply.
     """
 
     def __init__(self) -> None:
-        self.only: Queue | None = None  # the one destination, if it is one queue, as it mostly is
+        self.only: Queue | None = None  # the destination, if it is one queue, as is most frequent
         self.conditional: dict[Binding, None] | None = None
         self.queues: dict[Queue, int] = {}
         self.exchanges: dict[Exchange, int] = {}
@@ -139,7 +143,7 @@ class Destinations:
         self._find_only()
 
     def remove(self, binding: Binding) -> None:
-        """Count one binding less; the destination goes with its last one."""
+        """Uncount a binding; its destination is removed with the last one."""
         queue = binding.queue
         exchange = binding.exchange
         if binding.selector is not None:
@@ -171,21 +175,22 @@ class Destinations:
 
 
 NO_QUEUES: Final[list[Queue]] = []
-"""Shared by all routes that lead nowhere, or into no log. Lists of routes are not changed."""
+"""The list of all routes without queues, or without logged queues. Lists of routes are not changed."""
 
 
 @final
 class Route(LetterRoute):
-    """The queues that an exchange and a routing key lead to, each once.
+    """The queues to which an exchange and a routing key lead, each once.
 
-    Publishers keep routes: one is right while its `epoch` is that of its virtual host, and
-    `VirtualHost.publish` resolves it again when it is not. `logged` are those of `queues` whose persistent
-    messages go to the log. `by_message`: something on the way looks at more than the key, so that every
-    message has to be routed by itself, with `VirtualHost.publish_by_message`; `queues` is then empty.
-    `pinned`: the publisher may use this very exchange; another one of its name has to be asked for anew.
-    `careful`: it is `by_message`, or leads to a queue that is stopped, may refuse messages or limits their
-    time, or to queues of which the log knows only some. `publisher`: what whoever keeps it is called by
-    queues that do not get its messages (`NoLocal`).
+    Publishers keep routes. A route is valid while its `epoch` is that of its virtual host; otherwise
+    `VirtualHost.publish` resolves it again. `logged` are those of `queues` whose persistent messages go to
+    the log.
+    `by_message`: an exchange on the way looks at more than the key, so every message must be routed
+    separately, with `VirtualHost.publish_by_message`; `queues` is empty then. `pinned`: the publisher may use
+    only this very exchange, and needs a new permission for another one of its name. `careful`: the route is
+    `by_message`, or leads to a queue that is stopped, may refuse messages or limits their time, or to both
+    logged and unlogged queues. `publisher`: the publisher's names, for queues that do not receive their own
+    connection's messages (`NoLocal`).
     """
 
     def __init__(self, address: Address, exchange: Exchange, publisher: tuple[str, ...] = ()) -> None:
@@ -202,36 +207,36 @@ class Route(LetterRoute):
 
 @final
 class Resolution:
-    """The walk that finds a route: queues found, exchanges still to visit, exchanges seen.
+    """The walk that resolves a route: queues found, exchanges still to visit, exchanges seen.
 
-    Exchanges are visited at most once, so that cycles of bindings end, and from a list, so that no depth of
-    them reaches the end of the stack.
+    Exchanges are visited at most once, so that cycles of bindings end. They are taken from a list, so that no
+    depth of bindings exhausts the stack.
 
-    A walk is made for a key, whose messages all go the same way, or for one message, of which there is a
-    view then. In a walk for a key, an exchange that chooses by message sets `by_message` and does nothing
-    else: what such a walk finds is not used.
+    A walk is for a key, whose messages all take the same route, or for one message, which has a view then. In
+    a walk for a key, an exchange that routes by content only sets `by_message`, and the result of such a walk
+    is not used.
     """
 
     def __init__(self, chance: Chance) -> None:
         self.chance = chance
         self.queues: dict[Queue, None] = {}
         self.by_message = False
-        self.matched = False  # whether the exchange being visited had a binding that matched
-        self.keepers: list[Keeper] = []  # that are to keep the message
-        self.delay: i64 = 0  # ms for which some of them are to hold it
+        self.matched = False  # whether the visited exchange had a matching binding
+        self.keepers: list[Keeper] = []  # the keepers for the message
+        self.delay: i64 = 0  # ms for which some of them hold it
         self._source: Exchange | None = None
         self._pending: list[Exchange] | None = None  # most walks end where they begin
         self._seen: set[Exchange] | None = None
 
     def delay_message(self, message: Message, schedule: Schedule) -> None:
-        """Date a message that is to be held until then."""
+        """Date a message that must be held for the delay."""
         if self.delay > 0:
             message.date = schedule.date_after(self.delay)
 
     def take(self, destinations: Destinations, view: MessageView | None) -> None:
-        """Add the destinations of bindings that matched but for their selectors.
+        """Add the destinations of bindings that match, apart from their selectors.
 
-        Those that are deleted may be among them for a while: they count as not bound.
+        Deleted destinations may be among them for a while: they count as not bound.
         """
         only = destinations.only
         if only is not None:
@@ -255,7 +260,7 @@ class Resolution:
                         self.take_binding(binding)
 
     def take_binding(self, binding: Binding) -> None:
-        """Add the destination of one binding that matched, unless it is deleted."""
+        """Add the destination of one matching binding, unless it is deleted."""
         queue = binding.queue
         exchange = binding.exchange
         if queue is not None and not queue.deleted:
@@ -271,7 +276,7 @@ class Resolution:
         self.queues[queue] = None
 
     def visit(self, exchange: Exchange) -> None:
-        """Have `exchange` visited too, unless it was or will be."""
+        """Visit `exchange` too, unless it was visited or will be."""
         if exchange is self._source:
             return
         if self._pending is None or self._seen is None:
@@ -318,7 +323,7 @@ class Resolution:
 
 @final
 class Description:
-    """What a declaration says of an exchange; the kind is one of `exchange_kinds.KINDS`."""
+    """A declaration of an exchange; the kind is one of `broker.core.routing.kinds.KINDS`."""
 
     def __init__(
         self,
@@ -338,11 +343,11 @@ class Description:
 
 
 class Exchange:
-    """Common to all kinds: the bindings from here, and the alternate exchange.
+    """The base of all kinds of exchanges: the outgoing bindings, and the alternate exchange.
 
-    A kind says which bindings match (`match`) and keeps them in the shape that makes this quick (`_link`).
-    When a destination is deleted, `outgoing` has none of its bindings any more; those that are linked still
-    match, and lead nowhere.
+    A kind decides which bindings match (`match`), and stores them in a form that makes this quick (`_link`).
+    When a destination is deleted, `outgoing` has none of its bindings any more. Bindings that are still
+    linked match, but lead nowhere.
     """
 
     def __init__(self, described: Description) -> None:
@@ -359,53 +364,53 @@ class Exchange:
             self.alternate = alternate
         self.deleted = False
         self.outgoing: dict[Queue | Exchange, Parallel] = {}  # the bindings from here
-        self.conditional: i64 = 0  # how many of those that are linked have a selector
+        self.conditional: i64 = 0  # the count of linked bindings with a selector
         self.history: HistoryKeeper | None = None
-        self.keeps = False  # whether it keeps messages,
-        self.kept: Queue | None = None  # for the log in this queue, which no client knows
+        self.keeps = False  # whether it keeps messages (history or delays),
+        self.kept: Queue | None = None  # and the queue that has them, which no client can reach
 
     def keep_in(self, queue: Queue) -> None:
-        """Keep messages in `queue`, from when the exchange is added to its virtual host."""
+        """Store kept messages in `queue`, from when the exchange is added to its virtual host."""
         self.kept = queue
 
     def holds(self, view: MessageView) -> bool:
-        """Whether it holds a message that is published to it back, and nobody gets it as it is now."""
+        """Whether the exchange delays this message instead of routing it now."""
         return False
 
     def check(self, binding: Binding) -> None:
         """Check a binding that is to be added.
 
         Raises:
-            PreconditionFailed: this kind of exchange cannot do it.
+            PreconditionFailed: this kind of exchange does not support the binding.
         """
 
     def bindings(self) -> Iterator[Binding]:
-        """The bindings from here, one destination after the other."""
+        """Yield the outgoing bindings, one destination after the other."""
         for parallel in self.outgoing.values():
             yield from parallel.values()
 
     def binding(self, destination: Queue | Exchange, key: BindingKey) -> Binding | None:
-        """The binding to `destination` that has this key, if there is one."""
+        """Return the binding to `destination` that has this key; None without one."""
         parallel = self.outgoing.get(destination)
         return None if parallel is None else parallel.get(key)
 
     def link(self, binding: Binding) -> None:
-        """Have messages take a binding."""
+        """Start routing messages along a binding."""
         if binding.selector is not None:
             self.conditional += 1
         self._link(binding)
 
     def unlink(self, binding: Binding) -> None:
-        """Have messages not take a binding any more."""
+        """Stop routing messages along a binding."""
         if binding.selector is not None:
             self.conditional -= 1
         self._unlink(binding)
 
     def changed(self) -> None:
-        """What `outgoing` has is something else now, or has another name."""
+        """Note that `outgoing` has changed, or the name of a destination has."""
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
-        """Add to `found` where messages with these routing keys go from here, or the one in `view` does."""
+        """Add to `found` the destinations of messages with these keys, or of the message in `view`."""
         raise NotImplementedError
 
     def _link(self, binding: Binding) -> None:

@@ -1,4 +1,4 @@
-"""Exchanges that send each message to one of their destinations."""
+"""Exchanges that route each message to only one of their destinations, by a hash or at random."""
 
 from __future__ import annotations
 
@@ -28,31 +28,34 @@ class Choice:
         self.seed = blake2b(name.encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
     def draw(self, slot: bytes) -> float:
-        """What the destination draws for a slot: exponentially distributed, with the weight as its rate."""
+        """Return the destination's draw for a slot.
+
+        The draw is exponentially distributed, with the weight as its rate.
+        """
         digest = blake2b(slot, digest_size=8, key=self.seed).digest()
         return -log((int.from_bytes(digest, "big") + 0.5) / _TWO_TO_64) / self.weight
 
 
 @final
 class Slots:
-    """Who gets what: 65,536 slots, each of which belongs to one of several choices.
+    """The assignment of 65,536 slots to the choices, each slot to one choice.
 
-    A slot belongs to the choice that draws the lowest number for it. So shares are as the weights are, a
-    choice that comes or goes takes or leaves only its own slots, and the order in which they came does not
-    matter. [weighted rendezvous hashing]
+    A slot belongs to the choice with the lowest draw for it. So shares follow the weights, a choice that is
+    added or removed takes or leaves only its own slots, and the order of the bindings does not matter.
+    [weighted rendezvous hashing]
 
-    A slot's owner is found when it is first asked for, which looks at every choice, and kept.
+    The owner of a slot is computed at its first use, which looks at every choice, and then remembered.
     """
 
     def __init__(self) -> None:
         self._owners: list[Choice | None] = []
 
     def clear(self) -> None:
-        """The choices are others now."""
+        """Forget all owners, because the choices have changed."""
         self._owners = []
 
     def owner(self, number: int, choices: list[Choice]) -> Choice:
-        """The owner of a number among all choices; these may only change with `clear`."""
+        """Return the owner of a number among all choices; these may only change with `clear`."""
         if not self._owners:
             self._owners = [None] * SLOTS
         slot = number % SLOTS
@@ -64,7 +67,7 @@ class Slots:
 
 
 def lowest(number: int, choices: list[Choice]) -> Choice:
-    """The choice that owns a number; there must be one."""
+    """Return the choice that owns a number; there must be one."""
     slot = (number % SLOTS).to_bytes(2, "big")
     best = choices[0]
     best_draw = best.draw(slot)
@@ -87,7 +90,9 @@ _HASH_PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 
 
 class ChoosingExchange(Exchange):
-    """Chooses among the destinations whose bindings match: all that have no selector that says no.
+    """An exchange that chooses among the destinations of its bindings.
+
+    Bindings with a false selector are out.
 
     A destination is one choice however often it is bound, with the weight of its heaviest binding.
     """
@@ -98,7 +103,7 @@ class ChoosingExchange(Exchange):
         self._choices: list[Choice] | None = None
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
-        """One destination."""
+        """Add the chosen destination."""
         if self.chooses_by_message or self.conditional != 0:
             found.by_message = True
             if view is None:
@@ -114,7 +119,7 @@ class ChoosingExchange(Exchange):
     def choose(
         self, choices: list[Choice], keys: list[str], view: MessageView | None, found: Resolution
     ) -> Choice:
-        """One of the choices, of which there is at least one; `view` is None unless `chooses_by_message`."""
+        """Return one of the choices, at least one; `view` is None unless `chooses_by_message`."""
         raise NotImplementedError
 
     def weight(self, binding: Binding) -> int:
@@ -122,7 +127,7 @@ class ChoosingExchange(Exchange):
         return 1
 
     def _find_choices(self, view: MessageView | None) -> list[Choice]:
-        """The destinations of the bindings that match, in the order of their names."""
+        """Return the destinations of the bindings that apply, in the order of their names."""
         heaviest: dict[tuple[str, str], Binding] = {}
         for binding in self.bindings():
             if binding.applies(view):
@@ -133,11 +138,11 @@ class ChoosingExchange(Exchange):
         return [Choice(binding, self.weight(binding)) for _, binding in sorted(heaviest.items())]
 
     def changed(self) -> None:
-        """The choices are others, or in another order (Exchange)."""
+        """Forget the choices, whose set or names have changed (Exchange)."""
         self._choices = None
 
     def _link(self, binding: Binding) -> None:
-        pass  # `outgoing` is all that is asked
+        pass  # `outgoing` has all that is needed
 
     def _unlink(self, binding: Binding) -> None:
         pass
@@ -147,8 +152,8 @@ class ChoosingExchange(Exchange):
 class ConsistentHashExchange(ChoosingExchange):
     """Chooses by a hash of the routing key, a header or a property; weights are the keys of the bindings.
 
-    A change of the bindings moves only the share of the destination that it concerns. [RabbitMQ
-    x-consistent-hash, there with a jump hash over buckets]
+    A change of the bindings moves only the share of its destination. [RabbitMQ x-consistent-hash, there with
+    a jump hash over buckets]
     """
 
     def __init__(self, described: Description) -> None:
@@ -179,7 +184,7 @@ class ConsistentHashExchange(ChoosingExchange):
     def choose(
         self, choices: list[Choice], keys: list[str], view: MessageView | None, found: Resolution
     ) -> Choice:
-        """The owner of the hash."""
+        """Return the owner of the hash."""
         number = hash_of(self._hashed(keys, view))
         return lowest(number, choices) if self.conditional != 0 else self._slots.owner(number, choices)
 
@@ -205,7 +210,7 @@ class ConsistentHashExchange(ChoosingExchange):
         return value
 
     def changed(self) -> None:
-        """The choices are others, or have other names (Exchange)."""
+        """Forget the choices and the slots, whose choices or names have changed (Exchange)."""
         super().changed()
         self._slots.clear()
 
@@ -217,7 +222,7 @@ class ModulusHashExchange(ChoosingExchange):
     def choose(
         self, choices: list[Choice], keys: list[str], view: MessageView | None, found: Resolution
     ) -> Choice:
-        """Counted in the order of their names."""
+        """Return the choice with the number of the hash, in the order of their names."""
         return choices[hash_of("\0".join(keys).encode("utf-8", "surrogateescape")) % len(choices)]
 
 
@@ -231,7 +236,7 @@ class RandomExchange(ChoosingExchange):
     def choose(
         self, choices: list[Choice], keys: list[str], view: MessageView | None, found: Resolution
     ) -> Choice:
-        """Each is as likely as the others."""
+        """Return a random choice; all are equally likely."""
         return choices[found.chance.below(len(choices))] if len(choices) > 1 else choices[0]
 
 

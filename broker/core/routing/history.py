@@ -1,4 +1,4 @@
-"""The last messages of an exchange, kept for queues that are bound later."""
+"""Recent history: an exchange stores its last messages for queues that are bound later."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def _content_bytes(message: Message) -> i64:
 
 @final
 class History(HistoryKeeper):
-    """A queue that no client knows, of at most `length` messages.
+    """The history of an exchange: at most `length` messages in a queue that no client can reach.
 
-    It is `logged` if its exchange is durable: then persistent messages are in it again after a restart.
+    The queue is `logged` if its exchange is durable: then a restart restores its persistent messages.
     """
 
     def __init__(self, queue: Queue, length: i64) -> None:
@@ -41,18 +41,19 @@ class History(HistoryKeeper):
         self.replay_bytes: i64 = REPLAY_BYTES
 
     def add(self, message: Message) -> None:
-        """Keep a message, which was appended for `queue` if need be, and let the oldest go for it."""
+        """Store a message, which was appended for `queue` if need be, and drop the oldest one."""
         self.queue.enqueue(message)
         self._trim()
 
     def messages(self, now: i64) -> list[Message]:
-        """Copies of the messages, oldest first, which the log has not seen: they may go to other queues.
+        """Return copies of the messages, oldest first; the log has not seen the copies.
 
-        They have no date, as their time begins anew where they go; but those that were delayed until after
-        `now`, in ms since 1970, still are. Nobody gets receipts for them. All are in memory at once, so they
-        are the latest with `replay_bytes` of content together, or just the last one if that has more.
+        The copies have no date, because their time to live begins anew in their queues. Messages that are
+        delayed until after `now`, in ms since 1970, stay delayed. No receipts are sent for the copies. All
+        copies are in memory at once, so they are the latest with `replay_bytes` of content together, or just
+        the last one if that is larger.
 
-        Raises OSError or LogDamaged if the disk does not give a content back.
+        Raises OSError or LogDamaged if the disk cannot read a content.
         """
         self._trim()
         kept = [entry.message for entry in self.queue.entries]
@@ -75,7 +76,7 @@ class History(HistoryKeeper):
         return copy
 
     def _trim(self) -> None:
-        """Let the oldest go: one that was added is one too many, and after a restart there may be more."""
+        """Drop the oldest messages beyond the length; after a restart there may be several."""
         queue = self.queue
         while queue.ready > self.length:
             oldest = queue.entries.next(queue.entries.head)
@@ -87,7 +88,7 @@ RECENT_HISTORY: Final = "x-recent-history"
 HISTORY_LENGTH: Final = "x-recent-history-length"
 NO_STORE: Final = "x-recent-history-no-store"
 _LENGTH_DEFAULT: Final = 20
-_LENGTH_MAX: Final = 100_000  # a new binding gets them all in one step
+_LENGTH_MAX: Final = 100_000  # one step sends all of them to a new binding
 
 
 @final
@@ -110,12 +111,12 @@ class RecentHistoryExchange(Exchange):
         self._all = Destinations()
 
     def keep_in(self, queue: Queue) -> None:
-        """Keep the latest messages in this queue, which is logged if the exchange is durable (Exchange)."""
+        """Store the latest messages in this queue, which is logged if the exchange is durable (Exchange)."""
         super().keep_in(queue)
         self.history = History(queue, self._length)
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
-        """All destinations, and the history."""
+        """Add all destinations, and the history."""
         found.by_message = True
         if view is None:
             return

@@ -1,4 +1,4 @@
-"""The kinds of exchanges by their names."""
+"""The kinds of exchanges by their names, and the delayed exchange."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from broker.core.view import MessageView
 
 DELAYED: Final = "x-delayed-message"
 DELAY: Final = "x-delay"
-DELAY_MAX: Final = 2**32 - 1  # milliseconds; what asks for more is not delayed, as in RabbitMQ
+DELAY_MAX: Final = 2**32 - 1  # milliseconds; with a longer one a message is not delayed, as in RabbitMQ
 
 
 def delay_of(view: MessageView) -> i64:
-    """For how many milliseconds a message is to be held, 0: not at all."""
+    """Return for how many milliseconds a message must be held, 0: not at all."""
     value = view.headers().get(DELAY)
     if isinstance(value, str):
         sign = value[:1] if value[:1] in ("+", "-") else ""
@@ -53,25 +53,25 @@ def delay_of(view: MessageView) -> i64:
 
 @final
 class DelayedExchange(Exchange):
-    """Routes as an exchange of `x-delayed-type` does, but later: when the time comes that `x-delay` says.
+    """An exchange that routes as one of `x-delayed-type` does, but only after the delay in `x-delay`.
 
-    Then the header is negated, as the plugin does it, so that consumers see where the message was and no
-    further exchange on its way delays it again.
+    Then the header is negated, as the plugin does it. So consumers see the delay, and no further exchange on
+    the way delays the message again.
     """
 
     def __init__(self, described: Description) -> None:
         super().__init__(described)
         self.keeps = True
-        self.delays: Keeper | None = None  # whoever adds the exchange sets it
+        self.delays: Keeper | None = None  # set when the exchange is added
         self._routing = _routing(described)
         self._routing.outgoing = self.outgoing
 
     def check(self, binding: Binding) -> None:
-        """Check a binding as the exchange that does the routing does (Exchange)."""
+        """Check a binding as the routing exchange does (Exchange)."""
         self._routing.check(binding)
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
-        """Hold a message that is to be delayed; match all others."""
+        """Hold a message with a delay; route all others."""
         found.by_message = True
         if view is None:
             return
@@ -84,11 +84,11 @@ class DelayedExchange(Exchange):
             self._routing.match(keys, view, found)
 
     def holds(self, view: MessageView) -> bool:
-        """Whether a message that is published here will be held (Exchange)."""
+        """Whether the message has a delay (Exchange)."""
         return delay_of(view) > 0
 
     def changed(self) -> None:
-        """Tell the exchange that does the routing (Exchange)."""
+        """Pass the change to the routing exchange (Exchange)."""
         self._routing.changed()
 
     def _link(self, binding: Binding) -> None:
@@ -99,7 +99,7 @@ class DelayedExchange(Exchange):
 
 
 def _routing(described: Description) -> Exchange:
-    """The exchange that does the routing for a delayed one.
+    """Return the exchange that does the routing for a delayed one.
 
     Raises:
         PreconditionFailed: there is no such kind, or not for this purpose.
@@ -132,14 +132,14 @@ def new_exchange(
     """Make an exchange of a kind.
 
     Raises:
-        PreconditionFailed: there is no such kind, or an argument is none that the kind can have.
+        PreconditionFailed: there is no such kind, or the kind does not allow an argument.
     """
     check_kind(kind)
     return KINDS[kind](Description(name, kind, durable, auto_delete, internal, arguments))
 
 
 def check_kind(kind: str) -> None:
-    """Check the name of a kind before anything else is looked at.
+    """Check the name of a kind before anything else.
 
     Raises:
         PreconditionFailed: there is no such kind.

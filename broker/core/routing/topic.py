@@ -1,4 +1,4 @@
-"""Topic patterns as a trie over words: what does not match is not looked at."""
+"""Topic patterns as a trie over words, so that a match does not look at other patterns."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ ANY: Final = "#"  # any number of words, also none
 
 
 def words_of(key: str) -> list[str]:
-    """The words between the dots. Empty words count, but the empty key has no word at all [RabbitMQ]."""
+    """Return the words between the dots. Empty words count, but the empty key has no word [RabbitMQ]."""
     return key.split(".") if key else []
 
 
 def pattern_words(pattern: str) -> list[str]:
-    """The words of a binding's key, each run of wildcards as its `*` followed by at most one `#`.
+    """Return the words of a binding's key, each run of wildcards as its `*` followed by at most one `#`.
 
-    `#.*`, `*.#` and `#.*.#` all mean "one word or more". With one spelling for them they share a node, and no
-    `#` is followed by a further wildcard.
+    `#.*`, `*.#` and `#.*.#` all mean "one word or more". With one spelling they share a node, and no `#` is
+    followed by a further wildcard.
     """
     words: list[str] = []
     any_number = False
@@ -41,7 +41,7 @@ def pattern_words(pattern: str) -> list[str]:
 
 @final
 class TopicNode:
-    """What follows one prefix of patterns. Wildcards are apart: in a routing key `*` is a plain word."""
+    """The continuations of one prefix of patterns. Wildcards are kept apart: in a key `*` is a plain word."""
 
     def __init__(self, repeats: bool) -> None:
         self.repeats = repeats  # reached by `#`: takes any further word and stays
@@ -52,7 +52,7 @@ class TopicNode:
         self.turn: i64 = 0  # the last step of a walk that reached this node, if it repeats
 
     def empty(self) -> bool:
-        """Whether no pattern ends here or goes on from here."""
+        """Whether no pattern ends or continues here."""
         return self.words is None and self.single is None and self.any is None and self.destinations is None
 
 
@@ -60,9 +60,9 @@ class TopicNode:
 class TopicTrie:
     """The bindings of a topic exchange.
 
-    A routing key is matched against all patterns at once: the walk holds the nodes that the words so far
-    lead to, each once. So the work is at most words times nodes, however many `#` a pattern has, and there is
-    no recursion.
+    A routing key is matched against all patterns at once: the walk holds the nodes that the words so far lead
+    to, each once. So the work is at most words times nodes, however many `#` a pattern has, and there is no
+    recursion.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class TopicTrie:
         destinations.add(binding)
 
     def remove(self, binding: Binding) -> None:
-        """Remove a binding that was added, and the nodes that only it needed."""
+        """Remove a binding that was added, and the nodes that only this binding needed."""
         words = pattern_words(binding.routing_key)
         path = [self.root]
         for word in words:
@@ -127,9 +127,9 @@ class TopicTrie:
                 found.take(node.destinations, view)
 
     def _reach(self, node: TopicNode, nodes: list[TopicNode]) -> None:
-        """Add a node to a step of the walk, and the one after a `#` that stands for no word.
+        """Add a node to a step of the walk, and also its `#` child, which matches no word too.
 
-        Only the latter can be reached twice in a step, as it may be there already: it repeats.
+        Only the child can be reached twice in a step, because it repeats.
         """
         nodes.append(node)
         skipped = node.any

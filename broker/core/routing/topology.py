@@ -1,4 +1,4 @@
-"""The exchanges, queues and bindings of a virtual host, and the steps in which they change."""
+"""The topology of a virtual host: its exchanges, queues and bindings, and the steps that change them."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from broker.core.view import MessageView, Views
 
 
 def last_number(number: i64, arguments: Arguments) -> i64:
-    """The last number of a queue with this number and these arguments."""
+    """Return the last number of a queue with this number and these arguments; each partition has its own."""
     return number + number_argument(arguments, PARTITIONS, 1) - 1
 
 
 @final
 class QueueNumbers:
-    """One sequence for all virtual hosts. A number is never given twice, also not after a restart.
+    """The numbers of logged queues: one sequence for all virtual hosts.
 
-    The log says which queues hold a message by their numbers, so a new queue that took the number of a
-    deleted one would inherit its messages.
+    A number is never used twice, not even after a restart. The log names the queues of a message by their
+    numbers, so a new queue with the number of a deleted one would inherit its messages.
     """
 
     def __init__(self) -> None:
@@ -52,13 +52,13 @@ class QueueNumbers:
         self.queues: dict[int, Queue] = {}
 
     def take(self, arguments: Arguments | None = None) -> i64:
-        """A number that no queue has had. Further partitions of one with these arguments have the next."""
+        """Return an unused number. Further partitions of a queue with these arguments use the next ones."""
         number = self.next
         self.next = last_number(number, arguments or {}) + 1
         return number
 
     def reserve(self, number: i64) -> None:
-        """Never give `number`, nor one before it: some queue has had it."""
+        """Never use `number`, nor one before it, because a queue has had it."""
         if number >= self.next:
             self.next = number + 1
 
@@ -73,10 +73,11 @@ PREDECLARED: Final = (
 
 
 class Topology(DeathHost):
-    """What there is. Every step leaves it consistent and makes the routes that were resolved before stale.
+    """The exchanges, queues and bindings of one virtual host.
 
-    Nothing here refuses anything, and nothing is appended to the log: that is for those who take the steps,
-    clients' requests (`Declarations`) and recovery (`definitions.apply_change`).
+    Every step leaves the topology consistent, and makes routes that were resolved before stale. Nothing is
+    refused here, and nothing is appended to the log. The callers do that: clients' requests (`Declarations`)
+    and recovery (`definitions.apply_change`).
     """
 
     def __init__(
@@ -116,13 +117,13 @@ class Topology(DeathHost):
         self.epoch += 1
 
     def destinations(self, route: Route, keys: list[str], view: MessageView) -> Resolution:
-        """Find out where a message of a route goes with these routing keys, internal exchanges included."""
+        """Resolve the queues of a message with these routing keys; internal exchanges are allowed."""
         raise NotImplementedError
 
     def send(self, message: Message, source: Exchange, keys: list[str], held: Message, holder: Queue) -> bool:
-        """Put a message that `source` has held as `held` in `holder` into the queues where it goes now.
+        """Route a message that `source` has held, as `held` in `holder`, by the present bindings.
 
-        False, and nothing was done, if one of them is full.
+        False, and nothing was done, if one of its queues is full.
         """
         raise NotImplementedError
 
@@ -131,7 +132,7 @@ class Topology(DeathHost):
         raise NotImplementedError
 
     def refused(self, queue: Queue, message: Message) -> None:
-        """Dead-letter a message that `queue` refuses, if the queue dead-letters what it refuses."""
+        """Dead-letter a message that `queue` refuses, if the queue dead-letters refused messages."""
         raise NotImplementedError
 
     def arrived(self, message: Message, queues: list[Queue]) -> None:
@@ -139,7 +140,7 @@ class Topology(DeathHost):
         raise NotImplementedError
 
     def new_delays(self, exchange: Exchange, queue: Queue) -> Keeper:
-        """Make the keeper of messages that `exchange` delays; they are in `queue`."""
+        """Make the keeper of messages that `exchange` delays; `queue` stores them."""
         raise NotImplementedError
 
     def cover_queue(self, queue: Queue) -> None:
@@ -151,14 +152,14 @@ class Topology(DeathHost):
         raise NotImplementedError
 
     def removed(self, node: Queue | Exchange) -> None:
-        """Tell whoever depends on a queue or an exchange that it has been deleted."""
+        """Inform dependent objects that a queue or an exchange has been deleted."""
         raise NotImplementedError
 
     def existing_exchange(self, name: str) -> Exchange:
         """Find an exchange, also the default one.
 
         Raises:
-            NotFound: there is none of this name.
+            NotFound: no exchange has this name.
         """
         exchange = self.exchanges.get(name)
         if exchange is None:
@@ -166,11 +167,11 @@ class Topology(DeathHost):
         return exchange
 
     def bindings_to(self, destination: Queue | Exchange) -> list[Binding]:
-        """The bindings that lead to a queue or exchange, without the one of the default exchange."""
+        """Return the bindings that lead to a queue or exchange, without the one of the default exchange."""
         return self.bindings.to(destination)
 
     def owned_by(self, owner: object) -> list[Queue]:
-        """The queues exclusive to `owner`."""
+        """Return the queues exclusive to `owner`."""
         return list(self._owned.get(owner, ()))
 
     def add_queue(
@@ -212,7 +213,10 @@ class Topology(DeathHost):
         return queue
 
     def rename_queue(self, queue: Queue, name: str) -> None:
-        """Call a queue by a free name; what leads to it leads to it on. Its policies are another matter."""
+        """Rename a queue to a free name.
+
+        Its bindings stay; the caller applies the policies of the new name.
+        """
         del self.queues[queue.name]
         queue.name = name
         self.queues[name] = queue
@@ -222,14 +226,14 @@ class Topology(DeathHost):
             queue.journal.renamed()
 
     def share_queue(self, queue: Queue) -> None:
-        """Have a queue be exclusive to nobody."""
+        """End the exclusive use of a queue."""
         owner = queue.exclusive_owner
         if owner is not None:
             queue.exclusive_owner = None
             self._disown(owner, queue)
 
     def remove_queue(self, queue: Queue) -> list[Exchange]:
-        """Remove a queue with its bindings and entries; returns the exchanges that this leaves `unused`."""
+        """Remove a queue with its bindings and entries. Return the exchanges that this leaves unused."""
         del self.queues[queue.name]
         self.numbers.queues.pop(queue.number, None)
         owner = queue.exclusive_owner
@@ -244,7 +248,10 @@ class Topology(DeathHost):
         return left
 
     def add_exchange(self, exchange: Exchange, number: i64) -> None:
-        """Add an exchange under a free name; what it keeps has `number` in the log, 0: the log has it not."""
+        """Add an exchange under a free name.
+
+        `number`: the number in the log of the queue for its kept messages, 0: not logged.
+        """
         if exchange.keeps:
             queue = Queue(
                 "",
@@ -266,7 +273,7 @@ class Topology(DeathHost):
         self.changed()
 
     def remove_exchange(self, exchange: Exchange) -> list[Exchange]:
-        """Remove an exchange with its bindings, both ways; returns the exchanges that this leaves unused."""
+        """Remove an exchange with its bindings, both ways. Return the exchanges that this leaves unused."""
         del self.exchanges[exchange.name]
         exchange.deleted = True
         left = _unused(self.bindings.cut_off(exchange))
@@ -279,13 +286,13 @@ class Topology(DeathHost):
         return left
 
     def add_binding(self, binding: Binding) -> None:
-        """Add a binding between what is there, unless it is there already."""
+        """Add a binding between existing objects, unless it exists already."""
         if self.bindings.add(binding):
             self.no_local.bound(binding)
             self.changed()
 
     def remove_binding(self, binding: Binding) -> list[Exchange]:
-        """Remove a binding; returns its source if that is to be deleted with its last binding, and it was."""
+        """Remove a binding. Return its source if this was the last binding of an auto-delete exchange."""
         self.bindings.remove(binding)
         self.changed()
         return [] if binding.source.outgoing else _unused([binding.source])
@@ -297,11 +304,11 @@ class Topology(DeathHost):
             del self._owned[owner]
 
     def finish_settlements(self) -> None:
-        """Have all leave that clients have settled, and all be back that they have given back."""
+        """Finish all settles and requeues of clients."""
         for settlement in list(self.settlements):
             settlement.finish(None)
 
 
 def _unused(sources: list[Exchange]) -> list[Exchange]:
-    """Those of exchanges without bindings that are to be deleted with their last one."""
+    """Return the auto-delete exchanges among `sources`, which have no bindings left."""
     return [source for source in sources if source.auto_delete]

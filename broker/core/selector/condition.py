@@ -1,8 +1,8 @@
 """Conditions of selectors, which are true, false or unknown; None is unknown. [JMS 1.1, 3.8.1]
 
-Values of different types are not equal, and neither is more than the other: such a comparison is false. So it
-is with headers of types that selectors do not have: arrays and tables. Beyond JMS, strings have an order,
-that of code points, so that dates can be compared, and binaries are compared with each other.
+Values of different types are not equal, and neither is greater: such a comparison is false. The same holds
+for headers of types that selectors do not have: arrays and tables. Beyond JMS, strings have an order, that of
+code points, so that dates can be compared, and binaries are compared with each other.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Comparison(Expression):
         self.right = right
 
     def evaluate(self, view: MessageView) -> object:
-        """Unknown if one is NULL."""
+        """Compare the two values; unknown if one is NULL."""
         return compare(self.sign, self.left.evaluate(view), self.right.evaluate(view))
 
     def text(self) -> str:
-        """With spaces around the sign."""
+        """The canonical text, with spaces around the sign."""
         return f"{self.left.within(SUM_LEVEL)} {self.sign} {self.right.within(SUM_LEVEL)}"
 
 
@@ -67,7 +67,7 @@ def compare(sign: str, left: object, right: object) -> bool | None:
 
 
 def _ordered(sign: str, order: int) -> bool:
-    """Whether a sign says what `order` is: negative, 0 or positive."""
+    """Whether a sign agrees with `order`: negative, 0 or positive."""
     if order == 0:
         return sign in ("=", "<=", ">=")
     return sign in (("<", "<=", "<>") if order < 0 else (">", ">=", "<>"))
@@ -84,7 +84,7 @@ class Between(Expression):
         self.high = high
 
     def evaluate(self, view: MessageView) -> object:
-        """As two comparisons with AND."""
+        """Evaluate two comparisons joined with AND."""
         value = self.operand.evaluate(view)
         above = compare(">=", value, self.low.evaluate(view))
         if above is False:
@@ -93,14 +93,14 @@ class Between(Expression):
         return below if below is False else None if above is None else below
 
     def text(self) -> str:
-        """With AND between the bounds."""
+        """The canonical text, with AND between the bounds."""
         bounds = f"{self.low.within(SUM_LEVEL)} AND {self.high.within(SUM_LEVEL)}"
         return f"{self.operand.within(SUM_LEVEL)} BETWEEN {bounds}"
 
 
 @final
 class In(Expression):
-    """One of several values, most often literals."""
+    """A value and the list of values to which it may be equal, most often literals."""
 
     def __init__(self, operand: Expression, choices: list[Expression]) -> None:
         super().__init__(CONDITION, COMPARISON_LEVEL)
@@ -115,7 +115,7 @@ class In(Expression):
         ]
 
     def evaluate(self, view: MessageView) -> object:
-        """Unknown for NULL; among the choices NULL is equal to nothing."""
+        """Look for the value; unknown for NULL. Among the choices NULL is equal to nothing."""
         value = self.operand.evaluate(view)
         if value is None:
             return None
@@ -124,14 +124,14 @@ class In(Expression):
         return any(compare("=", value, choice.evaluate(view)) for choice in self._others)
 
     def text(self) -> str:
-        """With the choices in their order."""
+        """The canonical text, with the choices in their order."""
         choices = ", ".join([choice.within(SUM_LEVEL) for choice in self.choices])
         return f"{self.operand.within(SUM_LEVEL)} IN ({choices})"
 
 
 @final
 class Alike(Expression):
-    """A string that is as a pattern."""
+    """A string and the pattern that it must match."""
 
     def __init__(self, operand: Expression, pattern: str, escape: str) -> None:
         super().__init__(CONDITION, COMPARISON_LEVEL)
@@ -141,65 +141,65 @@ class Alike(Expression):
         self.like = Like(pattern, escape)
 
     def evaluate(self, view: MessageView) -> object:
-        """Unknown for NULL, false for what is no string."""
+        """Match the pattern; unknown for NULL, false for a value that is no string."""
         value = self.operand.evaluate(view)
         if value is None:
             return None
         return self.like.matches(value) if isinstance(value, str) else False
 
     def text(self) -> str:
-        """With ESCAPE if there is one."""
+        """The canonical text, with ESCAPE if there is one."""
         text = f"{self.operand.within(SUM_LEVEL)} LIKE {Literal(self.pattern).text()}"
         return f"{text} ESCAPE {Literal(self.escape).text()}" if self.escape else text
 
 
 @final
 class IsNull(Expression):
-    """Whether there is no value."""
+    """The test for an absent value."""
 
     def __init__(self, operand: Expression) -> None:
         super().__init__(CONDITION, COMPARISON_LEVEL)
         self.operand = operand
 
     def evaluate(self, view: MessageView) -> object:
-        """Never unknown."""
+        """Whether the value is absent; never unknown."""
         return self.operand.evaluate(view) is None
 
     def text(self) -> str:
-        """With IS NULL behind it."""
+        """The canonical text, with IS NULL behind it."""
         return f"{self.operand.within(SUM_LEVEL)} IS NULL"
 
 
 @final
 class Not(Expression):
-    """The opposite; of unknown it is unknown."""
+    """The negation of a condition; that of unknown is unknown."""
 
     def __init__(self, operand: Expression) -> None:
         super().__init__(CONDITION, NOT_LEVEL)
         self.operand = operand
 
     def evaluate(self, view: MessageView) -> object:
-        """Unknown also for what is no condition."""
+        """Negate; unknown also for a value that is no condition."""
         value = self.operand.evaluate(view)
         return not value if isinstance(value, bool) else None
 
     def text(self) -> str:
-        """With NOT before it."""
+        """The canonical text, with NOT before it."""
         return f"NOT {self.operand.within(NOT_LEVEL)}"
 
 
 @final
 class Junction(Expression):
-    """Conditions with AND between them, or with OR."""
+    """Conditions joined with AND, or with OR."""
 
     def __init__(self, word: str, operands: list[Expression]) -> None:
         super().__init__(CONDITION, AND_LEVEL if word == "AND" else OR_LEVEL)
         self.word = word
-        self.decisive = word == "OR"  # the value that one operand needs to have to decide
+        self.decisive = word == "OR"  # the value of an operand that decides
         self.operands = operands
 
     def evaluate(self, view: MessageView) -> object:
-        """Unknown if no operand decides and one is unknown."""
+        """Evaluate the operands in order; unknown if none decides and one is unknown."""
         result: object = not self.decisive
         for operand in self.operands:
             value = operand.evaluate(view)
@@ -210,19 +210,22 @@ class Junction(Expression):
         return result
 
     def text(self) -> str:
-        """In the order in which they are evaluated."""
+        """The canonical text, in the order of evaluation."""
         return f" {self.word} ".join([operand.within(self.level + 1) for operand in self.operands])
 
 
 def opposite(condition: Expression) -> Expression:
-    """NOT. Three are one; two are not none, as they make unknown what is no condition."""
+    """Negate a condition.
+
+    Three negations become one; two must stay, as they turn a non-condition into unknown.
+    """
     if isinstance(condition, Not) and isinstance(condition.operand, Not):
         return condition.operand
     return Not(condition)
 
 
 def demands_of(condition: Expression) -> list[tuple[str, str | int]]:
-    """Equalities without which a condition is not true: identifiers, and the strings and integers."""
+    """Return the equalities that a condition needs to be true: identifiers, and their strings or integers."""
     if isinstance(condition, Junction):
         found: list[tuple[str, str | int]] = []
         if condition.word == "AND":

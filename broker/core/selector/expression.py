@@ -1,4 +1,4 @@
-"""What selectors mean: expressions that are evaluated for one message. [JMS 1.1, 3.8.1]
+"""Expressions of selectors, which are evaluated for one message. [JMS 1.1, 3.8.1]
 
 A value is an int, a float, a str, a bool, bytes, or None, which is SQL's NULL; as a condition None is
 *unknown*. Conditions are in `condition`.
@@ -23,7 +23,7 @@ PRODUCT_LEVEL: Final[i64] = 6
 SIGN_LEVEL: Final[i64] = 7
 PRIMARY_LEVEL: Final[i64] = 8
 
-# what an expression is known to be before there is a message
+# the kind of an expression, as far as it is known without a message
 CONDITION: Final = "a condition"
 NUMBER: Final = "a number"
 STRING: Final = "a string"
@@ -32,14 +32,14 @@ ANYTHING: Final = "an identifier"
 
 
 class Expression:
-    """Part of a selector. `kind`: what its value is if it is not NULL."""
+    """A part of a selector. `kind`: the kind of its value if it is not NULL."""
 
     def __init__(self, kind: str, level: i64) -> None:
         self.kind = kind
         self.level = level
 
     def evaluate(self, view: MessageView) -> object:
-        """The value for a message."""
+        """Return the value for a message."""
         raise NotImplementedError
 
     def text(self) -> str:
@@ -47,7 +47,7 @@ class Expression:
         raise NotImplementedError
 
     def within(self, level: i64) -> str:
-        """The canonical text as part of something that binds as tightly as `level`."""
+        """The canonical text as a part of an expression that binds as tightly as `level`."""
         return self.text() if self.level >= level else f"({self.text()})"
 
 
@@ -60,11 +60,11 @@ class Literal(Expression):
         self.value = value
 
     def evaluate(self, view: MessageView) -> object:
-        """Always the same."""
+        """Return the value, always the same."""
         return self.value
 
     def text(self) -> str:
-        """As it would be written."""
+        """The literal as a client would write it."""
         value = self.value
         if isinstance(value, bool):
             return "TRUE" if value else "FALSE"
@@ -92,7 +92,7 @@ class Identifier(Expression):
         self.name = name
 
     def evaluate(self, view: MessageView) -> object:
-        """What the message has under the name."""
+        """Return the message's value of this name."""
         return view.lookup(self.name)
 
     def text(self) -> str:
@@ -109,14 +109,14 @@ class Negative(Expression):
         self.operand = operand
 
     def evaluate(self, view: MessageView) -> object:
-        """NULL for what is no number."""
+        """Negate; NULL for a value that is no number."""
         value = self.operand.evaluate(view)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return -value
         return None
 
     def text(self) -> str:
-        """With a minus."""
+        """The canonical text, with a minus."""
         return "-" + self.operand.within(SIGN_LEVEL)
 
 
@@ -135,14 +135,14 @@ class Arithmetic(Expression):
         self.operands = operands
 
     def evaluate(self, view: MessageView) -> object:
-        """NULL where a part is no number, or the result cannot be calculated."""
+        """Calculate; NULL where a part is no number, or the result cannot be calculated."""
         result = self.first.evaluate(view)
         for index, sign in enumerate(self.signs):
             result = _calculate(sign, result, self.operands[index].evaluate(view), self.whole)
         return result
 
     def text(self) -> str:
-        """With spaces around the signs."""
+        """The canonical text, with spaces around the signs."""
         parts = [self.first.within(self.level)]
         for index, sign in enumerate(self.signs):
             parts += [sign, self.operands[index].within(self.level + 1)]
@@ -174,7 +174,7 @@ def _calculate(sign: str, left: object, right: object, whole: bool) -> object:
 
 
 def negative(operand: Expression) -> Expression:
-    """With the other sign. Three are one; two are not none, as they make NULL what is no number."""
+    """Negate a number. Three negations become one; two must stay, as they turn a non-number into NULL."""
     if isinstance(operand, Negative) and isinstance(operand.operand, Negative):
         return operand.operand
     return Negative(operand)

@@ -1,4 +1,4 @@
-"""The tokens of a selector."""
+"""The lexer of selectors: it makes tokens of the text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _SHORT_SIGNS: Final = "=<>+-*/(),"
 
 @final
 class Token:
-    """`text` is the token as it was written, `value` the name, word, literal or sign that it stands for."""
+    """A token.
+
+    `text` is the token as it was written, `value` the name, word, literal or sign that it means.
+    """
 
     def __init__(self, kind: str, text: str, value: str | int | float | bytes, position: int) -> None:
         self.kind = kind
@@ -35,12 +38,12 @@ class Token:
 
 
 def refusal(position: int, why: str) -> PreconditionFailed:
-    """What is wrong with a selector, and where."""
+    """Return the refusal of a selector, with the position of the error."""
     return PreconditionFailed(f"position {position}: {why}")
 
 
 def tokens_of(text: str) -> list[Token]:
-    """The tokens of a selector, END last.
+    """Return the tokens of a selector, END last.
 
     Raises:
         PreconditionFailed: a character that begins no token, a literal without an end or out of range.
@@ -58,7 +61,7 @@ def tokens_of(text: str) -> list[Token]:
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name is one without quotes."""
+    """Whether a name needs no quotes."""
     return (
         name != ""
         and _begins_name(name[0])
@@ -102,7 +105,7 @@ def _is_digit(character: str) -> bool:
 
 
 def _quoted(text: str, start: int, kind: str) -> Token:
-    """A string, or a name in double quotes; the quote itself is written twice."""
+    """Read a string, or a name in double quotes; the quote itself is written twice."""
     quote = text[start]
     end = start + 1
     while True:
@@ -119,7 +122,7 @@ def _quoted(text: str, start: int, kind: str) -> Token:
 
 
 def _number(text: str, start: int) -> Token:
-    """An integer, also octal, hexadecimal or with the suffix L, or a float, also with F or D. [Java]"""
+    """Read an integer, also octal, hexadecimal or with the suffix L, or a float, also with F or D. [Java]"""
     end = start
     while end < len(text) and (_continues_name(text[end]) or _is_exponent_sign(text, start, end)):
         end += 1

@@ -7,9 +7,9 @@ from typing import final
 
 @final
 class Piece:
-    """What stands between two `%`: as many characters as `text` has, any one where `wild` says so.
+    """The part of a pattern between two `%`: the characters of `text`, any character where `wild` is set.
 
-    `offsets`: where in the piece the others stand, by character.
+    `offsets`: by character, the positions in the piece of the characters that are not wild.
     """
 
     def __init__(self) -> None:
@@ -44,10 +44,10 @@ class Piece:
         return True
 
     def find(self, text: str, start: int, end: int) -> int:
-        """The first place at which the piece stands between `start` and `end`, -1 if there is none.
+        """Return the first place of the piece between `start` and `end`, -1 if there is none.
 
-        All places are tried at once, as the bits of one number: a long piece that nearly stands everywhere
-        in a long text would otherwise be compared with it character by character.
+        All places are tried at once, as the bits of one number. Otherwise a long piece that nearly matches
+        everywhere in a long text would be compared with it character by character.
         """
         if self.plain:
             return text.find(self.text, start, end)
@@ -65,7 +65,7 @@ class Piece:
 
 
 def _places(text: str, character: str, start: int, end: int) -> int:
-    """The places of a character between `start`, which is bit 0, and `end`."""
+    """Return the places of a character between `start`, which is bit 0, and `end`."""
     marks = bytearray(((end - start) >> 3) + 1)
     place = text.find(character, start, end)
     while place >= 0:
@@ -77,10 +77,10 @@ def _places(text: str, character: str, start: int, end: int) -> int:
 
 @final
 class Like:
-    """A pattern; `escape` is "" or the character that takes the one behind it for itself.
+    """A pattern; `escape` is "" or the character that makes the next one literal.
 
-    The work of a match is some steps for each character of the text, and for each of the pattern one on a
-    number of so many bits.
+    A match takes some steps for each character of the text. For each character of the pattern it takes one
+    step on a number with as many bits as the text has characters.
 
     Raises:
         ValueError: the pattern ends with the escape character.
@@ -103,7 +103,7 @@ class Like:
             raise ValueError("the escape character escapes nothing")
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text is as the pattern."""
+        """Whether the whole text matches the pattern."""
         first = self._pieces[0]
         start = len(first.text)
         if len(self._pieces) == 1:
@@ -112,7 +112,7 @@ class Like:
         end = len(text) - len(last.text)
         if end < start or not first.begins(text) or not last.ends(text):
             return False
-        for piece in self._pieces[1:-1]:  # the first place will do: it leaves the most to the others
+        for piece in self._pieces[1:-1]:  # the first place is best: it leaves the most text for the others
             place = piece.find(text, start, end)
             if place < 0:
                 return False

@@ -1,4 +1,4 @@
-"""From the tokens of a selector to an expression."""
+"""The parser of selectors: it makes an expression of the tokens."""
 
 from __future__ import annotations
 
@@ -28,16 +28,19 @@ _COMPARISONS: Final = ("=", "<>", *_ORDERING)
 
 
 def parse(text: str) -> Expression:
-    """The condition that a text is.
+    """Return the condition in a text.
 
     Raises:
-        PreconditionFailed: it is none, or parentheses are nested too deeply; with the position.
+        PreconditionFailed: the text is no condition, or parentheses are nested too deeply; with the position.
     """
     return Parser(tokens_of(text), INTEGER_MAX).whole()
 
 
 class Parser:
-    """Recursive descent; only parentheses make it go deeper. Other grammars are variants of this one."""
+    """A recursive-descent parser; only parentheses make it go deeper.
+
+    Other grammars are variants of this one.
+    """
 
     def __init__(self, tokens: list[Token], integer_max: int) -> None:
         self._integer_max = integer_max
@@ -46,7 +49,7 @@ class Parser:
         self._depth = 0
 
     def whole(self) -> Expression:
-        """The condition that all tokens are."""
+        """Return the condition that consists of all tokens."""
         condition = self._junction("OR")
         if self._token().kind != END:
             raise self._unexpected("an operator or the end")
@@ -55,7 +58,7 @@ class Parser:
     # -- conditions
 
     def _junction(self, word: str) -> Expression:
-        """Conditions with OR between them, each of some with AND between them."""
+        """Parse conditions joined with OR; each operand may be several joined with AND."""
         start = self._token().position
         first = self._junction("AND") if word == "OR" else self._negation()
         if not self._at(WORD, word):
@@ -101,7 +104,7 @@ class Parser:
             elif negated:
                 raise self._unexpected("BETWEEN, IN or LIKE")
             else:
-                return left  # a word that does not belong here: whoever goes on will say so
+                return left  # a word that does not belong here: the caller will refuse it
         return opposite(test) if negated else test
 
     def _compared(self, left: Expression, start: int) -> Expression:
@@ -165,7 +168,7 @@ class Parser:
         return self._calculation(("*", "/", "%"))
 
     def _calculation(self, signs: tuple[str, ...]) -> Expression:
-        """Sums of products, or products of signed values."""
+        """Parse a sum of products, or a product of signed values."""
         start = self._token().position
         first = self._product() if signs[0] == "+" else self._signed()
         if not self._at_sign(signs):
@@ -232,7 +235,7 @@ class Parser:
         return inner
 
     def _word(self) -> Expression:
-        """A word that is a value."""
+        """Parse a word that is a value."""
         value = self._token().value
         if value not in ("TRUE", "FALSE"):
             raise self._unexpected("a value or a condition")
@@ -284,12 +287,15 @@ class Parser:
 
 
 def _need(expression: Expression, kinds: tuple[str, ...], position: int) -> Expression:
-    """The expression, if it is of one of the kinds."""
+    """Return the expression, if it is of one of the kinds."""
     if expression.kind not in kinds:
         raise refusal(position, f"expected {kinds[0]}, found {expression.kind}")
     return expression
 
 
 def _operands(word: str, operand: Expression) -> list[Expression]:
-    """The operand, or its own if the same word stands between these: parentheses make no difference then."""
+    """Return the operand, or its own operands if it is joined with the same word.
+
+    Parentheses make no difference then.
+    """
     return operand.operands if isinstance(operand, Junction) and operand.word == word else [operand]

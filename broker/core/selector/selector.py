@@ -1,4 +1,4 @@
-"""Selectors: text in, answers about messages out."""
+"""Selectors: a text becomes a condition that messages match or not."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LENGTH_MAX: Final = 4096  # characters
 class Selector(Criterion):
     """A condition on messages. [JMS 1.1, 3.8.1]
 
-    `canonical`: its text in one spelling, the same for all texts that differ in nothing but spaces, the case
-    of words, superfluous parentheses and the spelling of numbers.
+    `canonical`: the text in one spelling. Texts that differ only in spaces, the case of words, superfluous
+    parentheses and the spelling of numbers have the same one.
 
     Raises:
         PreconditionFailed: the text is too long or no condition; the refusal has the position.

@@ -1,4 +1,4 @@
-"""Which part of a stream a consumer sees.
+"""The extent of a stream consumer: the offset at which it begins, and its filters.
 
 [RabbitMQ x-stream-offset, x-stream-filter]
 """
@@ -42,9 +42,10 @@ MATCH_UNFILTERED: Final = "x-stream-match-unfiltered"
 
 
 def stream_extent(arguments: Arguments, queue: str, date: int) -> Extent:
-    """What a consumer with these arguments sees of a stream, `queue 'q' in vhost '/'`.
+    """Return the extent that these consumer arguments ask for, of a stream `queue 'q' in vhost '/'`.
 
-    `date`: the time of day, in milliseconds since 1970. Without arguments it sees what comes.
+    `date`: the time of day, in milliseconds since 1970. Without arguments the consumer sees new messages
+    only.
 
     Raises:
         PreconditionFailed: an argument has a value that it cannot have.
@@ -97,17 +98,18 @@ def _values(arguments: Arguments, queue: str) -> tuple[bytes, ...]:
 
 
 NO_OFFSET: Final[i64] = -1
-NEVER_OFFSET: Final[i64] = 1 << 62  # that nothing comes to
+NEVER_OFFSET: Final[i64] = 1 << 62  # beyond all offsets
 
 
 @final
 class StreamExtent(Extent):
-    """Where in a stream a consumer begins, and which values it filters by.
+    """The extent of a stream that a consumer sees: where it begins, and its filter values.
 
-    `offset`: that of the first message it is to see; NO_OFFSET: where `beginning` or `since` say. `values`:
-    it sees only messages whose filter value is one of these, with `unfiltered` also those that have none; no
-    values: all. `name`: where it was when it was last there, if it was, counts instead of all that.
-    `partition`: it sees that only; NO_PARTITION: all.
+    `offset`: that of the first message to see; NO_OFFSET: `beginning` or `since` decide. `values`: the
+    consumer sees only messages whose filter value is one of these, and with `unfiltered` also messages
+    without one; no values: all messages.
+    `name`: a stored offset of this name, if there is one, has precedence. `partition`: the only partition
+    that the consumer sees; NO_PARTITION: all.
     """
 
     def __init__(
@@ -129,18 +131,18 @@ class StreamExtent(Extent):
         self.partition = partition
 
     def first_offset(self, stored: StoredStream, partition: i64) -> i64:
-        """The offset that comes first in a partition, as far as can be said now."""
+        """Return the first offset in a partition, as far as it is known now."""
         if self.partition not in (NO_PARTITION, partition):
             return NEVER_OFFSET
         return self.offset if self.offset != NO_OFFSET else beginning_of(self, stored)
 
     def sieve(self, entry_filter: EntryFilter | None) -> EntryFilter | None:
-        """What lets pass only the filter values, and of that what another filter does."""
+        """Return a filter for the filter values, combined with another filter."""
         return ValueFilter(self, entry_filter) if self.values else entry_filter
 
 
 def beginning_of(extent: Extent, stored: StoredStream) -> i64:
-    """The offset of the first message that an extent has in a partition."""
+    """Return the offset of the first message of an extent in a partition."""
     if extent.since != NO_TIME:
         return stored.since(extent.since * 1000)
     if extent.beginning == NEXT:
@@ -156,7 +158,7 @@ def stream_context(queue: Queue, consumer: QueueConsumer, known: StreamOffsets) 
     `known`: the offsets of named consumers.
 
     Raises:
-        PreconditionFailed: it has a name, of which there are too many, or its partition is not there.
+        PreconditionFailed: too many named consumers, or its partition does not exist.
     """
     entries = queue.entries
     extent = consumer.extent or Extent()
@@ -190,7 +192,7 @@ def _check_partition(queue: Queue, extent: StreamExtent, count: int) -> None:
 
 @final
 class ValueFilter(EntryFilter):
-    """Lets messages pass that say of themselves what a consumer asks for."""
+    """Lets messages pass whose filter value the consumer asks for."""
 
     def __init__(self, extent: StreamExtent, entry_filter: EntryFilter | None) -> None:
         super().__init__("")
@@ -199,7 +201,7 @@ class ValueFilter(EntryFilter):
         self._filter = entry_filter
 
     def passes(self, entry: QueueEntry) -> bool:
-        """Whether its value is one of those, and the other filter agrees (EntryFilter)."""
+        """Whether the message's filter value is wanted, and the other filter agrees (EntryFilter)."""
         assert isinstance(entry, StreamEntry), "the entries of streams are such"
         page = entry.page
         value = b"" if page is None else page.filter_value(entry.offset)
@@ -210,7 +212,7 @@ class ValueFilter(EntryFilter):
 
 @final
 class EndFilter(EntryFilter):
-    """Lets messages pass that came before a consumer did."""
+    """Lets messages pass that were on disk when the consumer was attached."""
 
     def __init__(self, ends: list[int], entry_filter: EntryFilter | None) -> None:
         super().__init__("")
@@ -218,7 +220,7 @@ class EndFilter(EntryFilter):
         self._filter = entry_filter
 
     def passes(self, entry: QueueEntry) -> bool:
-        """Whether it was there, and the other filter agrees (EntryFilter)."""
+        """Whether the message was on disk then, and the other filter agrees (EntryFilter)."""
         assert isinstance(entry, StreamEntry), "the entries of streams are such"
         if entry.order > self._ends[entry.partition]:
             return False

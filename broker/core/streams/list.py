@@ -1,4 +1,4 @@
-"""Streams: entries are rows of what is kept on disk, made when somebody reads them, and nobody takes any.
+"""The entry list of a stream: entries are rows on disk, made when a consumer reads them, and never acquired.
 
 [RabbitMQ streams]
 """
@@ -36,10 +36,10 @@ _NOTHING: Final = Message(NOWHERE, b"", 0, False, 0)
 
 @final
 class StreamEntry(QueueEntry):
-    """The message with the offset `order - 1`, as one consumer sees it; others have entries of their own.
+    """The message with the offset `order - 1`, as one consumer sees it; each consumer has its own entries.
 
-    It is a row of one `partition`. `following`: the offsets that come next behind it, in all of them; None if
-    there is one only. `page`: where its row and those around it are, as long as a cursor stands on the entry.
+    The entry is a row of one `partition`. `following`: the next offsets in all partitions behind it; None if
+    there is only one partition. `page`: the rows around it in memory, while a cursor stands on the entry.
     """
 
     def __init__(
@@ -57,27 +57,27 @@ class StreamEntry(QueueEntry):
 
     @property
     def offset(self) -> i64:
-        """Its offset in the stream."""
+        """The row's offset in the stream."""
         return self.order - 1
 
     def next_offset(self, partition: i64) -> i64:
-        """The offset that comes next in a partition."""
+        """Return the next offset in a partition."""
         return self.order if self.following is None else self.following[partition]
 
     def let_go(self) -> None:
-        """No cursor stands on it any more (QueueEntry)."""
+        """Drop the page: no cursor stands on the entry any more (QueueEntry)."""
         self.page = None
 
 
 @final
 class StreamEntryList(QueueEntryList):
-    """The rows of a stream that are on disk. What is appended is there when that is so.
+    """The rows of a stream that are on disk. An appended message appears when it is on disk.
 
-    A stream has one partition or several, `partitions`, each of which has offsets of its own. Within each
-    the order is that of the appends; beyond that whoever reads gets them by turns, as many as are in memory
-    together. `sequence` is the highest offset behind the newest row of any of them; the order of an entry is
-    its offset and 1.
-    `offsets_found`: what its definition has said of consumers, until there is a stream to know that.
+    A stream has one or several `partitions`, each with its own offsets. Within a partition the order is that
+    of the appends. A consumer reads the partitions round-robin, in blocks of rows that are in memory
+    together. `sequence` is the highest offset behind the newest row of any partition; the order of an entry
+    is its offset plus 1.
+    `offsets_found`: the consumers' offsets from the queue's definition, until the stream is opened.
     """
 
     def __init__(self) -> None:
@@ -86,11 +86,11 @@ class StreamEntryList(QueueEntryList):
         self.offsets_found: object = None
 
     def append(self, message: Message) -> QueueEntry:
-        """It has been appended to what is stored, and is to be seen when it is on disk."""
+        """Return the head: the message is appended to the stored stream, and appears when it is on disk."""
         return self.head
 
     def next(self, entry: QueueEntry) -> QueueEntry | None:
-        """The entry of the row behind that of `entry`, or of the oldest one that is kept."""
+        """Return the entry of the row behind that of `entry`, or of the oldest row that is kept."""
         if len(self.partitions) > 1:
             return self._next_of_several(entry)
         offset = entry.order
@@ -101,11 +101,14 @@ class StreamEntryList(QueueEntryList):
                 return None
             offset = max(offset, page.first)
             if isinstance(entry, StreamEntry):
-                entry.page = page  # it may be asked again
+                entry.page = page  # `next` may be called for it again
         return StreamEntry(page.message(offset), offset, page)
 
     def _next_of_several(self, entry: QueueEntry) -> QueueEntry | None:
-        """The same: of its partition as long as the rows are in memory, or of the one whose turn it is."""
+        """Return the next entry of several partitions.
+
+        It is from the same partition while its rows are in memory, and then from the next one.
+        """
         count: i64 = len(self.partitions)
         following = [0] * count
         partition: i64 = 0
@@ -129,28 +132,31 @@ class StreamEntryList(QueueEntryList):
         return StreamEntry(page.message(offset), offset, page, partition, following)
 
     def _read(self, partition: i64, offset: i64) -> StreamPage | None:
-        """The rows around an offset of a partition, None if it is not there yet; what that costs is noted."""
+        """Return the rows around an offset of a partition, None if it is not on disk yet; adds to `reads`."""
         page = self.partitions[partition].at(offset)
         if page is not None:
             self.reads += LOAD_COST + (page.size >> LOAD_SHIFT)
         return page
 
     def before(self, entry: QueueEntry) -> QueueEntry:
-        """The place before an entry."""
+        """Return the place before an entry."""
         assert isinstance(entry, StreamEntry), "cursors stand on such"
         offsets = [int(entry.next_offset(partition)) for partition in range(len(self.partitions))]
         offsets[entry.partition] -= 1
         return self.place(offsets)
 
     def place(self, offsets: list[int]) -> QueueEntry:
-        """Where a cursor stands that is to see the rows with these offsets next, one of each partition."""
+        """Return the place of a cursor that sees the rows with these offsets next, one of each partition."""
         following = offsets if len(offsets) > 1 else None
         entry = StreamEntry(_NOTHING, offsets[0] - 1, None, 0, following)
         entry.state = ACQUIRED
         return entry
 
     def row(self, partition: i64, offset: i64) -> QueueEntry | None:
-        """The entry of the row with an offset of a partition; None if it is not kept, or not there yet."""
+        """Return the entry of a row by its partition and offset.
+
+        None if it is not kept, or not on disk yet.
+        """
         page = self.partitions[partition].at(offset)
         if page is None or not page.first <= offset < page.behind:
             return None
@@ -161,31 +167,31 @@ class StreamEntryList(QueueEntryList):
         return StreamEntry(page.message(offset), offset, page, partition, following)
 
     def mark(self, entry: QueueEntry) -> str:
-        """The place of `entry` (QueueEntryList): the offsets that come next, one of each partition."""
+        """The text for the place of `entry` (QueueEntryList): the next offsets, one of each partition."""
         assert isinstance(entry, StreamEntry), "the entries of a stream are such"
         return ".".join(str(int(entry.next_offset(n))) for n in range(len(self.partitions)))
 
     def stand_in(self, mark: str) -> QueueEntry:
-        """The place of a cursor that is to see these offsets next (QueueEntryList). Raises ValueError."""
+        """The place of a cursor that sees these offsets next (QueueEntryList). Raises ValueError."""
         offsets = [int(offset) for offset in mark.split(".")]
         if len(offsets) != len(self.partitions) or not all(0 <= offset < 1 << 62 for offset in offsets):
             raise ValueError(f"'{mark}' names no offset of each of {len(self.partitions)} partitions")
         return self.place(offsets)
 
     def unlink(self, entry: QueueEntry) -> None:
-        """Nothing has been linked."""
+        """Ignored: no entry of a stream is linked."""
 
 
 @final
 class RowSearch(Search):
     """The search for the row with an id in a stream, which `is_message_id` has accepted.
 
-    Of partitions, each of which has offsets of its own, the first row that is found counts.
+    Each partition has its own offsets; the first row that is found counts.
     """
 
     def __init__(self, queue: Queue, wanted: str) -> None:
         super().__init__(queue)
-        logged = wanted.startswith(LOGGED)  # as no row is
+        logged = wanted.startswith(LOGGED)  # no row has such an id
         self._order: i64 = 0 if logged else int(wanted[len(UNLOGGED) :])
 
     def step(self, most: i64) -> bool:

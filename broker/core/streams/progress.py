@@ -1,4 +1,4 @@
-"""How far named consumers of a stream have got, which the stream keeps for when they come again.
+"""The stored offsets of a stream's named consumers, from which they continue when they are attached again.
 
 [RabbitMQ streams: stored offsets]
 """
@@ -20,15 +20,15 @@ from broker.core.streams.list import StreamEntry, StreamEntryList
 
 OFFSETS: Final = "offsets"
 NAMES_MAX: Final = 1000  # of one stream
-NOTE_MS: Final[i64] = 1000  # so long the log may not know of what has been settled
+NOTE_MS: Final[i64] = 1000  # settled offsets are appended after this time
 
 
 @final
 class StreamOffsets(Alarm):
-    """The offsets that named consumers of `queue` are to begin with when they come again.
+    """The offsets from which named consumers of `queue` continue.
 
-    `kept`: by their names, as the log has them or is about to. What is settled is told to the log once in a
-    while: after a crash a consumer may get again what it had settled in the last second.
+    `kept`: the offsets by name, as the log has them or is about to. Settled offsets are appended to the log
+    now and then: after a crash a consumer may get again what it had settled in the last second.
     """
 
     def __init__(self, queue: Queue, host: QueueHost) -> None:
@@ -36,11 +36,11 @@ class StreamOffsets(Alarm):
         self.kept: dict[str, list[int]] = {}
         self._queue = queue
         self._host = host
-        self._attached: dict[str, StreamProgress] = {}  # by name, the one that came last
-        self._changed = False  # there is something that the log has not been told
+        self._attached: dict[str, StreamProgress] = {}  # by name, the one attached last
+        self._changed = False  # `kept` has changes that the log does not have
 
     def attach(self, name: str, context: QueueContext) -> None:
-        """A consumer with this cursor comes that calls itself so; another one of that name counts no longer.
+        """Attach a named consumer with this cursor; an earlier consumer of that name counts no longer.
 
         Raises:
             PreconditionFailed: there are too many names.
@@ -52,31 +52,32 @@ class StreamOffsets(Alarm):
         self._attached[name] = context.progress
 
     def start(self, name: str, offsets: list[int]) -> list[int]:
-        """Where a consumer that calls itself so begins: behind what it had settled, or else at `offsets`.
+        """Return where a consumer of this name begins: behind its settled messages, or else at `offsets`.
 
-        What it had settled when it was here last, or as one that is here still, counts.
+        The messages count that it had settled when it was last attached, or that an attached one of the same
+        name has settled.
         """
         attached = self._attached.get(name)
         return self.kept.get(name, offsets) if attached is None else attached.offsets()
 
     def settled(self) -> None:
-        """A consumer has got further."""
+        """Note that a consumer has settled messages."""
         if self.due == 0:
             schedule = self._host.schedule
             schedule.set(self, schedule.after(NOTE_MS))
 
     def detached(self, progress: StreamProgress) -> None:
-        """A consumer has gone: the log is to know how far it had got."""
+        """Store the offsets of a consumer that was detached."""
         if self._attached.get(progress.name) is progress:
             self._look()
             del self._attached[progress.name]
             self._note()
 
     def keep(self, name: str, offsets: list[int]) -> None:
-        """Whoever calls itself so has got as far as `offsets`, one for each partition, without consuming.
+        """Store `offsets`, one for each partition, for a consumer name, without consuming.
 
         Raises:
-            PreconditionFailed: a consumer of that name is there, there are too many names, or this one is
+            PreconditionFailed: a consumer of that name is attached, there are too many names, or this one is
                 longer than 255 bytes or no Unicode text.
         """
         check_length("consumer name", name)
@@ -92,15 +93,15 @@ class StreamOffsets(Alarm):
             self._host.note_queue(self._queue)
 
     def forget(self, name: str) -> bool:
-        """Whoever calls itself so begins anew; whether anybody did, or does."""
-        attached = self._attached.pop(name, None)  # what it still settles counts no longer
+        """Forget the offsets of a name. Return whether it had any, or a consumer with it is attached."""
+        attached = self._attached.pop(name, None)  # its later settles count no longer
         if self.kept.pop(name, None) is None:
             return attached is not None
         self._host.note_queue(self._queue)
         return True
 
     def ring(self) -> None:
-        """Have the log know how far all have got (Alarm)."""
+        """Append the changed offsets to the log (Alarm)."""
         self._look()
         self._note()
 
@@ -114,7 +115,7 @@ class StreamOffsets(Alarm):
             )
 
     def _look(self) -> None:
-        """See how far all have got."""
+        """Collect the present offsets of all attached consumers."""
         for name, progress in self._attached.items():
             offsets = progress.offsets()
             if self.kept.get(name) != offsets:
@@ -122,7 +123,7 @@ class StreamOffsets(Alarm):
                 self._changed = True
 
     def _note(self) -> None:
-        """Have the log know it, now or when it accepts something again."""
+        """Append the changed offsets to the log, now or when it accepts appends again."""
         if not self._changed:
             return
         if self._host.store.failure:
@@ -132,7 +133,7 @@ class StreamOffsets(Alarm):
         self._host.note_queue(self._queue)
 
     def restore(self, found: object) -> None:
-        """What a definition has said. Raises ValueError if it makes no sense."""
+        """Restore the offsets from a definition. Raises ValueError if they are malformed."""
         if found is None:
             return
         if not isinstance(found, dict) or not all(_are_offsets(offsets) for offsets in found.values()):
@@ -140,14 +141,14 @@ class StreamOffsets(Alarm):
         self.kept = {str(name): list(offsets) for name, offsets in found.items()}
 
     def stop(self) -> None:
-        """The queue has been deleted."""
+        """Stop: the queue has been deleted."""
         self._host.schedule.cancel(self)
         self._attached = {}
 
 
 @final
 class StreamProgress(CursorProgress):
-    """What one named consumer has got and not settled: it is to begin with the first of that."""
+    """The unsettled messages of one named consumer, which continues at the first of them."""
 
     def __init__(self, offsets: StreamOffsets, context: QueueContext, name: str, partitions: int) -> None:
         self.name = name
@@ -157,19 +158,19 @@ class StreamProgress(CursorProgress):
         self._unsettled: list[dict[int, None]] = [{} for _ in range(partitions)]
 
     def delivered(self, entry: QueueEntry) -> None:
-        """The consumer has got an entry."""
+        """Note that an entry was delivered."""
         assert isinstance(entry, StreamEntry), "the entries of streams are such"
         self._unsettled[entry.partition][entry.order] = None
 
     def settled(self, entries: list[QueueEntry]) -> None:
-        """It is done with these."""
+        """Note that these entries were settled."""
         for entry in entries:
             assert isinstance(entry, StreamEntry), "the entries of streams are such"
             self._unsettled[entry.partition].pop(entry.order, None)
         self._offsets.settled()
 
     def offsets(self) -> list[int]:
-        """Where it is to go on in each partition."""
+        """Return where the consumer continues in each partition."""
         last = self._context.last
         assert isinstance(last, StreamEntry), "cursors stand on such"
         return [
@@ -178,7 +179,7 @@ class StreamProgress(CursorProgress):
         ]
 
     def end(self) -> None:
-        """It has gone, and what it has not settled is not done."""
+        """Store the offsets: the consumer was detached, and its unsettled messages are not processed."""
         self._offsets.detached(self)
 
 

@@ -1,4 +1,4 @@
-"""The stream of a queue: what is published is appended on disk, and seen by everybody when it is there.
+"""The stream of a queue: messages are appended on disk, and every consumer sees them when they are durable.
 
 [RabbitMQ streams]
 """
@@ -36,14 +36,14 @@ FILTER_VALUE: Final = "x-stream-filter-value"
 PARTITION_KEY: Final = "x-partition-key"
 _FILTER_VALUE: Final = FILTER_VALUE.encode()
 _PARTITION_KEY: Final = PARTITION_KEY.encode()
-TRIM_MS: Final[i64] = 10_000  # so often it is looked whether what is kept has become too old
+TRIM_MS: Final[i64] = 10_000  # the interval of checks for rows that have become too old
 
 
 @final
 class QueueStream(StreamSink):
-    """The rows of `queue` in `partitions`: each keeps `bytes_max` of files, for `age_max` ms; 0: all.
+    """The rows of `queue` in `partitions`. Each keeps `bytes_max` of files, for `age_max` ms; 0: no limit.
 
-    `found`: the first offset of each partition when the stream was opened, before retention took anything.
+    `found`: the first offset of each partition when the stream was opened, before retention removed any row.
     """
 
     def __init__(self, queue: Queue, host: QueueHost, partitions: list[StoredStream]) -> None:
@@ -67,7 +67,7 @@ class QueueStream(StreamSink):
         self.apply(queue.effective)
 
     def apply(self, held: dict[str, object]) -> None:
-        """Have these arguments hold from now on."""
+        """Apply these arguments from now on."""
         age = text_argument(held, MAX_AGE)
         self.age_max = 0 if age is None else age_milliseconds(age)
         self.bytes_max = number_argument(held, MAX_LENGTH_BYTES, 0)
@@ -87,7 +87,7 @@ class QueueStream(StreamSink):
         return stream_context(self.queue, consumer, self.offsets)
 
     def rows_durable(self, behind: i64) -> None:
-        """Show what has become durable to those who wait for it (StreamWatcher)."""
+        """Notify the waiting consumers of rows that have become durable (StreamWatcher)."""
         queue = self.queue
         self._entries.sequence = max(self._entries.sequence, behind)
         self._count()
@@ -97,7 +97,7 @@ class QueueStream(StreamSink):
             self.trim()
 
     def trim(self) -> None:
-        """Let go of what is not to be kept."""
+        """Remove rows beyond the retention limits."""
         oldest: i64 = 0
         if self.age_max > 0:
             oldest = max(self.host.schedule.date() - self.age_max, 0) * 1000
@@ -111,14 +111,14 @@ class QueueStream(StreamSink):
 
     @property
     def appended(self) -> i64:
-        """The count of rows, with those on their way to the disk."""
+        """The count of rows, including those that are not on disk yet."""
         rows: i64 = 0
         for stored in self.partitions:
             rows += stored.next - stored.first
         return rows
 
     def _count(self) -> None:
-        """Have the queue say what there is."""
+        """Update the counts of the queue."""
         rows: i64 = 0
         size: i64 = 0
         for stored in self.partitions:
@@ -128,7 +128,7 @@ class QueueStream(StreamSink):
         self.queue.ready_bytes = size
 
     def drop(self) -> None:
-        """The queue has been deleted."""
+        """Drop the stream: the queue has been deleted."""
         self.host.schedule.cancel(self._retention)
         self.offsets.stop()
         self._entries.partitions = [StoredStream()]
@@ -137,7 +137,7 @@ class QueueStream(StreamSink):
             stored.drop()
 
     def _partition(self, message: Message) -> i64:
-        """The partition of a message: that of its key, or else of its routing key."""
+        """Return the partition of a message: that of its partition key, or else of its routing key."""
         count: int = len(self.partitions)  # no i64, as a hash is more than one holds
         if count == 1:
             return 0
@@ -149,7 +149,7 @@ class QueueStream(StreamSink):
         return _octets(value) if isinstance(value, (str, bytes, bytearray)) else b""
 
     def _header(self, message: Message, name: str, octets: bytes) -> object:
-        """A header, which most messages have not: then no other is looked at."""
+        """Return a header. Most messages do not have it; then the headers are not decoded."""
         content = message.content
         if content is None or octets in content:
             return self.host.headers.value(message, name)
@@ -158,14 +158,14 @@ class QueueStream(StreamSink):
 
 @final
 class Retention(Alarm):
-    """Looks now and then whether what a stream keeps has become too old."""
+    """The alarm that removes rows when they have become too old."""
 
     def __init__(self, stream: QueueStream) -> None:
         super().__init__()
         self._stream = stream
 
     def ring(self) -> None:
-        """Look, and again after a while if age matters (Alarm)."""
+        """Trim the stream, and again after a while if age matters (Alarm)."""
         stream = self._stream
         schedule = stream.host.schedule
         if stream.age_max > 0 or stream.bytes_max > 0:
@@ -184,7 +184,7 @@ def stream_of(queue: Queue) -> QueueStream | None:
 
 
 def open_stream(queue: Queue, host: QueueHost) -> None:
-    """Have a queue of that kind keep its stream. Raises what `MessageStore.open_stream` raises."""
+    """Open the stream of a queue of this type. Raises the errors of `MessageStore.open_stream`."""
     if isinstance(queue.entries, StreamEntryList) and queue.stream is None:
         size = number_argument(queue.effective, SEGMENT_BYTES, 0)
         count = number_argument(queue.arguments, PARTITIONS, 1)
@@ -196,7 +196,7 @@ def open_stream(queue: Queue, host: QueueHost) -> None:
 
 
 def _octets(value: object) -> bytes:
-    """What a header says, as octets."""
+    """Return a header's value as octets."""
     if isinstance(value, (bytes, bytearray)):
         return bytes(value)
     return str(value).encode("utf-8", "surrogateescape")

@@ -1,13 +1,13 @@
 """Transactions: publishes and settlements that happen together or not at all. [amqp-0-9-1 1.9]
 
-What takes part is held until the commit. The commit first finds out whether everything can be done, then
-appends everything to the log in one synchronous step, which is one batch and so atomic whatever happens, and
-does it in memory when that batch is durable, again in one step, but for very many settlements, which leave
-in slices. So nobody sees a message of a transaction that may yet fail, and what it settles stays with its
-holder until then. What it rejects is dead-lettered in the same two steps: what the letter says and where it
-goes is found out with everything else.
+Publishes and settlements of a transaction are held until the commit. The commit first checks whether
+everything can be done. Then it appends everything to the log in one synchronous step, which is one batch and
+therefore atomic. When the batch is durable, it does everything in memory, again in one step; only very many
+settlements are done in slices. So no consumer sees a message of a transaction that may still fail, and its
+settled deliveries stay with their holders until then. Rejected deliveries are dead-lettered in the same two
+steps: the letters are written and routed with the checks.
 
-Between the two steps publishes of other connections go ahead of the transaction's; after a restart they may
+Between the two steps, publishes of other connections get ahead of the transaction's; after a restart they may
 be behind it. Their order was never promised: neither publisher had an answer before the other began.
 """
 
@@ -58,22 +58,22 @@ from broker.core.queues.state import QueueState, owns
 from broker.core.routing.graph import Keeper, Route
 from broker.core.routing.topology import Topology
 
-# what becomes of a delivery
+# outcomes of a delivery
 SETTLE: Final = 0
 DISCARD: Final = 1
 RELEASE: Final = 2
-REMOVE: Final = 3  # settled by nobody: an operator takes it away
+REMOVE: Final = 3  # an operator removes the message; no client settles it
 
 
 @final
 class HeldSettlement:
-    """What is to become of deliveries of one consumer. `tags`: by what names its holder knows them.
+    """A held settlement of deliveries of one consumer. `tags`: the holder's names for the deliveries.
 
-    `returned`: in which way they come back to their queue, if they do, one of `broker.core.arguments.queue`.
-    `addition`: what is added to their messages then.
-    `deaths`: their own, if they are dead-lettered, and those of their dead letters in queues that are full.
-    `waits`: entries that are to wait in their backlog until they can be dead-lettered, with their deaths and
-    the queues that are full.
+    `returned`: how they are returned to their queue, if they are, an outcome of
+    `broker.core.arguments.queue`. `addition`: annotations that their messages get then.
+    `deaths`: their own deaths, if they are dead-lettered, and those of their dead letters in full queues.
+    `waits`: entries that must wait in their backlog until they can be dead-lettered, with their deaths and
+    the full queues.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class HeldSettlement:
         self.waits: dict[QueueEntry, tuple[Death, list[QueueLimits]]] = {}
 
     def valid(self) -> list[QueueEntry]:
-        """The entries that the queue has not taken back meanwhile."""
+        """Return the entries that the queue has not taken back meanwhile."""
         consumer = self.consumer
         return (
             [entry for entry in self.entries if owns(consumer, entry, consumer.queue)]
@@ -98,9 +98,9 @@ class HeldSettlement:
         )
 
     def resolve(self, store: MessageStore, dead_letters: DeadLetters) -> None:
-        """Find out where dead letters go, if there will be some, and those of the queues that refuse them.
+        """Write and route the dead letters, if there are any, and those of queues that refuse them.
 
-        Raises PreconditionFailed if one cannot be made, or cannot be logged and would have to be.
+        Raises PreconditionFailed if a letter cannot be made, or must be logged and cannot be.
         """
         consumer = self.consumer
         rules = queue_of(consumer).rules
@@ -116,7 +116,7 @@ class HeldSettlement:
                 own.past.annotations = self.addition.added_to(own.past.annotations)
             try:
                 self._bury(own, entry, store, dead_letters)
-            except Exception as error:  # refused, or the disk does not give the message back
+            except Exception as error:  # refused, or the disk cannot read the message
                 text = f"delivery {tag}, rejected in the transaction, cannot be dead-lettered: {error}"
                 raise PreconditionFailed(text) from error
 
@@ -135,7 +135,7 @@ class HeldSettlement:
                 raise PreconditionFailed(store.refusal)
 
     def append(self, topology: Topology, receipts: Foretelling) -> bool:
-        """Append it to the log, dead letters and receipts included; false if there was nothing to append."""
+        """Append the settlement to the log, with dead letters and receipts; false if nothing was appended."""
         appended = False
         for passage in self._passages():
             if passage.append(topology):
@@ -156,7 +156,7 @@ class HeldSettlement:
         return appended
 
     def put(self, store: MessageStore, dead_letters: DeadLetters) -> None:
-        """Have entries leave that are not just settled, and put their dead letters where they go."""
+        """Remove the entries that are not just settled, and put their dead letters into queues."""
         queue = queue_of(self.consumer)
         seen(self.entries, self.consumer)
         journal = queue.journal
@@ -183,14 +183,14 @@ class HeldSettlement:
             dead_letters.put(death)
 
     def forget_deaths(self) -> None:
-        """Nobody dies: give the room back that was kept for dead letters."""
+        """Cancel the deaths, and release the room that was reserved for dead letters."""
         for passage in self._passages():
             passage.unreserve()
         self.deaths = []
         self.waits = {}
 
     def take_back(self) -> None:
-        """The batch of the transaction has failed: what it says of messages that wait must not hold."""
+        """Undo the records of waiting messages, because the batch of the transaction has failed."""
         for entry in self.waits:
             append_count(queue_of(self.consumer), entry)
 
@@ -199,9 +199,9 @@ class HeldSettlement:
 
 
 def settle_held(settlements: list[HeldSettlement], topology: Publishing, over: Callable[[], None]) -> None:
-    """Settle what is valid, and give back what is to be released; `over` is called when all of that is done.
+    """Settle the valid deliveries, and requeue those to be released; `over` is called when all is done.
 
-    That is at once, unless very much is settled: then it leaves in slices.
+    This is done at once, unless very many are settled: then in slices.
     """
     runs = [(held.consumer, held.entries) for held in settlements if held.outcome == SETTLE]
     if not are_few(runs):
@@ -219,7 +219,7 @@ def settle_held(settlements: list[HeldSettlement], topology: Publishing, over: C
 
 
 def release_held(settlements: list[HeldSettlement]) -> None:
-    """Give everything back instead: the transaction has failed."""
+    """Release everything instead, because the transaction has failed."""
     for held in settlements:
         held.outcome = RELEASE
         held.returned = CRASH
@@ -230,7 +230,7 @@ def release_held(settlements: list[HeldSettlement]) -> None:
 
 
 def _release(settlements: list[HeldSettlement]) -> None:
-    """Give back what is to be released, all of one consumer at once."""
+    """Requeue the deliveries to be released, all of one consumer at once."""
     released: dict[tuple[QueueConsumer, int, Addition | None], list[QueueEntry]] = {}
     for held in settlements:
         if held.outcome == RELEASE:
@@ -241,15 +241,15 @@ def _release(settlements: list[HeldSettlement]) -> None:
 
 
 def _nothing() -> None:
-    """Nobody is told."""
+    """Report nothing."""
 
 
 @final
 class CommittedLater(Later):
-    """Deliveries that a transaction has settled, and what it does beside that, in its order.
+    """Deliveries that a transaction has settled, and its other settlements, in order, done in slices.
 
-    The log is told of all of them first, in one step: whoever copies it forward must not find there what it
-    says is settled.
+    The log gets all settles first, in one step: the code that copies messages forward must not find there any
+    message that the log says is settled.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class CommittedLater(Later):
         self._over = over
 
     def begin(self) -> None:
-        """Tell the log, and have them leave in turns to come (Later)."""
+        """Append the settles to the log, and settle in memory in later turns (Later)."""
         topology = self._publishing
         for consumer, entries in reversed(self._left):
             queue = consumer.queue
@@ -286,38 +286,38 @@ class CommittedLater(Later):
         restore(entries, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
-        """A receipt is a message (Later)."""
+        """Return the cost of an entry; one with a receipt costs as much as a message (Later)."""
         return DEAR if entry.message.marks & TELLS_CONSUMED else 1
 
     def taken_all(self, consumer: QueueConsumer) -> None:
-        """Go on behind them (Later)."""
+        """Continue behind the run (Later)."""
         self._next += 1
         self._go_on()
 
     def deleting(self, queue: QueueState) -> None:
-        """All that the transaction does is done before (Later).
+        """Finish the whole transaction before the queue is deleted (Later).
 
-        Whoever it was for learns that in a turn to come, and goes on then: not while the queue is deleted.
+        The owner of the transaction learns this in a later turn, not while the queue is being deleted.
         """
         if any(run[0].queue is queue for run in self._left):
             self.vacating()
 
     def vacating(self) -> None:
-        """The same: to the log they have left, and it must not be told so again (Later)."""
+        """Finish the whole transaction: the log has its settles, and must not get them again (Later)."""
         over, self._over = self._over, _nothing
         self.finish(None)
         self._over = over
         self._publishing.schedule.set(self, self._publishing.schedule.now())
 
     def ring(self) -> None:
-        """Have a slice of them leave, or say that all have (Alarm)."""
+        """Settle a slice, or report that all is done (Alarm)."""
         if self in self._publishing.settlements:
             super().ring()
         else:
             self._over()
 
     def _go_on(self) -> None:
-        """Do what the transaction does beside settling, up to what it settles next."""
+        """Do the other settlements, up to the next deliveries that are just settled."""
         settlements = self._settlements
         while self._next < len(settlements):
             held = settlements[self._next]
@@ -335,15 +335,15 @@ class CommittedLater(Later):
 
 NO_KEEPERS: Final[list[Keeper]] = []
 UNRESOLVED: Final = Passage(Message(NOWHERE, None, 0, False, 0), [], NO_KEEPERS)
-"""The passage of what has not been resolved, or was refused: it goes nowhere."""
+"""The passage of a publish that has not been resolved, or was refused: it has no queues."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class HeldPublish:
-    """A publish that waits for its commit. `keys` are all its routing keys, [] for just that of its route.
+    """A publish that waits for its commit. `keys` are all its routing keys, [] for that of its route alone.
 
-    `own`: it is the broker's: queues that are stopped take it, and those that have had it before.
-    `reason`: why `resolve` refused it, as the journal has it; `full`: the queue that is full or stopped.
+    `own`: the broker publishes it: stopped queues accept it, and so do queues that have had it before.
+    `reason`: why `resolve` refused it, for the journal; `full`: the queue that is full or stopped.
     """
 
     def __init__(self, route: Route, message: Message, keys: list[str], immediate: bool) -> None:
@@ -357,13 +357,13 @@ class HeldPublish:
         self.full: Queue | None = None
 
     def taken(self, count: i64) -> None:
-        """The commit has published it; `count` is what Publishing.publish returns."""
+        """Note that the commit has published the message; `count` is the result of Publishing.publish."""
         raise NotImplementedError
 
     def resolve(self, virtual_host: Publishing) -> str:
-        """Find out where it goes; returns why it would not be kept there, "" if it would.
+        """Resolve the queues of the message. Return why they would not keep it, "" if they would.
 
-        Raises what Publishing.refresh raises, PreconditionFailed and StoreFailed.
+        Raises the errors of Publishing.refresh, PreconditionFailed and StoreFailed.
         """
         route = self.route
         message = self.message
@@ -398,7 +398,10 @@ class HeldPublish:
         return refusal
 
     def put(self, virtual_host: Publishing) -> i64:
-        """Put the message, which has been appended, where it goes; returns what Publishing.publish does."""
+        """Put the message, which has been appended, into its queues.
+
+        Return the result of Publishing.publish.
+        """
         virtual_host.counters.published += 1
         passage = self.passage
         if passage.known:
@@ -412,9 +415,10 @@ class HeldPublish:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Transaction(DurableWaiter):
-    """Made for one commit. A subclass implements `committed` and `failed`: one of them is called, once.
+    """A transaction, made for one commit.
 
-    `publisher`: whose publishes these are, if anybody's.
+    A subclass implements `committed` and `failed`, one of which is called, once. `publisher`: the session of
+    the publishes, if it is a client's transaction.
     """
 
     def __init__(self, virtual_host: Publishing, publisher: Session | None = None) -> None:
@@ -425,11 +429,11 @@ class Transaction(DurableWaiter):
         self.receipts = Foretelling(virtual_host.receipts)
 
     def committed(self) -> None:
-        """Everything has been done and is durable."""
+        """Report that everything has been done and is durable."""
         raise NotImplementedError
 
     def failed(self, reason: str) -> None:
-        """The log has failed: nothing was done, and what was to be settled has been released."""
+        """Report that the log has failed: nothing was done, and the held settlements have been released."""
         raise NotImplementedError
 
     def hold(
@@ -441,7 +445,7 @@ class Transaction(DurableWaiter):
         returned: i64 = NACK,
         addition: Addition | None = None,
     ) -> None:
-        """Have the commit settle a delivery; `outcome`: SETTLE, DISCARD, RELEASE or REMOVE."""
+        """Hold the settlement of a delivery for the commit; `outcome`: SETTLE, DISCARD, RELEASE or REMOVE."""
         held = self.held(consumer, outcome, returned, addition)
         held.tags.append(tag)
         held.entries.append(entry)
@@ -449,7 +453,7 @@ class Transaction(DurableWaiter):
     def held(
         self, consumer: QueueConsumer, outcome: i64, returned: i64, addition: Addition | None = None
     ) -> HeldSettlement:
-        """Where the next delivery of `consumer` is held that is settled in this way."""
+        """Return the held settlement for the next delivery of `consumer` with this outcome."""
         settlements = self.settlements
         held = settlements[-1] if settlements else None
         if (
@@ -481,7 +485,7 @@ class Transaction(DurableWaiter):
         try:
             self._check()
             appended = self._append()
-        except Exception:  # whatever it was, the room is given back
+        except Exception:  # after any error, the room is released
             self._unreserve()
             raise
         if appended:
@@ -516,7 +520,7 @@ class Transaction(DurableWaiter):
             settlement.resolve(self.virtual_host.store, self.virtual_host.dead_letters)
 
     def _tell_refusal(self, publish: HeldPublish, reason: i64, queue: object | None) -> None:
-        """Have the journal know which publish of a client is refused, and why."""
+        """Record in the journal which publish of a client is refused, and why."""
         journal = self.virtual_host.journal
         if journal.on and self.publisher is not None:
             message = publish.message
@@ -534,13 +538,13 @@ class Transaction(DurableWaiter):
         return f"publish {number} of {len(self.publishes)} in the transaction: {why}"
 
     def on_durable(self, batch: i64) -> None:
-        """The batch with all of it is on disk, or nothing of it has to be (DurableWaiter)."""
+        """Do everything: the batch of the transaction is on disk, or none of it has to be (DurableWaiter)."""
         self.virtual_host.journal.publisher = self.publisher
         try:
             for publish in self.publishes:
                 publish.taken(publish.put(self.virtual_host))
             settle_held(self.settlements, self.virtual_host, self._done)
-        except Exception:  # whatever it was, the room is given back
+        except Exception:  # after any error, the room is released
             self._unreserve()
             raise
 
@@ -549,7 +553,7 @@ class Transaction(DurableWaiter):
         self.committed()
 
     def on_store_failed(self, reason: str) -> None:
-        """It is not, or nobody knows (DurableWaiter)."""
+        """Release everything: the batch is not on disk, or may not be (DurableWaiter)."""
         for settlement in self.settlements:
             settlement.take_back()
         self._unreserve()

@@ -1,1 +1,1 @@
-"""Virtual hosts: what clients declare, policies in force, and definitions."""
+"""Virtual hosts: declarations, policies and definitions."""

@@ -1,7 +1,7 @@
-"""Queues that are made because a client names them. [RabbitMQ /queue/NAME, ActiveMQ autoCreateQueues]
+"""Automatic creation of queues that a client names. [RabbitMQ /queue/NAME, ActiveMQ autoCreateQueues]
 
-A policy with the key `auto-create` decides first, then whether the kind of address makes its queues always,
-and last the patterns of the setting `auto_create`, which are for all virtual hosts.
+A policy with the key `auto-create` decides first. Otherwise some kinds of addresses always create their
+queues. Last, the patterns of the setting `auto_create` decide, which are for all virtual hosts.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class AutoCreation:
             self._patterns.append(pattern)
 
     def allows(self, virtual_host: VirtualHost, name: str, always: bool) -> bool:
-        """Whether a client may make a queue of this name by naming it.
+        """Whether a client may create a queue of this name by naming it.
 
-        `always`: the client names the queue in a way that makes queues where nothing else is said.
+        `always`: the client's kind of address creates queues unless a policy forbids it.
         """
         if not name or name.startswith(RESERVED_PREFIX):
             return False

@@ -1,4 +1,4 @@
-"""The changes of a virtual host as the log keeps them."""
+"""The changes of definitions in the form of the log: each one describes or deletes an object."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Change = dict[str, object]
 
 
 def queue_change(vhost: str, queue: Queue, stopping: bool = False) -> Change:
-    """A durable queue is as described; `stopping`: and will be so when the broker starts again."""
+    """Return the change that declares a durable queue; `stopping`: for a clean stop of the broker."""
     change: Change = {
         "kind": QUEUE,
         "vhost": vhost,
@@ -44,7 +44,10 @@ def queue_change(vhost: str, queue: Queue, stopping: bool = False) -> Change:
 
 
 def exchange_change(vhost: str, exchange: Exchange) -> Change:
-    """A durable exchange is as described; `number` is that of what it keeps, if it keeps messages."""
+    """Return the change that declares a durable exchange.
+
+    `number` in the change is the number in the log of the queue for its kept messages, if it keeps any.
+    """
     change: Change = {
         "kind": EXCHANGE,
         "vhost": vhost,
@@ -60,7 +63,7 @@ def exchange_change(vhost: str, exchange: Exchange) -> Change:
 
 
 def binding_change(vhost: str, binding: Binding) -> Change:
-    """A durable binding is there."""
+    """Return the change that declares a durable binding."""
     return {
         "kind": BINDING,
         "vhost": vhost,
@@ -73,7 +76,7 @@ def binding_change(vhost: str, binding: Binding) -> Change:
 
 
 def queue_deleted(vhost: str, queue: Queue) -> Change:
-    """A durable queue is gone."""
+    """Return the change that deletes a durable queue."""
     change: Change = {
         "kind": QUEUE + DELETED,
         "vhost": vhost,
@@ -85,7 +88,7 @@ def queue_deleted(vhost: str, queue: Queue) -> Change:
 
 
 def exchange_deleted(vhost: str, exchange: Exchange) -> Change:
-    """A durable exchange is gone."""
+    """Return the change that deletes a durable exchange."""
     change: Change = {"kind": EXCHANGE + DELETED, "vhost": vhost, "name": exchange.name}
     if exchange.kept is not None:
         change["number"] = int(exchange.kept.number)
@@ -93,17 +96,17 @@ def exchange_deleted(vhost: str, exchange: Exchange) -> Change:
 
 
 def binding_deleted(vhost: str, binding: Binding) -> Change:
-    """A durable binding is gone."""
+    """Return the change that deletes a durable binding."""
     change = binding_change(vhost, binding)
     change["kind"] = BINDING + DELETED
     return change
 
 
 def text_of(change: Change, field: str) -> str:
-    """A string field of a change.
+    """Return a string field of a change.
 
     Raises:
-        ValueError: it is absent or no string.
+        ValueError: the field is absent or no string.
     """
     value = change.get(field)
     if not isinstance(value, str):
@@ -112,10 +115,10 @@ def text_of(change: Change, field: str) -> str:
 
 
 def number_of(change: Change, field: str) -> int:
-    """An integer field of a change.
+    """Return an integer field of a change.
 
     Raises:
-        ValueError: it is absent or no integer.
+        ValueError: the field is absent or no integer.
     """
     value = change.get(field)
     if not isinstance(value, int) or isinstance(value, bool):
@@ -124,10 +127,10 @@ def number_of(change: Change, field: str) -> int:
 
 
 def texts_of(change: Change, field: str) -> list[str]:
-    """A field of a change that is a list of strings; [] if it is absent.
+    """Return a field of a change that is a list of strings; [] if it is absent.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the field has another type.
     """
     value = change.get(field, [])
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
@@ -136,10 +139,10 @@ def texts_of(change: Change, field: str) -> list[str]:
 
 
 def flag_of(change: Change, field: str) -> bool:
-    """A boolean field of a change.
+    """Return a boolean field of a change.
 
     Raises:
-        ValueError: it is absent or no boolean.
+        ValueError: the field is absent or no boolean.
     """
     value = change.get(field)
     if not isinstance(value, bool):
@@ -153,7 +156,7 @@ VHOST_METADATA: Final = "vhost.metadata"
 
 
 def check_queue_type(vhost: str, default_queue_type: str | None) -> None:
-    """Refuse a default for the type of queues that is no type. Raises PreconditionFailed."""
+    """Refuse a default queue type that does not exist. Raises PreconditionFailed."""
     if default_queue_type is not None:
         allowed = queue_argument_objection(QUEUE_TYPE, default_queue_type)
         if allowed:
@@ -163,12 +166,12 @@ def check_queue_type(vhost: str, default_queue_type: str | None) -> None:
 
 
 def vhost_change(name: str) -> Change:
-    """A virtual host is there."""
+    """Return the change that declares a virtual host."""
     return {"kind": VHOST, "name": name}
 
 
 def limits_change(name: str, connections_max: int | None, queues_max: int | None) -> Change:
-    """It has these limits and no others."""
+    """Return the change that sets the limits of a virtual host, and removes all others."""
     return {
         "kind": VHOST_LIMITS,
         "name": name,
@@ -180,7 +183,7 @@ def limits_change(name: str, connections_max: int | None, queues_max: int | None
 def metadata_change(
     name: str, description: str, tags: tuple[str, ...], default_queue_type: str | None
 ) -> Change:
-    """What its operators say of it."""
+    """Return the change that sets the metadata of a virtual host."""
     return {
         "kind": VHOST_METADATA,
         "name": name,

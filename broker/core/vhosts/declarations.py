@@ -1,4 +1,4 @@
-"""What clients ask of exchanges and queues, and what they are refused, in RabbitMQ's words."""
+"""Declarations: clients declare, delete and purge queues and exchanges; refusals use RabbitMQ's words."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _GENERATED_PREFIX: Final = "amq.gen-"
 
 
 class Declarations(Publishing):
-    """The requests of clients. `owner` is the connection that asks; exclusive queues are for their own."""
+    """The requests of clients. `owner` is the requesting connection; only it may use its exclusive queues."""
 
     def __init__(
         self,
@@ -75,11 +75,14 @@ class Declarations(Publishing):
         self.policies.cover_exchange(exchange)
 
     def removed(self, node: Queue | Exchange) -> None:
-        """Tell whoever depends on a queue or an exchange that it has been deleted (Topology)."""
+        """Inform dependent objects that a queue or an exchange has been deleted (Topology)."""
         self.dependents.cut_off(node)
 
     def vacate(self) -> Vacating:
-        """Have nothing any more: the virtual host is deleted. What there was is the caller's to let go of."""
+        """Drop everything, because the virtual host is deleted.
+
+        The caller disposes of the returned contents.
+        """
         self.policies.stop()
         for settlement in list(self.settlements):
             settlement.vacating()
@@ -99,13 +102,13 @@ class Declarations(Publishing):
         internal: bool,
         arguments: dict[str, object],
     ) -> Exchange:
-        """Make an exchange, or find it as described.
+        """Make an exchange, or find an existing one with the same properties.
 
         Raises:
             AccessRefused: the default exchange, or a name that begins with `amq.`.
             PreconditionFailed: there is no such kind, or an argument is malformed.
-            Inequivalent: it exists with another property.
-            StoreFailed: it is durable and the log has stopped.
+            Inequivalent: the exchange exists with another property.
+            StoreFailed: the exchange is durable and the log has stopped.
         """
         check_kind(kind)
         refuse_default(name)
@@ -134,19 +137,19 @@ class Declarations(Publishing):
         """Find an exchange (a passive declaration).
 
         Raises:
-            NotFound: there is none of this name.
+            NotFound: no exchange has this name.
             AccessRefused: the default exchange.
         """
         refuse_default(name)
         return self.existing_exchange(name)
 
     def delete_exchange(self, name: str, if_unused: bool) -> None:
-        """Delete an exchange with its bindings; one that is absent is deleted already.
+        """Delete an exchange with its bindings; an absent exchange counts as deleted.
 
         Raises:
-            AccessRefused: the default exchange, or one that is always there.
-            PreconditionFailed: it has bindings and `if_unused` is set.
-            StoreFailed: it is durable and the log has stopped.
+            AccessRefused: the default exchange, or a predeclared one.
+            PreconditionFailed: the exchange has bindings and `if_unused` is set.
+            StoreFailed: the exchange is durable and the log has stopped.
         """
         refuse_default(name)
         if is_predeclared(name):
@@ -169,18 +172,19 @@ class Declarations(Publishing):
         arguments: dict[str, object],
         generated: bool = False,
     ) -> Queue:
-        """Make a queue, or find it as described; the empty name asks for a new one.
+        """Make a queue, or find an existing one with the same properties; the empty name asks for a new one.
 
-        `exclusive_owner` is the connection that declares it exclusive, else None. An exclusive queue is gone
-        with its connection, so it is never durable. `generated`: the name came from `generate_name`.
+        `exclusive_owner` is the connection that declares the queue exclusive, else None. An exclusive queue
+        is deleted with its connection, so it is never durable. `generated`: the name came from
+        `generate_name`.
 
         Raises:
             AccessRefused: the name begins with `amq.`.
-            ResourceLocked: it exists and is exclusive to another, or not as this declaration has it.
+            ResourceLocked: it exists and is exclusive to another connection, or differs in being exclusive.
             PreconditionFailed: an argument is malformed, or does not go with the rest.
-            Inequivalent: it exists otherwise.
+            Inequivalent: the queue exists with another property.
             LimitReached: there are too many queues.
-            StoreFailed: it is durable and the log has stopped.
+            StoreFailed: the queue is durable and the log has stopped.
         """
         if not name:
             name = self.generate_name()
@@ -219,7 +223,7 @@ class Declarations(Publishing):
         return queue
 
     def generate_name(self) -> str:
-        """A name for a queue that no queue has."""
+        """Return a name that no queue has."""
         name = ""
         while not name or name in self.queues:
             name = _GENERATED_PREFIX + self._names()
@@ -229,8 +233,8 @@ class Declarations(Publishing):
         """Find a queue (a passive declaration, and every other use).
 
         Raises:
-            NotFound: there is none of this name.
-            ResourceLocked: it is exclusive to another.
+            NotFound: no queue has this name.
+            ResourceLocked: the queue is exclusive to another connection.
         """
         queue = self.queues.get(name)
         if queue is None:
@@ -239,12 +243,12 @@ class Declarations(Publishing):
         return queue
 
     def delete_queue(self, name: str, if_unused: bool, if_empty: bool, owner: object | None = None) -> int:
-        """Delete a queue; returns how many messages were ready. One that is absent is deleted already.
+        """Delete a queue. Return how many messages were ready. An absent queue counts as deleted.
 
         Raises:
-            ResourceLocked: it is exclusive to another.
+            ResourceLocked: the queue is exclusive to another connection.
             PreconditionFailed: it has consumers and `if_unused` is set, or messages and `if_empty`.
-            StoreFailed: it is durable and the log has stopped.
+            StoreFailed: the queue is durable and the log has stopped.
         """
         queue = self.queues.get(name)
         if queue is None:
@@ -261,12 +265,12 @@ class Declarations(Publishing):
         return ready
 
     def delete_exclusive_queues(self, owner: object) -> None:
-        """A connection is gone, and its exclusive queues go with it."""
+        """Delete the exclusive queues of a connection that has ended."""
         for queue in self.owned_by(owner):
             self._delete_queue(queue)
 
     def consumer_gone(self, queue: Queue) -> None:
-        """A consumer was cancelled or lost: an auto-delete queue goes with its last one."""
+        """Delete an auto-delete queue if its last consumer was cancelled or lost."""
         if queue.auto_delete and not queue.consumer_count and self.queues.get(queue.name) is queue:
             self._delete_queue(queue)
         self.dependents.left(queue)
@@ -275,41 +279,41 @@ class Declarations(Publishing):
         """Drop the ready messages of a queue, in slices if they are many.
 
         Raises:
-            NotFound: there is none of this name.
-            ResourceLocked: it is exclusive to another.
-            Unsupported: it is a stream.
+            NotFound: no queue has this name.
+            ResourceLocked: the queue is exclusive to another connection.
+            Unsupported: the queue is a stream.
         """
         return purge(self.queue(name, owner), self.schedule)
 
     def check_owner(self, queue: Queue, owner: object | None) -> None:
-        """Refuse a queue that is exclusive to another.
+        """Refuse a queue that is exclusive to another connection.
 
         Raises:
-            ResourceLocked: it is.
+            ResourceLocked: the queue is exclusive to another connection.
         """
         if queue.exclusive_owner is not None and queue.exclusive_owner is not owner:
             raise locked(self._queue_text(queue.name))
 
     def delete_exchanges(self, exchanges: list[Exchange]) -> None:
-        """Delete exchanges, and those whose last binding goes with them if they are auto-delete."""
+        """Delete exchanges, and auto-delete exchanges that lose their last binding with them."""
         pending = exchanges
         while pending:
             exchange = pending.pop()
             if self.exchanges.get(exchange.name) is exchange:
-                if exchange.durable:  # first, as the store forgets what it keeps on the strength of this
+                if exchange.durable:  # first, because this record lets the store forget its kept messages
                     self.store.append_definition(exchange_deleted(self.name, exchange))
                 elif self.journal.on:
                     self.journal.changed(exchange_deleted(self.name, exchange))
                 pending += self.remove_exchange(exchange)
 
     def queue_unused(self, queue: QueueState) -> None:
-        """Delete a queue that nobody has used for as long as it said (QueueHost)."""
+        """Delete a queue that was unused for as long as its arguments say (QueueHost)."""
         found = self.queues.get(queue.name)
         if found is queue and found is not None:
             self._delete_queue(found)
 
     def note_queue(self, queue: QueueState) -> None:
-        """Append the queue's definition, which says it (QueueHost)."""
+        """Append the queue's definition, which contains the change (QueueHost)."""
         found = self.queues.get(queue.name)
         if found is queue and found is not None:
             self.store.append_definition(queue_change(self.name, found))
@@ -321,8 +325,8 @@ class Declarations(Publishing):
         if queue.manager.discards is not None:
             queue.manager.discards.finish()
         if queue.rules is not None and queue.rules.outlasts(QUEUE_DELETED):
-            return  # it goes after its messages
-        if queue.durable:  # first, as the store forgets its messages on the strength of this
+            return  # it is deleted after its messages
+        if queue.durable:  # first, because this record lets the store forget its messages
             self.store.append_definition(queue_deleted(self.name, queue))
         self.delete_exchanges(self.remove_queue(queue))
 

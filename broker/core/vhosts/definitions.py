@@ -1,7 +1,8 @@
-"""The durable topology as the log keeps it: changes applied, and described.
+"""Definitions: the durable topology in the form of the log, applied at recovery and described for it.
 
-A change that declares describes the whole object, so that a later one of the same object replaces it; one
-that deletes takes along what cannot be without the object (a queue its bindings, a virtual host everything).
+A change that declares an object describes the whole object, so that a later one replaces it. A change that
+deletes an object also deletes the objects that need it (the bindings of a queue, the contents of a virtual
+host).
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ from broker.core.vhosts.vhost import VirtualHost
 
 
 def apply_change(topology: VirtualHost, change: Change) -> None:
-    """Apply one change at recovery. What is there already stays, what is absent need not be deleted.
+    """Apply one change at recovery. An existing object stays, and the deletion of an absent one is no error.
 
-    Exchanges that lost their last binding are not deleted here: the log says so itself if they were.
+    Exchanges that lose their last binding are not deleted here: the log has such deletions too.
 
     Raises:
         ValueError: no change of a queue, an exchange, a binding or a policy.
@@ -85,7 +86,7 @@ def apply_change(topology: VirtualHost, change: Change) -> None:
         topology.policies.remove(text_of(change, "name"), kind == OPERATOR_POLICY + DELETED)
     else:
         raise ValueError(f"no definition is of kind {kind!r}")
-    topology.bindings.finish()  # a long log may delete more than ever was there at once
+    topology.bindings.finish()  # a long log may delete more bindings than ever existed at once
 
 
 def _apply_queue(topology: VirtualHost, change: Change) -> None:
@@ -137,7 +138,7 @@ def _apply_exchange(topology: VirtualHost, change: Change) -> None:
 
 
 def _kept_number(change: Change) -> int:
-    """The number in the log of what an exchange keeps, 0 if it keeps nothing."""
+    """Return the number in the log of the queue for an exchange's kept messages, 0 without one."""
     return number_of(change, "number") if "number" in change else 0
 
 
@@ -190,18 +191,18 @@ def _destination(topology: VirtualHost, change: Change) -> Queue | Exchange | No
 
 
 def described(topology: VirtualHost) -> Iterator[list[Change]]:
-    """The declarations that make everything durable again, in an order that works: a list for each object.
+    """Yield the declarations that recreate everything durable, in a valid order: one list for each object.
 
-    The list is empty if there is nothing to say of an object, so that all of them take a short time. Between
-    two of them anything may happen: an object is described as it is when its turn comes, and not at all if
-    it has gone. One that has come is left out too, as the change that made it is with the log. So the
-    declarations, and between them the changes that came between them, make what there is at the end:
+    The list is empty if an object needs no declaration, so that each takes a short time. Between two lists
+    anything may change. Each object is described as it is in its turn, and not at all if it was deleted
+    before. A new object is left out too, because the log has the change that made it. So the declarations,
+    together with the changes appended between them, make the topology as it is at the end:
 
-    - What has been described, or has come since the beginning, is changed by whatever changes it later.
-    - What has not been described is absent. What is said of it then either makes it as a whole, and its
-      description does so again; or it concerns nothing (a deletion, a binding to it).
-    - All ends of bindings are there before the first binding is described, so no later change of a binding
-      is lost. One that was lost before is described if it is still there.
+    - An object that has been described, or made since the beginning, is changed by its later changes.
+    - An object that has not been described is absent. A change of it then either declares the whole object,
+      and its description repeats that, or concerns nothing (a deletion, a binding to it).
+    - All ends of bindings exist before the first binding is described, so no later change of a binding is
+      lost. A binding that was lost before is described if it still exists.
     """
     vhost = topology.name
     policies = topology.policies
@@ -219,7 +220,7 @@ def described(topology: VirtualHost) -> Iterator[list[Change]]:
 
 
 def _is_kept(exchange: Exchange) -> bool:
-    """Whether recovery has to be told of an exchange."""
+    """Whether recovery needs the declaration of an exchange."""
     always_there = exchange.name == DEFAULT_EXCHANGE or is_predeclared(exchange.name)
     return exchange.durable and not exchange.deleted and not always_there
 
@@ -232,7 +233,7 @@ def _bindings(vhost: str, exchange: Exchange) -> Iterator[list[Change]]:
 
 
 def changes_of(vhost: VirtualHost) -> list[Change]:
-    """A virtual host is there, and what is said of it."""
+    """Return the changes that declare a virtual host, with its limits and metadata."""
     changes = [vhost_change(vhost.name)]
     if vhost.connections_max is not None or vhost.queues_max is not None:
         changes.append(limits_change(vhost.name, vhost.connections_max, vhost.queues_max))
@@ -268,10 +269,9 @@ def restore(
 ) -> bool:
     """Link a recovered `message`, before there are consumers. Recovery calls this in the log's order.
 
-    One that was held until its date is held again, and one that waited to be dead-lettered waits again. What
-    is not a message but what the queue remembers of one is remembered again; false if the queue remembers
-    nothing any more.
-    What its time, which has gone on, and the queue's limits ask for is done when the broker runs.
+    A delayed message is held again, and a message that waited to be dead-lettered waits again. A record of an
+    id or a producer is remembered again; false if the queue does not deduplicate any more. The limits, and
+    the expiry, which has continued, are applied when the broker runs.
     """
     if message.marks & REMEMBERED:
         memory = memory_of(queue)
@@ -281,7 +281,7 @@ def restore(
     host = queue.host
     topology = host if isinstance(host, Topology) else None
     if topology is None and queue.rules is not None and queue.rules.timetable is not None:
-        queue.rules.timetable.add(message)  # it is an exchange's
+        queue.rules.timetable.add(message)  # the queue is that of a delayed exchange
         return True
     if topology is not None and message.marks & DELAYED != 0:
         delay(queue, topology, message)

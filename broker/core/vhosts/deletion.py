@@ -1,4 +1,4 @@
-"""What follows the deletion of queues, exchanges and virtual hosts."""
+"""The consequences of deleting queues, exchanges and virtual hosts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from broker.core.schedule import Alarm, Schedule
 
 @final
 class Lifespan(Alarm, EmptyListener):
-    """That of a queue which has been made for somebody, its maker, who counts as a link until it is gone.
+    """The lifespan of a queue that was made for a maker, a link for example.
 
-    `links`: it lasts as long as there are links, consumers and `Dependents`; if not, as long as its maker.
-    `messages`: and as long as there are messages, with clients or not.
-    Whoever leaves has it `look`, which it does in a turn of its own, never inside the step of leaving.
+    The maker counts as a link until it ends.
+    `links`: the queue lasts as long as it has links, consumers and `Dependents`; otherwise only as long as
+    its maker.
+    `messages`: and as long as it has messages, acquired or not.
+    After each departure, `look` checks the queue in a turn of its own, never inside the step of the
+    departure.
     """
 
     def __init__(
@@ -41,17 +44,17 @@ class Lifespan(Alarm, EmptyListener):
             queue.entries.lifespan = self
 
     def maker_gone(self) -> None:
-        """Who it was made for is not there any more."""
+        """Note that the maker has ended."""
         self._has_maker = False
         self.look()
 
     def look(self) -> None:
-        """Somebody or something has left: this may be the end."""
+        """Check the queue soon, because a link, a consumer or a message has left."""
         if self.due == 0 and not self._has_maker:
             self._topology.schedule.set(self, self._topology.schedule.now())
 
     def ring(self) -> None:
-        """Delete it if nothing is left (Alarm)."""
+        """Delete the queue if nothing keeps it (Alarm)."""
         queue = self._queue
         if self.links and (queue.consumer_count or self._dependents.has(queue)):
             return
@@ -60,27 +63,27 @@ class Lifespan(Alarm, EmptyListener):
         self._topology.queue_unused(queue)
 
 
-SLICE: Final[i64] = 50  # who is told in one turn, each of which may have a frame to write
+SLICE: Final[i64] = 50  # dependents notified in one turn, each of which may write a frame
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Dependent:
-    """Somebody whose node may go. `node`: it."""
+    """An object that depends on a queue or exchange, its `node`, and must know of the node's deletion."""
 
     def __init__(self, node: Queue | Exchange) -> None:
         self.node = node
 
     def node_deleted(self) -> None:
-        """It is deleted; in a turn of its own, never from inside the step that deletes it."""
+        """Note that the node is deleted; called in a later turn, never inside the step that deletes it."""
         raise NotImplementedError
 
 
 @final
 class Dependents(Alarm):
-    """Those of one virtual host, by what they depend on, so that a deletion concerns those alone.
+    """The dependents of one virtual host, by node, so that a deletion concerns only its own dependents.
 
-    They hear of it in slices: there may be a hundred thousand. `lifespans`: of queues that in turn end when
-    nobody depends on them.
+    They are notified in slices, because there may be a hundred thousand. `lifespans`: those of queues that
+    end when no dependent is left.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -91,11 +94,11 @@ class Dependents(Alarm):
         self._gone: deque[Queue | Exchange] = deque()
 
     def add(self, dependent: Dependent) -> None:
-        """Have it hear when its node is deleted, which is there now."""
+        """Notify `dependent` when its node, which exists now, is deleted."""
         self._by_node.setdefault(dependent.node, {})[dependent] = None
 
     def remove(self, dependent: Dependent) -> None:
-        """It does not want to hear of it any more, or has heard."""
+        """Forget a dependent, which has ended or was notified."""
         found = self._by_node.get(dependent.node)
         if found is not None:
             found.pop(dependent, None)
@@ -104,17 +107,17 @@ class Dependents(Alarm):
                 self.left(dependent.node)
 
     def has(self, node: Queue | Exchange) -> bool:
-        """Whether somebody depends on it."""
+        """Whether a dependent of the node exists."""
         return node in self._by_node
 
     def left(self, node: Queue | Exchange) -> None:
-        """One of those who use it has left."""
+        """Check the lifespan of a node that a user has left."""
         lifespan = self.lifespans.get(node)
         if lifespan is not None:
             lifespan.look()
 
     def cut_off(self, node: Queue | Exchange) -> None:
-        """A node is deleted."""
+        """Schedule the notifications for a deleted node."""
         lifespan = self.lifespans.pop(node, None)
         if lifespan is not None:
             self._schedule.cancel(lifespan)
@@ -124,13 +127,13 @@ class Dependents(Alarm):
                 self._schedule.set(self, self._schedule.now())
 
     def ring(self) -> None:
-        """Tell a slice (Alarm)."""
+        """Notify a slice of the dependents (Alarm)."""
         room = SLICE
         while self._gone and room > 0:
             room -= 1
             node = self._gone[0]
             found = self._by_node.get(node)
-            if found is None:  # they have left meanwhile
+            if found is None:  # all have left meanwhile
                 self._gone.popleft()
                 continue
             dependent, _ = found.popitem()
@@ -143,15 +146,15 @@ class Dependents(Alarm):
 
 
 VACATING_SLICE: Final[i64] = 5000  # entries that leave in one turn: one or two milliseconds
-QUEUE: Final[i64] = 25  # as many entries as a queue or an exchange, and each consumer
+QUEUE: Final[i64] = 25  # the cost of a queue, an exchange or a consumer, in entries
 
 
 @final
 class Vacating(Alarm):
-    """The queues and exchanges of a deleted virtual host, which have turns to come.
+    """The queues and exchanges of a deleted virtual host, which are disposed of in later turns.
 
-    Nobody finds them any more, and nothing happens in them, neither in time nor by their clients: that is so
-    from the start, for all of them. To the log the virtual host is gone as a whole.
+    From the start no client finds any of them, and nothing happens in them, neither by timers nor by their
+    clients. To the log the virtual host is deleted as a whole.
     """
 
     def __init__(
@@ -177,19 +180,19 @@ class Vacating(Alarm):
                 cut_off(exchange.kept, schedule)
 
     def begin(self, done: Callable[[], None]) -> None:
-        """Let go of a first slice; `done` is called when all of it has gone."""
+        """Dispose of a first slice; `done` is called when everything is disposed of."""
         self._done = done
         self.ring()
 
     def finish(self) -> None:
-        """Let go of all the rest now: nobody waits for a turn."""
+        """Dispose of the rest now."""
         while self._queues or self._exchanges:
             self._let_go(VACATING_SLICE)
         self._topology.bindings.finish()
         self._topology.schedule.cancel(self)
 
     def ring(self) -> None:
-        """Let go of a slice (Alarm)."""
+        """Dispose of a slice (Alarm)."""
         self._let_go(VACATING_SLICE)
         if self._queues or self._exchanges:
             schedule = self._topology.schedule
@@ -198,7 +201,7 @@ class Vacating(Alarm):
             self._done()
 
     def _let_go(self, room: i64) -> None:
-        """Let go of exchanges, then of queues, until there is no room left."""
+        """Dispose of exchanges, then of queues, up to the cost `room`."""
         topology = self._topology
         journal = topology.journal
         before = journal.actor
@@ -210,7 +213,7 @@ class Vacating(Alarm):
 
     def _dispose_some(self, topology: Topology, room: i64) -> None:
         schedule = topology.schedule
-        schedule.set(topology.bindings, schedule.now())  # they have turns of their own
+        schedule.set(topology.bindings, schedule.now())  # bindings are removed in separate turns
         while self._exchanges and room > 0:
             exchange = self._exchanges.popitem()[1]
             topology.bindings.cut_off(exchange)
@@ -224,7 +227,7 @@ class Vacating(Alarm):
             room -= self._dispose(queue)
 
     def _dispose(self, queue: Queue) -> i64:
-        """Let go of a queue; returns what that has cost."""
+        """Dispose of a queue. Return the cost."""
         cost = QUEUE * (1 + len(queue.manager.all)) + burden(queue)
         topology = self._topology
         topology.numbers.queues.pop(queue.number, None)

@@ -1,4 +1,4 @@
-"""The policies of a virtual host, and how they come to hold for what is there."""
+"""The policies of a virtual host, and their application to its queues and exchanges."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from broker.core.routing.topology import Topology
 from broker.core.schedule import Alarm
 
 SLICE: Final = 4000  # patterns tried in one turn, which is two or three milliseconds
-SLICE_MS: Final = 3  # longer than which a turn is not, even if patterns take long
+SLICE_MS: Final = 3  # the longest turn, even if patterns take long
 _NO_END: Final = 1 << 62
-FEW: Final = 8  # with more changed policies than this everything is looked at, not what they match
+FEW: Final = 8  # with more changed policies than this, all objects count as matched
 
 
 @final
 class Policies:
     """Every policy of one virtual host, by name, and every operator policy.
 
-    What matches is found when an object is declared and when policies change, never per message: a queue has
-    its arguments as they hold in `effective`. A change reaches what is there already in slices, so that it
-    does not hold up messages however many queues there are; `when_applied` tells when it has.
+    Matching policies are found when an object is declared and when policies change, never per message: a
+    queue has its effective arguments in `effective`. A change is applied to existing objects in slices, so
+    that it does not hold up messages however many queues there are. `when_applied` reports the end.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -54,7 +54,7 @@ class Policies:
         self._walk = PolicyWalk(self, topology)
 
     def set(self, policy: Policy) -> None:
-        """Put a policy in force, instead of the one of the same name if there is one.
+        """Set a policy, and replace the one of the same name if there is one.
 
         Raises:
             StoreFailed: the log has stopped.
@@ -65,10 +65,10 @@ class Policies:
             self.put(policy)
 
     def delete(self, name: str, operator: bool = False) -> None:
-        """Take a policy out of force.
+        """Delete a policy.
 
         Raises:
-            NotFound: there is none of this name.
+            NotFound: no policy has this name.
             StoreFailed: the log has stopped.
         """
         kind = OPERATOR_POLICY if operator else POLICY
@@ -80,16 +80,16 @@ class Policies:
         self.remove(name, operator)
 
     def named(self, operator: bool) -> dict[str, Policy]:
-        """The policies, or the operator policies, by name."""
+        """Return the policies, or the operator policies, by name."""
         return self.operator_policies if operator else self.policies
 
     def has_pattern(self, name: str, operator: bool, pattern: object) -> bool:
-        """Whether the policy of this name has this pattern: one that cannot be used may stay so."""
+        """Whether the policy of this name has this pattern: an unusable pattern may stay as it is."""
         policy = self.named(operator).get(name)
         return policy is not None and policy.pattern == pattern
 
     def put(self, policy: Policy) -> None:
-        """`set` without a log; nothing happens if the policy is in force as it is."""
+        """Set a policy without the log; nothing happens if it is set already."""
         if not self._has(policy):
             named = self.named(policy.operator)
             old = named.get(policy.name, policy)
@@ -97,21 +97,21 @@ class Policies:
             self._changed(old, policy)
 
     def remove(self, name: str, operator: bool) -> None:
-        """`delete` without a log; one that is absent is deleted already."""
+        """Delete a policy without the log; an absent one counts as deleted."""
         policy = self.named(operator).pop(name, None)
         if policy is not None:
             self._changed(policy, policy)
 
     def changes(self) -> list[dict[str, object]]:
-        """The changes that make these policies again."""
+        """Return the changes that recreate these policies."""
         return [policy.change(self._topology.name) for policy in self.all()]
 
     def all(self) -> list[Policy]:
-        """The policies and the operator policies."""
+        """Return the policies and the operator policies."""
         return list(self.policies.values()) + list(self.operator_policies.values())
 
     def cover_queue(self, queue: Queue) -> None:
-        """Have the policies that match hold for a queue that is new, or that other ones matched before."""
+        """Apply the matching policies to a queue that is new, or that other policies matched before."""
         effect = NO_EFFECT
         if self._ranked or self._operators_ranked:
             queue_type = type_of(queue.arguments)
@@ -121,7 +121,7 @@ class Policies:
             )
         queue.effect = effect
         queue.effective = queue.arguments if effect is NO_EFFECT else effect.on_queue(queue.arguments)
-        if is_stream(queue.arguments):  # nothing else than what is kept of it can be told
+        if is_stream(queue.arguments):  # only retention and the journal apply to streams
             queue.host = self._topology
             if queue.stream is not None:
                 queue.stream.apply(queue.effective)
@@ -136,7 +136,7 @@ class Policies:
         queue.journal = self._topology.journal.of(queue)
 
     def allow_creation(self, name: str, queue_type: str) -> bool | None:
-        """Return whether clients may make a queue by naming it; None if no policy says so."""
+        """Return whether clients may create a queue by naming it; None if no policy decides."""
         for policy in self._ranked:
             allowed = policy.definition.get(AUTO_CREATE)
             if isinstance(allowed, bool) and policy.for_queue(name, queue_type):
@@ -144,12 +144,12 @@ class Policies:
         return None
 
     def cover_exchange(self, exchange: Exchange) -> None:
-        """Have the policies that match hold for an exchange that is new, or that other ones matched before.
+        """Apply the matching policies to an exchange that is new, or that other policies matched before.
 
-        Routes that were resolved before are made stale if they may be others now.
+        Resolved routes are made stale if they may have changed.
         """
         if exchange.name == DEFAULT_EXCHANGE:
-            return  # there is nothing to be said of it: what matches no queue is unroutable
+            return  # no policy applies to it: a message that matches no queue is unroutable
         effect = NO_EFFECT
         if self._ranked:
             matching = [policy for policy in self._ranked if policy.for_exchange(exchange.name)]
@@ -162,23 +162,23 @@ class Policies:
             self._topology.changed()
 
     def explain_queue(self, queue: Queue) -> dict[str, Effective]:
-        """For each key that holds for a queue: its value, whose it is, and what it won over."""
+        """Return the value, the source and the overridden claims of each effective key of a queue."""
         return queue.effect.explain(queue.arguments, exchange=False)
 
     def explain_exchange(self, exchange: Exchange) -> dict[str, Effective]:
-        """For each key that holds for an exchange: its value, whose it is, and what it won over."""
+        """Return the value, the source and the overridden claims of each effective key of an exchange."""
         return exchange.effect.explain(exchange.arguments, exchange=True)
 
     def when_applied(self, callback: Callable[[], None]) -> None:
-        """Call back when all changes have reached everything, at once if they have."""
+        """Call back when all changes have been applied everywhere, at once if they have."""
         self._walk.when_done(callback)
 
     def apply_now(self) -> None:
-        """Have all changes reach everything in this very turn: before anybody is served, or in tests."""
+        """Apply all changes everywhere in this very turn: before the broker serves anybody, or in tests."""
         self._walk.finish()
 
     def stop(self) -> None:
-        """The virtual host is deleted: nothing more is to be reached."""
+        """Stop applying changes: the virtual host is deleted."""
         self._walk.stop()
 
     def _effect(self, policies: list[Policy], operator_policies: list[Policy]) -> Effect:
@@ -204,7 +204,7 @@ class Policies:
 
 @final
 class PolicyWalk(Alarm):
-    """The walk that brings changed policies to the objects that they match or have matched."""
+    """The walk that applies changed policies to the objects that they match or have matched."""
 
     def __init__(self, policies: Policies, topology: Topology) -> None:
         super().__init__()
@@ -216,7 +216,7 @@ class PolicyWalk(Alarm):
         self._callbacks: list[Callable[[], None]] = []
 
     def start(self, changed: list[Policy]) -> None:
-        """Walk over everything, also if a walk for other changes is under way."""
+        """Walk over all objects, also if a walk for other changes is running."""
         self._changed += changed
         self._queues = list(self._topology.queues.values())
         self._exchanges = list(self._topology.exchanges.values())
@@ -237,13 +237,13 @@ class PolicyWalk(Alarm):
         self._topology.schedule.cancel(self)
 
     def stop(self) -> None:
-        """Walk no further."""
+        """End the walk without further objects."""
         self._queues.clear()
         self._exchanges.clear()
         self.finish()
 
     def when_done(self, callback: Callable[[], None]) -> None:
-        """Call back when nothing is left to be walked."""
+        """Call back when the walk is over."""
         if self._changed:
             self._callbacks.append(callback)
         else:
@@ -279,7 +279,7 @@ class PolicyWalk(Alarm):
 
 
 def _ranked(policies: dict[str, Policy]) -> list[Policy]:
-    """Policies, those first that win over the others."""
+    """Return the policies, highest first."""
     return sorted(policies.values(), key=_rank)
 
 

@@ -15,10 +15,10 @@ from broker.core.vhosts.vhost import VirtualHost
 
 
 class Registry:
-    """The virtual hosts of one log by name, its queues by number, and whoever keeps definitions in the log.
+    """The virtual hosts of one log by name, its queues by number, and the owners of other definitions.
 
-    `appliers` has by the first word of a change's kind who applies it, and each of `definers` describes its
-    part; see `Broker.describe`.
+    `appliers` maps the first word of a change's kind to the function that applies the change, and each of
+    `definers` describes the definitions of its part; see `Broker.describe`.
     """
 
     def __init__(self, store: MessageStore, schedule: Schedule) -> None:
@@ -30,5 +30,5 @@ class Registry:
         self.definers: list[Callable[[], Iterable[list[Change]]]] = []
 
     def queue_numbered(self, number: i64) -> Queue | None:
-        """Return the logged queue with a number, None when it was deleted."""
+        """Return the logged queue with a number; None if it was deleted."""
         return self.numbers.queues.get(number)

@@ -1,4 +1,4 @@
-"""A virtual host: what clients may declare, alter and ask of it.
+"""A virtual host: clients declare, bind and alter its objects, and publish to it.
 
 [Bernstein and Newcomer, Principles of Transaction Processing 4.5: modify a queue's attributes]
 """
@@ -23,8 +23,8 @@ from broker.core.vhosts.declarations import Declarations
 class VirtualHost(Declarations):
     """A name space of exchanges and queues.
 
-    `epoch` grows with every change of them; a `Route` of an older epoch is stale. `names` gives the random
-    part of the names of queues that the broker names, `numbers` those of logged queues.
+    `epoch` grows with every change of them; a `Route` of an older epoch is stale. `names` returns the random
+    part of the queue names that the broker generates, `numbers` the numbers of logged queues.
     """
 
     def bind_queue(
@@ -35,13 +35,13 @@ class VirtualHost(Declarations):
         arguments: dict[str, object],
         owner: object | None = None,
     ) -> None:
-        """Bind a queue to an exchange; a binding that is there already stays the only one.
+        """Bind a queue to an exchange; an existing equal binding stays the only one.
 
         Raises:
             AccessRefused: the default exchange.
             NotFound: the exchange or the queue does not exist.
-            ResourceLocked: the queue is exclusive to another.
-            PreconditionFailed: the exchange cannot do what the arguments ask.
+            ResourceLocked: the queue is exclusive to another connection.
+            PreconditionFailed: the exchange does not support the arguments.
             StoreFailed: both ends are durable and the log has stopped.
         """
         refuse_default(exchange)
@@ -56,11 +56,11 @@ class VirtualHost(Declarations):
         arguments: dict[str, object],
         owner: object | None = None,
     ) -> None:
-        """Remove a binding to a queue; one that is absent is removed already.
+        """Remove a binding to a queue; an absent one counts as removed.
 
         Raises:
             AccessRefused: the default exchange.
-            ResourceLocked: the queue is exclusive to another.
+            ResourceLocked: the queue is exclusive to another connection.
             StoreFailed: the binding is durable and the log has stopped.
         """
         refuse_default(exchange)
@@ -72,12 +72,12 @@ class VirtualHost(Declarations):
     def bind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
     ) -> None:
-        """Bind an exchange to another: what matches goes on to `destination`. Cycles are allowed.
+        """Bind an exchange to another: matching messages are routed on to `destination`. Cycles are allowed.
 
         Raises:
             AccessRefused: the default exchange on either side.
             NotFound: one of them does not exist.
-            PreconditionFailed: the source cannot do what the arguments ask.
+            PreconditionFailed: the source does not support the arguments.
             StoreFailed: both ends are durable and the log has stopped.
         """
         refuse_default(destination)
@@ -88,7 +88,7 @@ class VirtualHost(Declarations):
     def unbind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
     ) -> None:
-        """Remove a binding to an exchange; one that is absent is removed already.
+        """Remove a binding to an exchange; an absent one counts as removed.
 
         Raises:
             AccessRefused: the default exchange on either side.
@@ -140,11 +140,11 @@ class VirtualHost(Declarations):
 
 
 ALTERABLE: Final = frozenset(ARGUMENT_PREFIX + key for key in QUEUE_KEYS - WITHOUT_EFFECT)
-"""The arguments that can be altered: what policies can set too, so that a queue bears any change of them."""
+"""The alterable arguments: policies can set them too, so every queue supports a change of them."""
 
 
 def stop_queue(topology: VirtualHost, queue: Queue, names: list[str]) -> None:
-    """Have exactly these of `stopping.ENQUEUE` and `DEQUEUE` be switched off.
+    """Switch off exactly these operations, `election.ENQUEUE` and `DEQUEUE`.
 
     Raises:
         StoreFailed: the queue is durable and the log has stopped.
@@ -158,10 +158,10 @@ def stop_queue(topology: VirtualHost, queue: Queue, names: list[str]) -> None:
 
 
 def altered_arguments(queue: Queue, changes: Arguments) -> Arguments:
-    """The arguments of `queue` with these instead of its own; None takes one away.
+    """Return the arguments of `queue` with `changes`; None removes an argument.
 
     Raises:
-        PreconditionFailed: one of them cannot be altered, or not to that value.
+        PreconditionFailed: an argument cannot be altered, or not to that value.
     """
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
     for name in changes:
@@ -182,10 +182,10 @@ def altered_arguments(queue: Queue, changes: Arguments) -> Arguments:
 
 
 def alter_queue(topology: VirtualHost, queue: Queue, name: str, arguments: Arguments, shared: bool) -> None:
-    """Have `queue` be called `name` and have these arguments, which `altered_arguments` has checked.
+    """Rename `queue` to `name` and set these arguments, which `altered_arguments` has checked.
 
-    What it holds, its consumers and what leads to it stay. `shared`: an exclusive queue is everybody's from
-    now on, and does not go with its connection.
+    Its messages, its consumers and its bindings stay. `shared`: an exclusive queue becomes usable by all
+    connections, and is not deleted with its connection.
 
     Raises:
         AccessRefused: the new name begins with `amq.`.

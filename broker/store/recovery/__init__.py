@@ -1,1 +1,1 @@
-"""Recovery: from the files of a log to a broker that goes on."""
+"""Recovery: from the files of a log to a broker that continues."""

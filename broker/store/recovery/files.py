@@ -1,4 +1,4 @@
-"""Reads the files of a folder: what survived, told to a sink; nothing is changed."""
+"""The reading part of recovery: the files of a folder are replayed and given to a sink, unchanged."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ from broker.store.recovery.sink import NOWHERE, RecoveryReport, RecoverySink
 from broker.store.scan import SegmentScanner
 from broker.store.segment import Segment, SegmentTable, segment_name
 
-STRAY_GAP: Final = (
-    1000  # starts that can have ended, one after the other, before a segment of theirs had a batch
-)
+STRAY_GAP: Final = 1000  # the largest number of starts in a row that ended before their segment had a batch
 _NO_COUNTS: Final[dict[int, Count]] = {}
 
 
 class Reading:
-    """The read-only half of recovery. Damage raises; `salvage.Salvage` is the one that reads on."""
+    """The read-only half of recovery. Damage raises an error here; `salvage.Salvage` continues behind it."""
 
     def __init__(self, log: HeldMessages, cut: tuple[int, int] = NOWHERE) -> None:
         self.log = log
-        self.cut = cut  # a segment, and where its last batch begins, which is not whole
+        self.cut = cut  # a segment, and the beginning of its last batch, which is not whole
         self.segments = SegmentTable()
         self.replay = Replay(self.segments)
         self.report = RecoveryReport()
@@ -35,11 +33,11 @@ class Reading:
         self.tail_at: i64 = 0  # the last valid batch of the newest segment
         self.tail_segment: Segment | None = None
         self.leftovers: list[str] = []
-        self.void: list[tuple[Message, int]] = []  # large messages and queues that are gone
+        self.void: list[tuple[Message, int]] = []  # large messages, and their deleted queues
         self.highest: i64 = 0
 
     def scanner(self, number: i64, identity: int) -> SegmentScanner:
-        """A scanner over the segment's file, which the caller closes."""
+        """Return a scanner over the segment's file, which the caller closes."""
         path = self.log.files.path(segment_name(number))
         scanner = SegmentScanner(self.log.disk, self.log.disk.open(path), path, number, identity)
         if number == self.cut[0]:
@@ -71,10 +69,10 @@ class Reading:
                 self.leftovers.append(segment_name(number))
 
     def _without_strays(self, numbers: list[int], noted: int) -> list[int]:
-        """The numbers of segments but for files that have found their way into the folder.
+        """Return the numbers of segments, without stray files that have come into the folder.
 
-        What is noted may be old after a crash. A later segment has a batch that reads, or nothing in it was
-        synced. Each start that ends before it has synced anything leaves a number out.
+        The noted number may be old after a crash. A later segment has a readable batch, or nothing in it was
+        synced. Each start that ends before it has synced anything skips a number.
         """
         if noted == 0:
             return numbers
@@ -96,17 +94,17 @@ class Reading:
             self.log.disk.close(scanner.fd)
 
     def stray(self, number: int, newest: int) -> None:
-        """A file has the name of a segment that there cannot be yet."""
+        """Refuse a file with the name of a segment that cannot exist yet."""
         path = self.log.files.path(segment_name(number))
         raise LogDamaged(path, 0, f"it is no file of this log, whose newest segment is number {newest}")
 
     def missing_newest(self, number: int, first: int) -> None:
-        """The newest segment, which had been synced, does not exist, nor any from number `first` on."""
+        """Refuse: the newest segment had been synced and does not exist, nor any from number `first` on."""
         path = self.log.files.path(segment_name(number))
         raise LogDamaged(path, 0, "the file is missing, and was the newest segment")
 
     def missing(self, number: int, newest: int) -> None:
-        """A segment that must exist does not, unless what says that it is removed does not read back."""
+        """Refuse: a segment must exist and does not, unless the record of its removal is damaged."""
         scanner = self.scanner(newest, self.identity)
         try:
             while scanner.next():
@@ -117,7 +115,7 @@ class Reading:
         raise LogDamaged(self.log.files.path(segment_name(number)), 0, "the file is missing")
 
     def find_identity(self, numbers: list[int]) -> int:
-        """The identity that the newest readable batch says; 0 if none is found."""
+        """Return the identity in the newest readable batch; 0 if none is found."""
         for number in reversed(numbers):
             scanner = self.scanner(number, 0)
             found = scanner.next()
@@ -127,7 +125,7 @@ class Reading:
         return 0
 
     def newest(self, numbers: list[int]) -> int:
-        """The newest segment with a checkpoint, -1 if there is none. The file after it may be torn."""
+        """Return the newest segment with a checkpoint, -1 if there is none. The file after it may be torn."""
         for number in reversed(numbers[-2:]):
             scanner = self.scanner(number, self.identity)
             try:
@@ -145,13 +143,13 @@ class Reading:
         return -1
 
     def torn(self, scanner: SegmentScanner) -> None:
-        """Note that the log ends where the scanner stands, and that something follows there."""
+        """Note that the log ends at the scanner's position, and that bytes follow there."""
         self.report.torn = scanner.path
         self.report.torn_offset = scanner.position
         self.report.torn_bytes = scanner.size - scanner.position
 
     def listed(self, numbers: list[int], newest: i64) -> dict[int, int]:
-        """The older segments that exist according to the newest one."""
+        """Return the older segments that exist according to the newest one."""
         replay = Replay(SegmentTable())
         scanner = self.scanner(newest, self.identity)
         segment = Segment(newest, 0)
@@ -196,17 +194,17 @@ class Reading:
             self.log.disk.close(scanner.fd)
 
     def forget(self) -> None:
-        """Let go of what has been read: it is read once more."""
+        """Drop everything that was read, because it is read again."""
         for segment in self.segments.all():
             segment.forget_all()
 
     def is_whole(self) -> bool:
-        """Whether all rows of streams are there that were appended with the last batch."""
+        """Whether all rows of streams that were appended with the last batch exist."""
         streams = self.log.streams
         return all(streams.files_of(number).is_whole(*rows) for number, *rows in self.replay.appended)
 
     def deliver(self, sink: RecoverySink) -> None:
-        """Give the sink everything. What it is given can be loaded."""
+        """Give the sink everything. The contents of its messages can be loaded."""
         self.log.segments = self.segments
         replay = self.replay
         for change in replay.definitions():
@@ -253,9 +251,10 @@ class Reading:
             replay.counts.drop(message.sequence)
 
     def _existing(self, sink: RecoverySink, message: Message, queues: list[int]) -> list[int]:
-        """The queues that there still are. For all others it must be on disk that they hold no such message:
+        """Return the queues that still exist.
 
-        its pieces may go before the record that names them.
+        For all others it must be on disk that they do not hold the message: its pieces may be removed before
+        the record that names them.
         """
         there = [queue for queue in queues if sink.has(queue)]
         self.void += [(message, queue) for queue in queues if queue not in there]

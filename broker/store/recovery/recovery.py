@@ -1,4 +1,4 @@
-"""From the files of a folder to a log that is ready for appends."""
+"""Recovery: from the files of a folder to a log that is ready for appends."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from broker.store.segment import READY, RESERVE, SPARE
 
 
 def recover(log: HeldMessages, sink: RecoverySink) -> RecoveryReport:
-    """Lock the folder, replay it, repair its end, and begin a segment of this run's own.
+    """Lock the folder, replay it, repair its end, and begin a new segment for this run.
 
-    Nothing is ever appended to a segment of an earlier run. The order of the writes matters: a torn end is
-    cut, and the last batch, which may be in the page cache only, is written once more and synced before
-    anything that follows it exists.
+    No segment of an earlier run is ever appended to. The order of the writes matters: a torn end is cut, and
+    the last batch, which may be only in the page cache, is written again and synced before anything follows
+    it.
     """
     log.files.lock()
     reading = Reading(log)
@@ -31,7 +31,7 @@ def recover(log: HeldMessages, sink: RecoverySink) -> RecoveryReport:
         log.streams.recovered = dict(reading.replay.streams)
         log.streams.last = {number: first for number, first, _, _ in reading.replay.appended}
         reading.deliver(sink)
-        log.streams.recovered = {}  # their queues have been deleted
+        log.streams.recovered = {}  # the queues of the rest have been deleted
         log.streams.last = {}
         begin(log, reading)
     except BaseException:
@@ -41,7 +41,7 @@ def recover(log: HeldMessages, sink: RecoverySink) -> RecoveryReport:
 
 
 def begin(log: HeldMessages, reading: Reading) -> None:
-    """Repair the end of what was read and begin a segment of this run's own. Raises OSError."""
+    """Repair the end of the replayed log and begin a new segment for this run. Raises OSError."""
     log.identity = log.identity or reading.identity or log.disk.new_identity()
     _mend(log, reading)
     _take_over(log, reading)
@@ -49,7 +49,7 @@ def begin(log: HeldMessages, reading: Reading) -> None:
 
 
 def _mend(log: HeldMessages, reading: Reading) -> None:
-    """Make the disk hold exactly what has been replayed."""
+    """Make the disk match exactly what has been replayed."""
     disk = log.disk
     files = log.files
     tail = reading.tail_segment
@@ -65,7 +65,7 @@ def _mend(log: HeldMessages, reading: Reading) -> None:
             disk.close(fd)
     disk.sync_directory(
         files.directory
-    )  # the newest name, too, may be in memory only: before it is acted upon
+    )  # the newest name may be in memory only, and must be on disk before the next steps
     for name in [*reading.leftovers, SPARE]:
         disk.unlink(files.path(name))
     if RESERVE in disk.names(files.directory):
@@ -81,7 +81,7 @@ def _mend(log: HeldMessages, reading: Reading) -> None:
 
 
 def _take_over(log: HeldMessages, reading: Reading) -> None:
-    """Take over what was read, and write the first batch: a checkpoint that leaves out what is not needed."""
+    """Take over the replayed state, and write the first batch: a checkpoint without unneeded segments."""
     replay = reading.replay
     log.next_sequence = replay.next_sequence
     log.settled = replay.settled
@@ -102,6 +102,6 @@ def _take_over(log: HeldMessages, reading: Reading) -> None:
     for name in dead:
         log.syncer.remove(name)
     for name in log.streams.useless():
-        log.disk.unlink(log.files.path(name))  # now: another stream may soon have files of these names
+        log.disk.unlink(log.files.path(name))  # now: other streams may soon have files of these names
     reading.report.removed += dead
     log.files.ask(True)

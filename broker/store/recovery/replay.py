@@ -1,4 +1,4 @@
-"""Replays the records of a log into live messages and definitions."""
+"""The replay: the records of a log become live messages and definitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from broker.store.segment import Segment, SegmentTable
 
 @final
 class Bodies:
-    """What a replay has found of large bodies: pieces, and the records that name them, in whatever order.
+    """The large bodies in a replay: pieces, and the records that name them, in any order.
 
     A message and its dead letter share a body, so they name the same pieces.
     """
@@ -40,7 +40,7 @@ class Bodies:
         self._found: dict[int, Body] = {}  # by the sequence of their first piece
 
     def missing(self, sequence: int) -> int:
-        """A piece that the message with this sequence names and the log has not; 0 if there is none."""
+        """Return a piece that the message with this sequence names and the log lacks; 0 if there is none."""
         numbers = self.named.get(sequence)
         if numbers is not None and numbers[0] not in self._found:
             for number in numbers:
@@ -49,7 +49,7 @@ class Bodies:
         return 0
 
     def join(self, message: Message, orphans: list[Message]) -> None:
-        """Give a message its body, if it has a large one of which no piece is missing."""
+        """Give a message its body, if it has a large one without a missing piece."""
         numbers = self.named.get(message.sequence)
         if numbers is None:
             return
@@ -61,13 +61,11 @@ class Bodies:
         message.body = body
 
     def unnamed(self) -> list[Message]:
-        """The pieces that belong to no living message, once all of those have been joined."""
+        """Return the pieces that belong to no live message, once all of those have been joined."""
         return list(self.pieces.values())
 
 
-PAGE: Final = (
-    32  # few enough that a lone survivor of a busy time costs little, enough to find neighbours fast
-)
+PAGE: Final = 32  # few enough that a lone old message costs little, enough to find neighbours fast
 
 
 @final
@@ -81,9 +79,9 @@ class Page:
 
 @final
 class Replay:
-    """What the records replayed so far amount to.
+    """The state of messages and definitions after the records replayed so far.
 
-    Dead messages stay in the pages until the end: which segment needs which depends on them too.
+    Dead messages stay in the pages until the end, because the needs of segments depend on them too.
     """
 
     def __init__(self, segments: SegmentTable) -> None:
@@ -111,7 +109,7 @@ class Replay:
         self.bodies = Bodies()
 
     def batch(self, scanner: SegmentScanner, segment: Segment) -> None:
-        """Replay the batch that the scanner stands on. Raises LogDamaged if a record makes no sense."""
+        """Replay the batch at the scanner. Raises LogDamaged if a record is malformed."""
         records = self.records
         records.open(scanner.data, scanner.start, scanner.end)
         self.next_sequence = max(self.next_sequence, scanner.first_sequence)
@@ -194,7 +192,7 @@ class Replay:
                 self.segments.holding(message).unlink(message)
             self.settled.pop(sequence, None)
         if records.queues == 0:
-            message.references = 1  # until it is known who names it
+            message.references = 1  # until it is known which messages name it
             self.bodies.pieces[sequence] = message
         else:
             message.references = records.queues
@@ -277,18 +275,18 @@ class Replay:
             )
 
     def find(self, sequence: int) -> Message | None:
-        """The message with this sequence, dead or alive."""
+        """Return the message with this sequence, dead or alive."""
         page = self.pages.get(sequence // PAGE)
         return None if page is None else page.messages[sequence % PAGE]
 
     def holders(self, message: Message) -> list[int]:
-        """The queues that hold a living message."""
+        """Return the queues that hold a live message."""
         queues = self.pages[message.sequence // PAGE].queues[message.sequence % PAGE]
         done = self.settled.get(message.sequence, ())
         return [queue for queue in queues if queue not in done]
 
     def definitions(self) -> list[dict[str, object]]:
-        """The changes that rebuild the durable topology, in order."""
+        """Return the changes that rebuild the durable topology, in order."""
         changes: list[dict[str, object]] = []
         if self.checkpoint:
             changes += json.loads(self.checkpoint)["definitions"]
@@ -296,7 +294,7 @@ class Replay:
         return changes
 
     def listed(self) -> dict[int, int]:
-        """The segments that the last checkpoint lists and no record since has removed, with their lengths."""
+        """Return the segments, with lengths, of the last checkpoint that no later record has removed."""
         if not self.checkpoint:
             return {}
         pairs = json.loads(self.checkpoint)["segments"]

@@ -1,4 +1,4 @@
-"""What recovery tells, and whom."""
+"""The sink of recovery: the receiver of restored definitions and messages, and the report."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ NOWHERE: Final = (-1, 0)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RecoverySink:
-    """Receives what survived: first every definition, then every message, each in its original order."""
+    """The receiver of what survived: first every definition, then every message, in the original order."""
 
     def apply(self, change: dict[str, object]) -> None:
-        """A change as it was appended, or as `definitions` gave it."""
+        """Apply a change as it was appended, or as `definitions` returned it."""
         raise NotImplementedError
 
     def defined(self) -> None:
-        """Every definition has been given; messages follow."""
+        """Note that every definition has been given; messages follow."""
 
     def has(self, queue: int) -> bool:
         """Whether there is a queue with this number, once every definition has been applied."""
@@ -31,26 +31,29 @@ class RecoverySink:
     def message(
         self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, Count]
     ) -> int:
-        """A message that these queues hold, or remember; returns how many still exist and took it.
+        """Restore a message that these queues hold, or an identity that they remember.
 
-        Its content is on disk. Called twice for a message that only some queues had delivered. `counts`: how
-        often a queue had given it out, of queues that count, and what was added to it there. List and dict
-        may be shared with other calls: they are not to be changed or kept.
+        Return how many of these queues still exist and accepted it. The content is on disk. Called twice for
+        a message that only some queues had delivered. `counts`: the delivery counts and annotations by queue,
+        for queues that count. List and dict may be shared with other calls: do not change or keep them.
         """
         raise NotImplementedError
 
 
 @dataclass
 class RecoveryReport:
-    """What recovery found. A torn tail is the end of a batch that had never been synced: nobody missed it."""
+    """The result of recovery.
+
+    A torn tail is the end of a batch that was never synced, so nothing confirmed is lost.
+    """
 
     segments: int = 0
     batches: int = 0
     messages: int = 0
     definitions: int = 0
-    clean: bool = False  # the log had been closed
-    is_new: bool = False  # there was none
+    clean: bool = False  # the log was closed
+    is_new: bool = False  # there was no log
     torn: str = ""  # the file that was cut, "" if none
     torn_offset: int = 0
     torn_bytes: int = 0
-    removed: list[str] = field(default_factory=list)  # files that nothing needed any more
+    removed: list[str] = field(default_factory=list)  # files that were not needed any more

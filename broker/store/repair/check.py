@@ -1,4 +1,4 @@
-"""`amqpd check`: says what is in a log and what is wrong with it, and repairs it on request."""
+"""`amqpd check`: reports the contents of a log and its damage, and repairs it on request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from broker.store.sync import DiskSyncer
 
 @dataclass
 class CheckReport:
-    """What a log holds, and what of it does not read back."""
+    """The contents of a log, and its damage."""
 
     segments: int = 0
     batches: int = 0
@@ -36,12 +36,12 @@ class CheckReport:
     queue_names: dict[int, str] = field(default_factory=dict)
     definitions: int = 0
     changes: list[dict[str, object]] = field(default_factory=list)  # the definitions themselves, in order
-    torn: str = ""  # "" or where an unsynced end is, which the next start cuts off
+    torn: str = ""  # the place of an unsynced end, which the next start cuts off, or ""
     damages: list[Damage] = field(default_factory=list)
     loss: Loss = field(default_factory=Loss)
     streams: dict[int, StreamSalvage] = field(default_factory=dict)  # by the queue's number
-    unowned: list[str] = field(default_factory=list)  # files of streams, of which the queue is not known
-    strangers: list[str] = field(default_factory=list)  # files that look like segments, and are none
+    unowned: list[str] = field(default_factory=list)  # files of streams whose queue is not known
+    strangers: list[str] = field(default_factory=list)  # files that look like segments but are none
     repaired: bool = False
 
     @property
@@ -50,7 +50,7 @@ class CheckReport:
         return not self.damages and not any(stream.damages for stream in self.streams.values())
 
     def lines(self) -> list[str]:
-        """The report for an operator."""
+        """Return the report for an operator."""
         lines = [
             f"{self.segments} segments, {self.batches} batches, {self.definitions} definitions, "
             f"{self.messages} messages"
@@ -71,7 +71,7 @@ class CheckReport:
         return lines
 
     def _stream_lines(self) -> list[str]:
-        """How much streams have."""
+        """Return the lines about the sizes of streams."""
         if not self.streams:
             return []
         rows = sum(stream.rows for stream in self.streams.values())
@@ -115,7 +115,7 @@ class CheckReport:
         return lines
 
     def _misses_files(self) -> bool:
-        """Whether something is gone of which nobody can count the messages."""
+        """Whether files are missing whose messages cannot be counted."""
         return any(damage.length == 0 for damage in self.damages)
 
     def _queue(self, number: int) -> str:
@@ -128,14 +128,14 @@ COMMIT_BYTES: Final = 8 * 1024 * 1024
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class _Counter(RecoverySink):
-    """Counts."""
+    """A sink that counts the messages of each queue."""
 
     def __init__(self, report: CheckReport) -> None:
         self.report = report
-        self.queues: dict[int, tuple[object, object]] = {}  # those there are: vhost and name
+        self.queues: dict[int, tuple[object, object]] = {}  # the existing ones: vhost and name
 
     def apply(self, change: dict[str, object]) -> None:
-        """A definition: queues have names that tell an operator more than their numbers."""
+        """Note the names of queues, which tell an operator more than their numbers (RecoverySink)."""
         self.report.changes.append(change)
         number = change.get("number")
         name = change.get("name")
@@ -161,21 +161,21 @@ class _Counter(RecoverySink):
     def message(
         self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, Count]
     ) -> int:
-        """A message; every queue counts as existing."""
+        """Count a message; every queue counts as existing (RecoverySink)."""
         for queue in queues if message.marks & REMEMBERED == 0 else ():
             self.report.by_queue[queue] = self.report.by_queue.get(queue, 0) + 1
         return len(queues)
 
 
 class _KeepingSyncer(DiskSyncer):
-    """Keeps damaged segments aside instead of deleting them."""
+    """A syncer that keeps damaged segments aside instead of deleting them."""
 
     def __init__(self, disk: Disk) -> None:
         super().__init__(disk)
         self.kept: set[str] = set()
 
     def remove(self, name: str) -> None:
-        """Rename, or delete if it was not damaged."""
+        """Rename the file if it was damaged, else delete it."""
         if name not in self.kept:
             super().remove(name)
             return
@@ -201,11 +201,11 @@ def check(directory: str, disk: Disk) -> CheckReport:
 
 
 def repair(directory: str, disk: Disk) -> CheckReport:
-    """Make a damaged log one that the daemon starts with: what does not read back is lost.
+    """Turn a damaged log into one with which the daemon starts: unreadable data is lost.
 
-    What still reads of damaged files is copied into a new segment, and the files are kept, with ".damaged"
-    added to their names. Messages come back redelivered. A log that is not damaged is left alone.
-    Raises as `check`.
+    The readable records of damaged files are copied into a new segment. The files are kept, with ".damaged"
+    added to their names. Restored messages are redelivered. An undamaged log is not changed. Raises the
+    errors of `check`.
     """
     disk.names(directory)
     log, syncer = _new_log(directory, disk)
@@ -293,7 +293,7 @@ def _read_streams(log: Log, salvage: Salvage, report: CheckReport, queues: Conta
 
 
 def _repair_streams(log: Log, report: CheckReport) -> None:
-    """Write damaged files anew, and have the log know how far the streams go."""
+    """Rewrite damaged files, and record in the log how far the streams go."""
     for stream in report.streams.values():
         stream.repair()
         log.streams.recovered[stream.files.number] = (int(stream.first), int(stream.next))
@@ -303,7 +303,7 @@ def _repair_streams(log: Log, report: CheckReport) -> None:
 
 
 def _copy_forward(log: Log, segment: Segment) -> None:
-    """Append everything that is needed of a damaged segment again, and let it go."""
+    """Append every needed record of a damaged segment again, and remove the segment."""
     fd = log.files.readable(segment)
     scanner = SegmentScanner(log.disk, fd, log.files.path(segment.name), segment.number, log.identity)
     log.space.victim = None

@@ -1,4 +1,4 @@
-"""Reads a damaged log as far as it can be read, and counts what is lost."""
+"""The salvage: it reads a damaged log as far as it is readable, and counts the loss."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ KEPT_SUFFIX: Final = ".damaged"  # added to the name of a file that a repair giv
 
 @dataclass
 class Damage:
-    """A stretch of a file, in bytes, that does not read back; length 0: from there on it is gone.
+    """A stretch of a file, in bytes, that is not readable; length 0: the file is missing from there on.
 
-    `first`: segments from this number on are not there either, if there were any; 0: others do not matter.
+    `first`: segments from this number on are missing too, if there were any; 0: no others.
     """
 
     path: str
@@ -35,7 +35,7 @@ class Damage:
     first: int = 0
 
     def line(self) -> str:
-        """The report of the damage."""
+        """Return the report of the damage."""
         if self.stray:
             return f"no file of this log: {self.path}, {self.length} bytes"
         if self.length:
@@ -46,13 +46,13 @@ class Damage:
 
 @dataclass
 class Loss:
-    """What the damage costs. What could still be recognised inside it is counted by queue."""
+    """The loss by the damage. Messages that could still be recognised in the damage are counted by queue."""
 
     messages: int = 0
     by_queue: dict[int, int] = field(default_factory=dict)
-    unknown: int = 0  # messages of which not even the queue is known
-    settles: int = 0  # messages that were settled there may come back
-    counts: int = 0  # messages whose delivery count is too low, or that lack what was added to them
+    unknown: int = 0  # messages whose queue is not known
+    settles: int = 0  # live messages whose settle is lost, so that they are delivered again
+    counts: int = 0  # messages whose delivery count is too low, or that lack annotations
     memories: int = 0  # ids and producers that queues no longer remember
     definitions: int = 0
 
@@ -72,10 +72,10 @@ class Salvage(Reading):
         self.lost_counts: list[tuple[int, int, int, bytes]] = []
         self.base: i64 = 0  # the segment whose checkpoint counts
         self.numbers: list[int] = []
-        self.gap_after: i64 = -1  # the segment whose damage the next batch may tell the size of
+        self.gap_after: i64 = -1  # the segment with damage whose size the next batch may show
 
     def find_identity(self, numbers: list[int]) -> int:
-        """The identity that a segment's first batch says, or else any batch that reads; 0 if none does."""
+        """Return the identity in a segment's first batch, or else in any readable batch; 0 without one."""
         identity = super().find_identity(numbers)
         for number in [] if identity else numbers:
             scanner = self.scanner(number, 0)
@@ -86,7 +86,7 @@ class Salvage(Reading):
         return identity
 
     def newest(self, numbers: list[int]) -> int:
-        """The newest segment with a readable checkpoint; 0 if no segment has one, -1 if nothing reads."""
+        """Return the newest segment with a readable checkpoint; 0: none has one, -1: nothing is readable."""
         self.numbers = numbers
         for number in reversed(numbers):
             scanner = self.scanner(number, self.identity)
@@ -107,7 +107,7 @@ class Salvage(Reading):
         return -1
 
     def listed(self, numbers: list[int], newest: i64) -> dict[int, int]:
-        """What the newest readable checkpoint lists, and everything after it."""
+        """Return the segments in the newest readable checkpoint, and all later ones."""
         replay = Replay(SegmentTable())
         for number in numbers:
             if number >= newest:
@@ -130,7 +130,7 @@ class Salvage(Reading):
             segment.forget_all()
 
     def stray(self, number: int, newest: int) -> None:
-        """A file that is none of this log is kept aside."""
+        """Keep a stray file aside."""
         path = self.log.files.path(segment_name(number))
         fd = self.log.disk.open(path)
         self.damages.append(Damage(path, number, 0, self.log.disk.size(fd), stray=True))
@@ -138,17 +138,17 @@ class Salvage(Reading):
         self.leftovers.append(segment_name(number))
 
     def missing_newest(self, number: int, first: int) -> None:
-        """Messages that only the newest segment held are lost, and nobody knows what that was."""
+        """Note the missing newest segment; the messages that only it held cannot be counted."""
         path = self.log.files.path(segment_name(number))
         self.damages.append(Damage(path, number, 0, 0, first=first if first < number else 0))
         self.highest = number
 
     def missing(self, number: int, newest: int) -> None:
-        """A segment that must exist does not: what only it held is lost, and nobody knows what that was."""
+        """Note a missing segment; the messages that only it held cannot be counted."""
         self.damages.append(Damage(self.log.files.path(segment_name(number)), number, 0, 0))
 
     def segment(self, number: i64, length: i64) -> None:
-        """Replay what reads of a segment."""
+        """Replay the readable part of a segment."""
         segment = Segment(number, 0)
         segment.entry_synced = True
         self.segments.add(segment)
@@ -199,7 +199,7 @@ class Salvage(Reading):
         self._recognise(data, scanner.segment)
 
     def _recognise(self, data: bytes, segment: i64) -> None:
-        """Note the records that the damaged batch seems to hold, up to the first that makes no sense."""
+        """Note the records that seem to be in the damaged batch, up to the first malformed one."""
         records = Records()
         records.open(data, HEADER_BYTES, len(data))
         while True:
@@ -209,7 +209,7 @@ class Salvage(Reading):
                     self.lost_memories.add(records.sequence)
                 elif records.queues > 0:
                     self.recognised[records.sequence] = records.queue_numbers()
-                else:  # what is lost with a piece is the message that names it
+                else:  # the loss of a piece is the loss of the message that names it
                     self.lost_pieces.add(records.sequence)
             elif kind == SETTLE:
                 self.lost_settles.append((records.sequence, records.queue))
@@ -224,7 +224,7 @@ class Salvage(Reading):
                 return
 
     def _changes(self, records: Records, kind: int) -> int:
-        """How many changes a definition or checkpoint record seems to hold."""
+        """Return how many changes a definition or checkpoint record seems to have."""
         if kind == DEFINITION:
             return 1
         try:
@@ -234,7 +234,10 @@ class Salvage(Reading):
             return 0
 
     def _note_gap(self, segment: i64, first_sequence: i64) -> None:
-        """Sequences are consecutive: what is missing right behind damage was in it, or was never on disk."""
+        """Note the sequences missing right behind damage: sequences are consecutive.
+
+        They were in the damage, or were never on disk.
+        """
         near = self.gap_after >= 0 and segment - self.gap_after <= 1
         self.gap_after = -1
         if near:
@@ -246,7 +249,10 @@ class Salvage(Reading):
         self.recognised.clear()
 
     def count_loss(self) -> None:
-        """Settle the account, before `deliver`: what was settled later, or exists as a copy, is not lost."""
+        """Count the loss, before `deliver`.
+
+        Messages that were settled later, or have a copy, are not lost.
+        """
         for sequence, queues in self.recognised.items():
             self.lost.setdefault(sequence, queues)
         for number in self.numbers:
@@ -275,14 +281,14 @@ class Salvage(Reading):
         loss.counts = len(later)
 
     def _says_more(self, sequence: int, queue: int, count: int, annotations: bytes) -> bool:
-        """Whether a count that is lost says something that the one that is left does not."""
+        """Whether a lost count is higher than the remaining one, or has other annotations."""
         known = self.replay.counts.of(sequence, queue)
         if known is None:
             return count > 0 or annotations != b""
         return known.value < count or (known.value == count and known.annotations != annotations)
 
     def _give_up_incomplete(self) -> None:
-        """A message whose body has lost a piece is lost. The piece alone is no loss."""
+        """Count a message whose body has lost a piece as lost. A piece alone is no loss."""
         replay = self.replay
         for piece in self.lost_pieces:
             self.lost.pop(piece, None)
@@ -298,7 +304,7 @@ class Salvage(Reading):
                 replay.counts.drop(sequence)
 
     def _forgive(self, number: int) -> None:
-        """Look for settles of what was lost."""
+        """Remove the messages that a segment settles from the loss."""
         records = Records()
         scanner = self.scanner(number, self.identity)
         try:
@@ -319,7 +325,7 @@ class Salvage(Reading):
         if queues is None:
             return
         rest = [other for other in queues if other != queue]
-        if rest and len(queues) > 1:  # of a single queue, the number itself may be what was damaged
+        if rest and len(queues) > 1:  # a single queue's number may itself be damaged
             self.lost[sequence] = rest
         else:
             del self.lost[sequence]

@@ -1,10 +1,11 @@
-"""Reads all chunks of a damaged stream as far as they can be read, and writes its files without the damage.
+"""The salvage of streams: it reads all chunks of a damaged stream, and rewrites its files without damage.
 
-The start does not wait for it: streams may be larger than what a disk reads in minutes.
+The start of the daemon does not wait for such a complete read: a disk may need minutes to read a large
+stream.
 
-What a repair loses are the rows of chunks that are not whole. All other rows stay, with the offsets that they
-have, and so does `next`: no offset is given out twice. In the place of the lost rows there is a chunk that
-says so (`protocol.streams.chunk.LOST`), which readers step over.
+A repair loses the rows of chunks that are not whole. All other rows keep their offsets, and `next` stays too:
+no offset is used twice. In the place of the lost rows there is a chunk that marks the loss
+(`protocol.streams.chunk.LOST`), which readers step over.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class StoredFile:
 
 @final
 class UnreadableChunk:
-    """A chunk that does not read back; `first`: the offset of its first row."""
+    """A chunk that is not readable; `first`: the offset of its first row."""
 
     def __init__(self, file: StoredFile, position: int, first: int, reason: str) -> None:
         self.file = file
@@ -44,7 +45,7 @@ class UnreadableChunk:
         self.reason = reason
 
     def tell(self, streams: Streams) -> None:
-        """Have readers step over it, if the stream still has it. Raises OSError."""
+        """Let readers step over the chunk, if the stream still has it. Raises OSError."""
         stream = streams.all.get(self.file.number)
         if stream is not None:
             for segment in stream.files.segments:
@@ -53,7 +54,7 @@ class UnreadableChunk:
 
 
 def stored_files(streams: Streams) -> list[StoredFile]:
-    """The files that streams have now."""
+    """Return the present files of all streams."""
     return [
         StoredFile(number, segment.name, stream.files.path(segment), int(segment.end))
         for number, stream in streams.all.items()
@@ -62,9 +63,9 @@ def stored_files(streams: Streams) -> list[StoredFile]:
 
 
 def read_all(files: list[StoredFile], disk: Disk) -> Iterator[UnreadableChunk | None]:
-    """Read one chunk after the other: those that do not read back, None for the others.
+    """Read one chunk after the other. Yield unreadable ones, and None for the others.
 
-    Nothing of the log is touched, so that another thread may do it. A file that has gone is passed over.
+    The log itself is not accessed, so another thread may do this. A file that has been removed is skipped.
     """
     for file in files:
         try:
@@ -83,7 +84,7 @@ def _read(file: StoredFile, disk: Disk, fd: int) -> Iterator[UnreadableChunk | N
         try:
             header = Header(disk.read(fd, HEADER_BYTES, position))
         except (ChunkDamagedError, OSError):
-            return  # the start has read it: readers will find out
+            return  # readable at the start, damaged since: readers will find the damage
         found: UnreadableChunk | None = None
         try:
             Chunk(disk.read(fd, header.size, position))
@@ -101,7 +102,7 @@ NO_LIMIT: Final[i64] = (1 << 63) - 1
 
 @dataclass
 class StreamDamage:
-    """A stretch of a file, in bytes, without whole chunks; length 0: it is gone from there on.
+    """A stretch of a file, in bytes, without whole chunks; length 0: the file is missing from there on.
 
     The rows that were there have the offsets from `first` up to `behind`, exclusively.
     """
@@ -113,7 +114,7 @@ class StreamDamage:
     behind: int
 
     def line(self, name: str) -> str:
-        """What is told of it."""
+        """Return the report of the damage."""
         rows = f"rows {self.first} to {self.behind - 1} of {name}"
         if self.length:
             return f"damaged: {self.path} at offset {self.offset}, {self.length} bytes: {rows}"
@@ -122,7 +123,7 @@ class StreamDamage:
 
 @dataclass
 class _Part:
-    """A chunk at a position of a file; or -1: rows that are lost. `time`: of the last row before them."""
+    """A chunk at a position of a file; position -1: lost rows. `time`: of the last row before them."""
 
     position: int
     length: int
@@ -133,7 +134,7 @@ class _Part:
 
 @final
 class _File:
-    """What a segment's file is to have."""
+    """The planned contents of a segment's file."""
 
     def __init__(self, segment: StreamSegment) -> None:
         self.segment = segment
@@ -143,11 +144,11 @@ class _File:
 
 @final
 class StreamSalvage:
-    """One stream, which has the rows from `first` up to `committed` at least.
+    """The salvage of one stream, which has at least the rows from `first` up to `committed`.
 
-    `all_rows`: the log has lost batches, and so the rows behind that which are whole count too. After `run`,
-    `next` is the offset behind the last row, `rows` how many are whole and `lost` how many are known to be
-    lost since an earlier repair; `damages` is empty if the daemon can read all of it.
+    `all_rows`: the log has lost batches, so whole rows behind `committed` count too. After `run`, `next` is
+    the offset behind the last row, `rows` the count of whole rows, and `lost` the count of rows that an
+    earlier repair has lost. `damages` is empty if the daemon can read the whole stream.
     """
 
     def __init__(self, files: StreamFiles, first: i64, committed: i64, all_rows: bool) -> None:
@@ -165,12 +166,12 @@ class StreamSalvage:
 
     @property
     def disk(self) -> Disk:
-        """Where it is."""
+        """The disk of its files."""
         return self.files.disk
 
     @property
     def damaged_rows(self) -> int:
-        """How many rows a repair loses, or has lost."""
+        """The count of rows that a repair loses, or has lost."""
         return sum(damage.behind - damage.first for damage in self.damages)
 
     def run(self) -> None:
@@ -192,14 +193,14 @@ class StreamSalvage:
             self._missing(self.committed)
 
     def _missing(self, behind: i64) -> None:
-        """There is no file with the rows up to this one."""
+        """Note that there is no file with the rows up to `behind`."""
         segment = StreamSegment(stream_segment_name(self.files.number, int(self.next)), self.next, 0)
         file = _File(segment)
         self._files.append(file)
         self._damage(file, 0, 0, behind)
 
     def _damage(self, file: _File, offset: int, length: int, behind: i64) -> None:
-        """The rows up to this one are not in a file."""
+        """Note that the rows up to `behind` are not in a file."""
         path = self.files.path(file.segment)
         self.damages.append(StreamDamage(path, offset, length, int(self.next), int(behind)))
         file.parts.append(_Part(-1, 0, int(self.next), int(behind - self.next), self._time))
@@ -207,7 +208,7 @@ class StreamSalvage:
         self.next = behind
 
     def _read(self, segment: StreamSegment, limit: i64, needed: i64) -> None:
-        """Read a file for rows before `limit`, of which those before `needed` have been there."""
+        """Read a file for rows before `limit`; the rows before `needed` must exist."""
         file = _File(segment)
         self._files.append(file)
         self.next = segment.first
@@ -231,13 +232,13 @@ class StreamSalvage:
                 self.lost += header.rows
             else:
                 self.rows += header.rows
-        if self.next < needed and at < size:  # else it is the next file that is gone, or as good as that
+        if self.next < needed and at < size:  # else the rows of a missing file are missing
             self._damage(file, int(at), int(size - at), needed)
         self.bytes += at
         self.files.open_files.shut(segment)
 
     def _chunk(self, fd: int, at: i64, size: i64, limit: i64) -> Header | None:
-        """The header of the whole chunk at a position, if there is one that may be there."""
+        """Return the header of the whole chunk at a position, if there is a plausible one."""
         try:
             header = Header(self.disk.read(fd, HEADER_BYTES, int(at)))
             if header.incarnation != self.files.incarnation or header.size > size - at:
@@ -249,7 +250,7 @@ class StreamSalvage:
             return None
 
     def _search(self, fd: int, at: i64, size: i64, limit: i64) -> tuple[i64, Header | None]:
-        """The position of the next whole chunk from `at` on, and its header."""
+        """Return the position of the next whole chunk from `at` on, and its header."""
         start = at
         position = at
         while position < size:
@@ -266,7 +267,7 @@ class StreamSalvage:
     # ---- repairing
 
     def repair(self) -> None:
-        """Write damaged files anew; what they were is kept, with a name of its own. Raises OSError."""
+        """Rewrite damaged files; the old ones are kept under other names. Raises OSError."""
         files = self.files
         disk = self.disk
         for file in self._files:
@@ -279,12 +280,12 @@ class StreamSalvage:
                 self._write(path + KEPT_SUFFIX, source, [_Part(0, disk.size(source), 0, 0, 0)])
             self._write(path + NEW_SUFFIX, source, file.parts)
             files.open_files.shut(file.segment)
-            disk.sync_directory(files.directory)  # the old one has its other name
+            disk.sync_directory(files.directory)  # the old file's new name is on disk
             disk.rename(path + NEW_SUFFIX, path)
             disk.sync_directory(files.directory)
 
     def _write(self, path: str, source: int, parts: list[_Part]) -> None:
-        """Write a file of parts of another one, and have it on the disk."""
+        """Write a file from parts of another one, and sync it."""
         disk = self.disk
         disk.unlink(path)
         fd = disk.create(path)

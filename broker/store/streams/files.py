@@ -1,4 +1,4 @@
-"""The files of one stream: chunks are appended, found by offset or time, and let go of from the beginning."""
+"""The files of one stream: chunks are appended, found by offset or time, and removed from the beginning."""
 
 from __future__ import annotations
 
@@ -20,20 +20,23 @@ OPEN_MAX: Final = 128
 
 @final
 class OpenFiles:
-    """Of more than `limit`, those that were used longest ago are closed, but for those that are held."""
+    """The open files of all streams; beyond `limit` the least recently used ones are closed.
+
+    Held files stay open.
+    """
 
     def __init__(self, disk: Disk, limit: int = OPEN_MAX) -> None:
         self.disk = disk
         self.limit = limit
         self._open: dict[StreamSegment, None] = {}  # the one used last at the end
-        self._held: dict[StreamSegment, None] = {}  # those that are to be synced
+        self._held: dict[StreamSegment, None] = {}  # files to sync
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of open files."""
         return len(self._open) + len(self._held)
 
     def use(self, segment: StreamSegment, path: str) -> int:
-        """The descriptor of a segment's file, to be used before another one is asked for. Raises OSError."""
+        """Return the descriptor of a segment's file, valid until the next call. Raises OSError."""
         if segment.fd < 0:
             return self._add(segment, path, False)
         if segment in self._open:
@@ -42,7 +45,7 @@ class OpenFiles:
         return segment.fd
 
     def copy(self, segment: StreamSegment, path: str) -> int:
-        """A descriptor of a segment's file that is the caller's, to be closed by it. Raises OSError."""
+        """Return a descriptor of a segment's file that the caller owns and closes. Raises OSError."""
         fd = self.use(segment, path)
         while True:
             try:
@@ -53,7 +56,7 @@ class OpenFiles:
                 self._close_oldest()
 
     def create(self, segment: StreamSegment, path: str) -> int:
-        """The descriptor of the new file of a segment. Raises OSError."""
+        """Create a segment's file. Return its descriptor. Raises OSError."""
         return self._add(segment, path, True)
 
     def _add(self, segment: StreamSegment, path: str, new: bool) -> int:
@@ -74,12 +77,12 @@ class OpenFiles:
         self.shut(next(iter(self._open)))
 
     def hold(self, segment: StreamSegment) -> None:
-        """Leave the file of a segment, which is open, open until it is let go of."""
+        """Keep the open file of a segment open until `let_go`."""
         self._open.pop(segment, None)
         self._held[segment] = None
 
     def let_go(self, segment: StreamSegment) -> None:
-        """The file of a segment may be closed."""
+        """Allow the file of a segment to be closed."""
         if segment in self._held:
             del self._held[segment]
             self._open[segment] = None
@@ -95,7 +98,7 @@ class OpenFiles:
             self._held.pop(segment, None)
 
     def close(self) -> None:
-        """Close all."""
+        """Close all files."""
         for segment in [*self._open, *self._held]:
             self.shut(segment)
 
@@ -104,12 +107,12 @@ SUFFIX: Final = ".chunks"
 
 
 def stream_segment_name(number: int, first: int) -> str:
-    """The file of the stream with this number whose first row has this offset: sorts by that."""
+    """Return the file name for a stream's number and a first offset; it sorts by the offset."""
     return f"stream-{number}-{first:020d}{SUFFIX}"
 
 
 def parse_stream_name(name: str) -> tuple[int, int] | None:
-    """The number of the stream and the first offset of a segment's file; None for any other name."""
+    """Return the stream's number and the first offset in a segment's file name; None for other names."""
     parts = name.removesuffix(SUFFIX).split("-")
     if not name.endswith(SUFFIX) or len(parts) != 3 or parts[0] != "stream":
         return None
@@ -122,9 +125,9 @@ def parse_stream_name(name: str) -> tuple[int, int] | None:
 class StreamSegment:
     """A segment file. `end`: bytes of whole chunks in it. `next`: the offset behind its last row.
 
-    Of the marked chunks, which are `mark_bytes` from each other at least and the first of which is the file's
-    first, `offsets` has the first offsets, `times` the times of the first rows, in microseconds since 1970,
-    and `positions` where they begin. `lost`: where those chunks begin that say that rows are lost.
+    Marked chunks are at least `mark_bytes` apart, and the first one is the file's first chunk. `offsets` has
+    their first offsets, `times` the times of their first rows, in microseconds since 1970, and `positions`
+    their positions. `lost`: the positions of chunks that mark lost rows.
     """
 
     def __init__(self, name: str, first: i64, mark_bytes: i64) -> None:
@@ -135,17 +138,17 @@ class StreamSegment:
         self.end: i64 = 0
         self.fd: int = -1
         self.entry_synced = False  # the directory entry is durable
-        self.unsynced = False  # there are chunks that are not, perhaps
+        self.unsynced = False  # the file may have chunks that are not synced
         self.last_time: i64 = 0
         self.offsets: list[int] = []
         self.times: list[int] = []
         self.positions: list[int] = []
         self.lost: list[int] = []
-        # where nothing reads back: which rows, and where the next whole chunk begins, -1: nowhere
+        # unreadable positions: the rows there, and the position of the next whole chunk, -1: none
         self.damaged: dict[int, tuple[int, int, int]] = {}
 
     def add(self, header: Header) -> None:
-        """A chunk has been written at the end."""
+        """Note that a chunk has been written at the end."""
         if not self.positions or self.end - self.positions[-1] >= self.mark_bytes:
             self.offsets.append(header.first)
             self.times.append(header.first_time)
@@ -157,7 +160,7 @@ class StreamSegment:
         self.last_time = header.last_time
 
     def cut(self, end: i64, behind: i64, last_time: i64) -> None:
-        """The chunks from the position `end` on are gone; `behind` and `last_time` are as before them."""
+        """Remove the chunks from the position `end` on; `behind` and `last_time` are those before them."""
         while self.positions and self.positions[-1] >= end:
             self.positions.pop()
             self.offsets.pop()
@@ -169,40 +172,40 @@ class StreamSegment:
         self.last_time = last_time
 
     def before_offset(self, offset: i64) -> i64:
-        """The position of a marked chunk from which on to look for the one with this offset."""
+        """Return the position of a marked chunk at or before the chunk with this offset."""
         found: i64 = bisect_right(self.offsets, offset)
         return self.positions[max(found - 1, 0)] if self.positions else 0
 
     def before_time(self, time: i64) -> i64:
-        """The position of a marked chunk before which all rows are earlier than this."""
+        """Return the position of a marked chunk before which all rows are earlier than this time."""
         found: i64 = bisect_right(self.times, time - 1)
         return self.positions[max(found - 1, 0)] if self.positions else 0
 
     def add_damage(self, position: i64, first: i64, behind: i64, following: i64) -> None:
-        """From a position up to the `following` chunk nothing reads back: rows `first` to `behind`."""
+        """Note that rows `first` to `behind` are unreadable, from a position to the `following` chunk."""
         at: int = position
         self.damaged[at] = (int(first), int(behind), int(following))
         insort(self.lost, at)
 
     def offset_at(self, position: i64) -> i64:
-        """The first offset of the marked chunk at a position."""
+        """Return the first offset of the marked chunk at a position."""
         found: i64 = bisect_right(self.positions, position)
         return self.offsets[max(found - 1, 0)] if self.offsets else self.first
 
     def mark_behind(self, position: i64) -> i64:
-        """The next marked chunk behind a position; -1: there is none."""
+        """Return the next marked chunk behind a position; -1: there is none."""
         found: i64 = bisect_right(self.positions, position)
         return self.positions[found] if found < len(self.positions) else -1
 
     def lost_behind(self, position: i64) -> i64:
-        """Where behind a position the first chunk is that says that rows are lost; -1: there is none."""
+        """Return the position of the first chunk with lost rows behind a position; -1: there is none."""
         found: i64 = bisect_right(self.lost, position)
         return self.lost[found] if found < len(self.lost) else -1
 
 
 WINDOW: Final = 65536  # bytes that are read at once to walk over chunks,
 SHORT: Final[i64] = 16384  # if they are no longer than this
-MARK_BYTES: Final[i64] = 65536  # from one chunk that is found without walking to the next
+MARK_BYTES: Final[i64] = 65536  # the distance of chunks that are found without walking
 
 
 _log = structlog.get_logger("amqpd.store")
@@ -210,7 +213,7 @@ _log = structlog.get_logger("amqpd.store")
 
 @final
 class Place:
-    """Where a chunk begins. `header` says which rows it has."""
+    """The position of a chunk. `header` has the offsets of its rows."""
 
     def __init__(self, segment: StreamSegment, position: i64, header: Header) -> None:
         self.segment = segment
@@ -220,9 +223,9 @@ class Place:
 
 @final
 class Headers:
-    """Reads the headers of a file's chunks one after the other: many at once where chunks are short.
+    """Reads the headers of a file's chunks one after the other; many at once where chunks are short.
 
-    `size`: bytes of the file when it was opened for this.
+    `size`: the bytes of the file when it was opened for this.
     """
 
     def __init__(self, disk: Disk, fd: int) -> None:
@@ -234,7 +237,7 @@ class Headers:
         self._last: i64 = -1
 
     def at(self, position: i64) -> Header:
-        """The header of the chunk at a position. Raises OSError, ChunkDamagedError."""
+        """Return the header of the chunk at a position. Raises OSError, ChunkDamagedError."""
         at = position - self._start
         if at < 0 or at + HEADER_BYTES > len(self._window):
             short = self._last < 0 or position - self._last <= SHORT
@@ -246,11 +249,11 @@ class Headers:
 
 
 class StreamSegments:
-    """The segments of the stream with this number, in a folder that is locked by its log.
+    """The segments of the stream with this number, in a folder that its log has locked.
 
-    `incarnation` tells it from an earlier stream of its number. `first` is the oldest offset that is kept,
-    `next` the one that the next row gets. What has been appended is durable when the file that it was written
-    to is synced, and the folder too if the segment's `entry_synced` is not set.
+    `incarnation` distinguishes it from an earlier stream of its number. `first` is the oldest offset that is
+    kept, `next` the offset of the next row. Appended rows are durable when their file is synced, and the
+    folder too if the segment's `entry_synced` is not set.
     """
 
     def __init__(
@@ -277,7 +280,7 @@ class StreamSegments:
     # ---- finding
 
     def found(self) -> list[StreamSegment]:
-        """The segments whose files are in the folder, oldest first, not read yet. Raises OSError."""
+        """Return the segments whose files are in the folder, oldest first, not read yet. Raises OSError."""
         segments: list[StreamSegment] = []
         for name in sorted(self.disk.names(self.directory)):
             parsed = parse_stream_name(name)
@@ -286,7 +289,7 @@ class StreamSegments:
         return segments
 
     def scan(self, segment: StreamSegment, behind: i64) -> None:
-        """Learn what is in a file up to the offset `behind`. Raises OSError, LogDamaged."""
+        """Read the chunk headers of a file up to the offset `behind`. Raises OSError, LogDamaged."""
         headers = self.headers(segment)
         while segment.next < behind:
             segment.add(self.header(headers, segment))
@@ -294,11 +297,11 @@ class StreamSegments:
             raise LogDamaged(self.path(segment), int(segment.end), f"a chunk goes beyond row {behind}")
 
     def headers(self, segment: StreamSegment) -> Headers:
-        """To read the headers in its file, before another one is asked for. Raises OSError."""
+        """Return a reader for the headers in a file, valid until another file is used. Raises OSError."""
         return Headers(self.disk, self.readable(segment))
 
     def header(self, headers: Headers, segment: StreamSegment) -> Header:
-        """The header of the chunk that is to be next in a segment. Raises OSError, LogDamaged."""
+        """Return the header of a segment's next chunk. Raises OSError, LogDamaged."""
         position = segment.end
         header = self._header_at(headers, segment, position)
         wrong = header.incarnation != self.incarnation or header.first != segment.next
@@ -314,7 +317,7 @@ class StreamSegments:
             raise LogDamaged(self.path(segment), int(position), str(error)) from error
 
     def find(self, offset: i64) -> Place | None:
-        """The chunk with this offset, or with the next one that is kept if that is later; None: not yet.
+        """Return the chunk with this offset, or with the next one that is kept; None: not written yet.
 
         Raises OSError, LogDamaged.
         """
@@ -332,7 +335,7 @@ class StreamSegments:
         return None
 
     def chunk_with(self, offset: i64) -> Chunk | None:
-        """The chunk that `find` finds, or the next one that reads back; None: not yet. Raises OSError."""
+        """Return the chunk of `find`, or the next readable one; None: not written yet. Raises OSError."""
         while True:
             place = self.find(offset)
             if place is None:
@@ -343,9 +346,10 @@ class StreamSegments:
                 self.note_damage(place.segment, place.position, place.header.first, str(error))
 
     def note_damage(self, segment: StreamSegment, position: i64, first: i64, reason: str) -> None:
-        """Have readers step over what does not read back from a position on, and say so, once.
+        """Let readers step over unreadable bytes from a position on, and log that once.
 
-        That is up to the next whole chunk: what this one says of itself may be what is wrong. Raises OSError.
+        They step to the next whole chunk, because the damaged chunk's own header may be wrong. Raises
+        OSError.
         """
         if int(position) in segment.damaged:
             return
@@ -361,7 +365,7 @@ class StreamSegments:
         )
 
     def at_time(self, time: i64) -> i64:
-        """The offset of the first row from this time on, in microseconds since 1970; `next`: none yet.
+        """Return the offset of the first row from this time on, in microseconds since 1970; `next`: none yet.
 
         Raises OSError, LogDamaged.
         """
@@ -385,13 +389,13 @@ class StreamSegments:
         return self.next
 
     def following(self, place: Place) -> Place | None:
-        """The chunk behind one; None if there is none yet. Raises OSError, LogDamaged."""
+        """Return the chunk behind another one; None if there is none yet. Raises OSError, LogDamaged."""
         return self.find(place.header.behind)
 
     def extent(self, place: Place, behind: i64) -> StreamExtent:
-        """Whole chunks from one on, of the same file: up to the one that has the row before `behind`.
+        """Return whole chunks of one file from a place on, up to the one with the row before `behind`.
 
-        That is not before the first of them. They end before lost rows. Raises OSError, LogDamaged.
+        The extent has at least one chunk, and ends before lost rows. Raises OSError, LogDamaged.
         """
         segment = place.segment
         end: i64 = segment.end
@@ -413,9 +417,9 @@ class StreamSegments:
         return StreamExtent(fd, place.position, end - place.position, place.header.first, last)
 
     def reach(self, offset: i64, size: i64) -> i64:
-        """The offset up to which the rows from `offset` on, which is kept, take `size` bytes (StoredStream).
+        """Return the offset up to which the rows from `offset` on take `size` bytes (StoredStream).
 
-        Raises OSError, LogDamaged.
+        `offset` is kept. Raises OSError, LogDamaged.
         """
         place = self.find(offset)
         if place is None:
@@ -437,14 +441,14 @@ class StreamSegments:
         return self.next
 
     def _reached(self, segment: StreamSegment, position: i64) -> i64:
-        """The offset of the row that is at a position in a file."""
+        """Return the offset of the row at a position in a file."""
         index: i64 = bisect_right(segment.positions, position) - 1
         start: i64 = segment.positions[index]
         headers = self.headers(segment)
         while True:
             try:
                 header = self._header_at(headers, segment, start)
-            except LogDamaged:  # then it is roughly where the damage ends
+            except LogDamaged:  # then the offset is only about right: behind the damage
                 following = segment.mark_behind(start)
                 if following < 0:
                     return segment.next
@@ -467,9 +471,9 @@ class StreamSegments:
             raise LogDamaged(self.path(segment), int(place.position), str(error)) from error
 
     def _walk(self, segment: StreamSegment, position: i64, offset: i64, time: i64) -> Place | None:
-        """From the chunk at `position` on to the one that has `offset`, and rows from `time` on.
+        """Walk from the chunk at `position` to the one that has `offset`, and rows from `time` on.
 
-        A header that does not read back is stepped over; None: nothing that does follows in the file.
+        Unreadable headers are stepped over; None: no readable chunk follows in the file.
         """
         headers = self.headers(segment)
         expected: i64 = segment.offset_at(position)
@@ -497,7 +501,7 @@ class StreamSegments:
         return None
 
     def _search(self, segment: StreamSegment, position: i64, first: i64) -> Place | None:
-        """The next whole chunk of the stream in a file behind a position where none is."""
+        """Return the next whole chunk of the stream in a file behind a position without one."""
         position += 1
         fd = self.readable(segment)
         while position < segment.end:
@@ -525,11 +529,14 @@ class StreamSegments:
     # ---- files
 
     def path(self, segment: StreamSegment) -> str:
-        """Where its file is."""
+        """Return the path of a segment's file."""
         return os.path.join(self.directory, segment.name)
 
     def readable(self, segment: StreamSegment) -> int:
-        """The descriptor of its file, which stays open until others are used. Raises OSError."""
+        """Return the descriptor of a segment's file, which stays open until others are used.
+
+        Raises OSError.
+        """
         return self.open_files.use(segment, self.path(segment))
 
 
@@ -539,7 +546,7 @@ def _first(segment: StreamSegment) -> int:
 
 @final
 class Appended(WrittenChunk):
-    """A chunk that has been written to a segment, and what was known of that before."""
+    """A chunk that has been written to a segment, and the segment's state before that."""
 
     def __init__(self, segment: StreamSegment, size: i64) -> None:
         self.segment = segment
@@ -562,19 +569,19 @@ class Appended(WrittenChunk):
 
 @final
 class StreamFiles(StreamSegments):
-    """The segments of a stream, to be recovered before anything is appended.
+    """The segments of a stream, which must be recovered before an append.
 
-    What has been appended is durable when the file that it was written to is synced, and the folder too if
-    the segment's `entry_synced` is not set.
+    Appended rows are durable when their file is synced, and the folder too if the segment's `entry_synced` is
+    not set.
     """
 
     # ---- starting
 
     def recover(self, first: i64, committed: i64) -> None:
-        """Find what there is from `first` up to the offset `committed`, and cut off what is behind.
+        """Find the rows from `first` up to the offset `committed`, and cut off all later ones.
 
-        Files with nothing but earlier rows stay: the log may not be durable that says so. Raises OSError, and
-        LogDamaged if rows are missing in between.
+        Files with earlier rows only stay, because the record of their removal may not be durable. Raises
+        OSError, and LogDamaged if rows are missing in between.
         """
         self.first = first
         self.next = committed
@@ -582,7 +589,7 @@ class StreamFiles(StreamSegments):
         for index, segment in enumerate(found):
             following = found[index + 1].first if index + 1 < len(found) else committed
             if segment.first >= committed:
-                self.disk.unlink(self.path(segment))  # now: another file may soon have this name
+                self.disk.unlink(self.path(segment))  # now, because another file may soon have this name
             if segment.first >= committed or following <= first:
                 continue
             segment.entry_synced = True
@@ -605,7 +612,7 @@ class StreamFiles(StreamSegments):
     # ---- writing
 
     def append(self, data: bytes) -> Appended:
-        """Write a chunk, whose first row has the offset `next`. The file is to be synced.
+        """Write a chunk, whose first row has the offset `next`. The caller syncs the file.
 
         Raises OSError: then nothing has been appended.
         """
@@ -631,10 +638,10 @@ class StreamFiles(StreamSegments):
         return appended
 
     def _begin(self, data: bytes) -> StreamSegment:
-        """A new file with this chunk."""
+        """Begin a new file with this chunk."""
         segment = StreamSegment(stream_segment_name(self.number, self.next), self.next, self.mark_bytes)
         path = self.path(segment)
-        self.disk.unlink(path)  # one that was begun before and never had a durable row
+        self.disk.unlink(path)  # an earlier file without a durable row
         fd = self.open_files.create(segment, path)
         try:
             self.disk.write(fd, [data], 0)
@@ -646,12 +653,12 @@ class StreamFiles(StreamSegments):
         return segment
 
     def synced(self, appended: Appended) -> None:
-        """Nothing of a chunk's file is to be synced any more."""
+        """Note that a chunk's file is synced."""
         appended.segment.unsynced = False
         self.open_files.let_go(appended.segment)
 
     def take_back(self, appended: Appended) -> None:
-        """The chunk that was appended last is not to be durable. Raises OSError."""
+        """Remove the chunk that was appended last, which must not become durable. Raises OSError."""
         segment = appended.segment
         assert segment is self.segments[-1], "the last one first"
         segment.cut(appended.end, appended.next, appended.last_time)
@@ -666,14 +673,13 @@ class StreamFiles(StreamSegments):
         self.open_files.shut(segment)
         self.disk.unlink(self.path(segment))
 
-    # ---- letting go
+    # ---- removing
 
     def trim(self, bytes_max: i64, oldest: i64) -> list[str]:
-        """Let go of files while `bytes_max` are there without them, or all in them is before `oldest`.
+        """Remove the oldest files while `bytes_max` bytes remain without them, or all rows precede `oldest`.
 
-        0 and 0: no limit. The file that is written to stays, and so does one that is about to be synced.
-        Returns the names of the files, which are to be removed when it is on disk that `first` is what it is
-        now.
+        0 and 0: no limit. The file that is being written stays, and so does one that is about to be synced.
+        Returns the names of the files. They must be deleted when the present `first` is on disk.
         """
         gone: list[str] = []
         while len(self.segments) > 1 and not self.segments[0].unsynced:
@@ -689,15 +695,15 @@ class StreamFiles(StreamSegments):
         return gone
 
     def names(self) -> list[str]:
-        """The names of all files."""
+        """Return the names of all files."""
         return [segment.name for segment in self.segments]
 
     # ---- after a crash
 
     def write_again(self, offset: i64) -> None:
-        """Have the chunks from this offset on be on disk. Raises OSError, LogDamaged.
+        """Write and sync the chunks from this offset on again. Raises OSError, LogDamaged.
 
-        They may be in memory only, and after a failed sync the kernel may take that for what is on disk.
+        They may be in memory only, and after a failed sync the kernel may treat them as if they were on disk.
         """
         place = self.find(offset)
         while place is not None:
@@ -708,9 +714,9 @@ class StreamFiles(StreamSegments):
             place = self.following(place)
 
     def is_whole(self, first: i64, behind: i64, checksum: i64) -> bool:
-        """Whether chunks with exactly these rows are there, and with this checksum in a row.
+        """Whether chunks with exactly these rows exist, and with this checksum in a row.
 
-        It is asked of files that have not been recovered. Raises OSError.
+        Called for files that have not been recovered. Raises OSError.
         """
         found = [segment for segment in self.found() if segment.first < behind]
         while len(found) > 1 and found[1].first <= first:

@@ -1,4 +1,4 @@
-"""Messages of a stream, as they are read from a chunk and written to one."""
+"""The messages of a stream, as they are read from chunks and written to chunks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.streams.offsets import content_at
 
 @final
 class ChunkPage(StreamPage):
-    """The rows of one chunk, of a partition; NO_PARTITION: that is not told."""
+    """The rows of one chunk, of a partition; NO_PARTITION: consumers get no partition number."""
 
     def __init__(self, chunk: Chunk, partition: i64) -> None:
         self.chunk = chunk
@@ -26,15 +26,15 @@ class ChunkPage(StreamPage):
 
     @property
     def size(self) -> i64:
-        """Bytes of the chunk (StreamPage)."""
+        """The bytes of the chunk (StreamPage)."""
         return self.chunk.header.size
 
     def message(self, offset: i64) -> Message:
-        """The message with an offset (StreamPage)."""
+        """Return the message with an offset (StreamPage)."""
         chunk = self.chunk
         row = offset - self.first
         named = (chunk.value(EXCHANGE, row), chunk.value(ROUTING_KEY, row))
-        if named != self._named:  # most rows are as the one before
+        if named != self._named:  # most rows have the same names as the one before
             self._address = Address(named[0].decode(), named[1].decode())
             self._named = named
         body = chunk.value(BODY, row)
@@ -44,16 +44,16 @@ class ChunkPage(StreamPage):
         return Message(self._address, content, len(body), True, 0)
 
     def time(self, offset: i64) -> i64:
-        """When it was appended (StreamPage)."""
+        """Return when the row was appended (StreamPage)."""
         return self.chunk.time(offset - self.first)
 
     def filter_value(self, offset: i64) -> bytes:
-        """What it says of itself (StreamPage)."""
+        """Return the row's value for stream filters (StreamPage)."""
         return self.chunk.value(FILTER, offset - self.first)
 
 
 def whole_content(message: Message, store: MessageStore) -> bytes:
-    """The content of a message, with all pieces of a large body. Raises what load raises."""
+    """Return the content of a message, with all pieces of a large body. Raises the errors of load."""
     content = store.load(message) if message.content is None else message.content
     if message.body is None:
         return content

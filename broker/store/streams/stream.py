@@ -1,9 +1,9 @@
 """The streams of a log: rows wait for the batch being filled, and are read chunk by chunk.
 
-What is appended to a stream waits for the batch being filled. When that is sealed, the rows of each stream
-are one chunk; chunks are written before the batch, and both are synced in one round. The batch says up to
-which offset each of these streams goes, so rows of one batch and all else in it become durable together:
-recovery takes the last batch for torn if a chunk of it is not whole.
+Rows that are appended to a stream wait for the batch being filled. When that batch is sealed, the rows of
+each stream become a chunk. Chunks are written before the batch, and both are synced in one round. The batch
+records the offset up to which each of these streams goes. So rows and records of one batch become durable
+together: recovery treats the last batch as torn if a chunk of it is not whole.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from protocol.streams.rows import columns_of
 
 @final
 class Stream(StoredStream):
-    """One stream. Rows before the offset `durable` are on disk, which `watcher` is told.
+    """A stream. Rows before the offset `durable` are on disk, of which `watcher` is notified.
 
-    `sealed` is the offset behind those that are in a chunk, on its way or on disk; `next` that of a new row.
-    `waiting`: rows that have come since a batch was sealed. `checksum`: of the chunks made since then.
+    `sealed` is the offset behind the rows that are in chunks, in flight or on disk; `next` the offset of a
+    new row.
+    `waiting`: the count of rows that were appended since a batch was sealed. `checksum`: of the chunks made
+    since then.
     """
 
     def __init__(self, streams: Streams, files: StreamFiles, partition: i64) -> None:
@@ -42,7 +44,7 @@ class Stream(StoredStream):
         self.checksum: int = 0
         self.page: ChunkPage | None = None
 
-    # ---- what the core asks (StoredStream)
+    # ---- for the core (StoredStream)
 
     @property
     def first(self) -> i64:
@@ -61,12 +63,12 @@ class Stream(StoredStream):
 
     @property
     def disk_bytes(self) -> i64:
-        """Bytes of its files."""
+        """The bytes of its files."""
         return self.files.bytes
 
     @property
     def incarnation(self) -> int:
-        """What tells it from an earlier stream of its name."""
+        """The number that distinguishes the stream from earlier streams of its name."""
         return self.files.incarnation
 
     def append(self, message: Message, date: i64, filter_value: bytes) -> None:
@@ -86,7 +88,7 @@ class Stream(StoredStream):
         body: bytes,
         filter_value: bytes = b"",
     ) -> i64:
-        """Append a row, which becomes durable with the batch being filled; its offset.
+        """Append a row, which becomes durable with the batch being filled. Return its offset.
 
         The caller has checked that the log accepts appends.
         """
@@ -107,21 +109,21 @@ class Stream(StoredStream):
         return offset
 
     def at(self, offset: i64) -> StreamPage | None:
-        """The rows around an offset (StoredStream)."""
+        """Return the rows around an offset (StoredStream)."""
         page = self.page
         if page is not None and page.first <= offset < page.behind:
             return page
         if offset >= self.durable:
             return None
         chunk = self.files.chunk_with(offset)
-        if chunk is None or chunk.header.first >= self.durable:  # the latter behind rows that are lost
+        if chunk is None or chunk.header.first >= self.durable:  # `>=`: behind lost rows
             return None
         page = ChunkPage(chunk, self.partition)
         self.streams.remember(self, page)
         return page
 
     def extent(self, offset: i64, behind: i64) -> StreamExtent | None:
-        """Chunks as they are stored (StoredStream)."""
+        """Return chunks as they are stored (StoredStream)."""
         if offset >= self.durable:
             return None
         behind = min(behind, self.durable)
@@ -129,36 +131,36 @@ class Stream(StoredStream):
         return None if place is None or place.header.first >= behind else self.files.extent(place, behind)
 
     def examine(self, offset: i64) -> None:
-        """Find out whether rows are damaged (StoredStream)."""
+        """Check whether rows are damaged (StoredStream)."""
         if offset < self.durable:
             self.files.chunk_with(offset)
 
     def reach(self, offset: i64, size: i64) -> i64:
-        """How far some bytes reach (StoredStream)."""
+        """Return how far some bytes reach (StoredStream)."""
         if offset >= self.durable:
             return offset
         return min(self.files.reach(offset, size), self.durable)
 
     def since(self, time: i64) -> i64:
-        """The first offset from a time on (StoredStream)."""
+        """Return the first offset from a time on (StoredStream)."""
         return min(self.files.at_time(time), self.durable)
 
     def watch(self, watcher: StreamWatcher | None) -> None:
-        """Tell `watcher` of rows that have become durable."""
+        """Set the watcher of rows that become durable (StoredStream)."""
         self.watcher = watcher
 
     def trim(self, bytes_max: i64, oldest: i64) -> None:
-        """Let go of old rows (StoredStream)."""
+        """Remove old rows (StoredStream)."""
         self.streams.trim(self, bytes_max, oldest)
 
     def drop(self) -> None:
-        """The queue has been deleted (StoredStream)."""
+        """Drop the stream: the queue has been deleted (StoredStream)."""
         self.streams.drop(self.files.number)
 
-    # ---- what its log asks
+    # ---- for the log
 
     def cut(self, batch: Batch) -> None:
-        """Make a chunk of what is in the writer."""
+        """Make a chunk of the rows in the writer."""
         rows: i64 = self.writer.rows
         data = self.writer.take(self.sealed, self.files.incarnation)
         batch.chunks.append((self, data))
@@ -166,7 +168,7 @@ class Stream(StoredStream):
         self.sealed += rows
 
     def forget(self) -> None:
-        """Nothing that has come since what is written will be on disk."""
+        """Forget the rows that have not been written, which will not be on disk."""
         self.sealed = self.files.next
         self.writer.clear()
         self.waiting = 0
@@ -175,7 +177,7 @@ class Stream(StoredStream):
             self.watcher.rows_durable(self.durable)
 
 
-PAGES_MAX: Final = 32  # streams whose chunk that was read last stays in memory
+PAGES_MAX: Final = 32  # streams whose latest read chunk stays in memory
 SEGMENT_BYTES: Final[i64] = 64 * 1024 * 1024
 SEGMENT_BYTES_MIN: Final[i64] = 1024 * 1024
 SEGMENT_BYTES_MAX: Final[i64] = 1024 * 1024 * 1024
@@ -186,7 +188,7 @@ CHUNK_BYTES: Final[i64] = 1024 * 1024
 class Streams:
     """All streams of a log, by their queues' numbers.
 
-    A chunk that has `chunk_bytes` or more ends: whoever reads a row of it has all of it in memory.
+    A chunk ends when it has `chunk_bytes` or more, because a reader of one row has the whole chunk in memory.
     """
 
     def __init__(self, log: LogState) -> None:
@@ -195,12 +197,12 @@ class Streams:
         self.chunk_bytes = CHUNK_BYTES
         self.all: dict[int, Stream] = {}
         self.recovered: dict[int, tuple[int, int]] = {}  # first and next offset of those not opened yet
-        self.last: dict[int, int] = {}  # the offset that the last batch of the log begins with in each
+        self.last: dict[int, int] = {}  # the first offset in the last batch of the log, by stream
         self.open_files = OpenFiles(log.disk)
-        self._paged: dict[Stream, None] = {}  # those with a page in memory, the one used last at the end
+        self._paged: dict[Stream, None] = {}  # streams with a page in memory, the last used one at the end
 
     def open(self, number: int, segment_bytes: i64 = 0, partition: i64 = NO_PARTITION) -> Stream:
-        """The stream with this number, a new one unless recovery has found it.
+        """Return the stream with this number, a new one unless recovery has found it.
 
         Raises OSError, LogDamaged.
         """
@@ -217,7 +219,7 @@ class Streams:
         return stream
 
     def files_of(self, number: int) -> StreamFiles:
-        """The files of a stream, not read yet."""
+        """Return the files of a stream, not read yet."""
         log = self.log
         incarnation = (log.identity + number) & 0x7FFFFFFFFFFFFFFF  # no number is used twice
         return StreamFiles(log.files.directory, self.open_files, number, incarnation, self.segment_bytes)
@@ -225,7 +227,7 @@ class Streams:
     # ---- one batch
 
     def seal(self, batch: Batch) -> None:
-        """Make chunks of what has been appended, and have the batch say how far the streams go with it."""
+        """Make chunks of the appended rows, and record in the batch how far the streams go with it."""
         for stored in batch.streams:
             stream = _own(stored)
             if stream.writer.rows:
@@ -237,7 +239,7 @@ class Streams:
         batch.streams = []
 
     def write(self, batch: Batch) -> None:
-        """Write the chunks of a sealed batch. Raises OSError: then none is there."""
+        """Write the chunks of a sealed batch. Raises OSError: then no chunk is written."""
         try:
             for stored, chunk in batch.chunks:
                 batch.appended.append((stored, _own(stored).files.append(chunk)))
@@ -251,7 +253,7 @@ class Streams:
         batch.appended = []
 
     def synced(self, batch: Batch) -> None:
-        """A batch is on disk."""
+        """Note that a batch is on disk."""
         for stored, written in batch.appended:
             stream = _own(stored)
             appended = _place(written)
@@ -268,7 +270,7 @@ class Streams:
             self.log.syncer.remove(name)
 
     def refuse(self, batch: Batch) -> None:
-        """Nothing of a batch, or of what follows it, will be on disk: its rows are gone. Raises OSError."""
+        """Forget the rows of a batch and of later ones, which will not be on disk. Raises OSError."""
         concerned = [stream for stream, _ in batch.chunks] + batch.streams
         self._take_back(batch)
         batch.chunks = []
@@ -277,17 +279,17 @@ class Streams:
             _own(stored).forget()
 
     def note(self, batch: Batch) -> None:
-        """The batch begins a segment, without which older ones may go: have it say how far all streams go."""
+        """Record in a segment's first batch how far all streams go, because older segments may be removed."""
         for stream in self.all.values():
             files = stream.files
             batch.add_stream(files.number, files.first, stream.sealed, 0, 0)
         for number, (first, behind) in self.recovered.items():
             batch.add_stream(number, first, behind, 0, 0)
 
-    # ---- letting go
+    # ---- removing
 
     def trim(self, stream: Stream, bytes_max: i64, oldest: i64) -> None:
-        """Let go of old rows (`StreamFiles.trim`); their files go when the log says so on disk."""
+        """Remove old rows (`StreamFiles.trim`); their files are deleted when the record is on disk."""
         names = stream.files.trim(bytes_max, oldest)
         if names and not self.log.stopped:
             batch = self.log.filling
@@ -297,7 +299,7 @@ class Streams:
             batch.dead_files += names
 
     def drop(self, number: int) -> None:
-        """The queue has been deleted, which has been appended: the files go when that is on disk."""
+        """Drop a deleted queue's stream; its files are deleted when the deletion is on disk."""
         stream = self.all.pop(number)
         stream.watcher = None
         self._paged.pop(stream, None)
@@ -308,7 +310,7 @@ class Streams:
         batch.dead_streams.append(stream)
 
     def useless(self) -> list[str]:
-        """The files that no stream has, once all streams have been opened."""
+        """Return the files that belong to no stream, once all streams have been opened."""
         found: list[str] = []
         for name in self.log.disk.names(self.log.files.directory):
             parsed = parse_stream_name(name)
@@ -324,7 +326,7 @@ class Streams:
         self.open_files.close()
 
     def remember(self, stream: Stream, page: ChunkPage) -> None:
-        """A chunk has been read that others may want next."""
+        """Keep a chunk in memory that other consumers may read next."""
         stream.page = page
         self._paged.pop(stream, None)
         self._paged[stream] = None

@@ -35,7 +35,7 @@ GROUP_MUTANTS: dict[str, Mutant] = {
         profile="groups, few remembered",
     ),
     "all that is parked is looked through whenever an entry leaves": Mutant(
-        "core/queues/groups.py", "            if len(heap) > most:\n", "            if True:\n", seeds=0
+        "core/queues/group.py", "            if len(heap) > most:\n", "            if True:\n", seeds=0
     ),
     "the key used last is forgotten": Mutant(
         "core/queues/groups.py",
@@ -95,7 +95,7 @@ GROUP_MUTANTS: dict[str, Mutant] = {
         profile="groups, one consumer",
     ),
     "a group is overtaken in strict order": Mutant(
-        "core/queues/groups.py",
+        "core/queues/group.py",
         "        if self.inflight != promised:\n            return None\n        first",
         "        first",
         profile="groups, strict order",
@@ -119,7 +119,7 @@ GROUP_MUTANTS: dict[str, Mutant] = {
         profile="groups, limits",
     ),
     "numbers are no keys": Mutant(
-        "core/queues/groups.py",
+        "core/queues/group.py",
         "not isinstance(value, (str, int))",
         "not isinstance(value, str)",
         profile="groups",
@@ -131,7 +131,7 @@ GROUP_MUTANTS: dict[str, Mutant] = {
         profile="groups",
     ),
     "a key on disk cannot be read": Mutant(
-        "core/queues/groups.py",
+        "core/queues/group.py",
         "            view = self._views(message, self._store)\n",
         '            view = self._views(message, self._store) if message.content else ""\n',
         profile="groups, log",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from broker.core.queues.consumer import REMOVED
-from broker.core.queues.groups import Group, Groups, holding_of
+from broker.core.queues.group import Group, holding_of
+from broker.core.queues.groups import Groups
 from broker.core.queues.queue import Queue
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.clients import Client
