@@ -7,14 +7,18 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from tests import examples
 from tests.brokers import Broker
 from tests.daemon import ROOT
+from tests.documents import DOCS
+from tests.examples import code_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
@@ -79,12 +83,12 @@ def test_the_format_is_known_without_being_registered(
     assert "declared 2" in told, "the queue and the stream"
 
 
-def test_the_example_in_the_readme_publishes_reads_and_audits(
+def test_the_first_example_publishes_reads_and_audits(
     environment: dict[str, str], broker: Broker, tmp_path: Path
 ) -> None:
     address, admin = broker.daemon.address, broker.daemon.admin
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    programs = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", readme, re.DOTALL))
+    page = (DOCS / "data/index.md").read_text(encoding="utf-8")
+    programs = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page, re.DOTALL))
     assert sorted(programs) == ["publish.py", "read.py"]
     here = [
         ('ConnectionParameters("localhost")', f'ConnectionParameters("{address.host}", {address.port})'),
@@ -95,7 +99,7 @@ def test_the_example_in_the_readme_publishes_reads_and_audits(
         (tmp_path / name).write_text(program.replace(*pair))
     audit = f"pipeline run audit --journal {admin.replace('://', '://guest:guest@')} --report audit.html"
     written = audit.replace(admin.removeprefix("http://"), "localhost:15672")
-    assert f"python publish.py && python read.py\namqpd {written}\n" in readme
+    assert f"python publish.py && python read.py\namqpd {written}\n" in page
 
     run(environment, tmp_path, "python", "publish.py")
     table = run(environment, tmp_path, "python", "read.py")
@@ -104,3 +108,56 @@ def test_the_example_in_the_readme_publishes_reads_and_audits(
     assert re.search(r"c0\|\s+71071\|", table), table
     assert summary["others"]["ok"] == 1000
     assert "<svg" in (tmp_path / "audit.html").read_text()
+
+
+CHECKS = {
+    "data/spark-reading.md": ("print('read', spark.read.parquet('lake/orders').count())", r"read 20\b"),
+    "data/spark-writing.md": ("print('written')", r"written"),
+    "data/spark-journal.md": ("", r"enqueue\|\s+20\|"),
+}
+"""What the test adds to the program of a page, and what the output then matches."""
+
+
+@pytest.mark.parametrize("page", CHECKS)
+def test_the_example_of_a_page_on_spark(
+    page: str, environment: dict[str, str], broker: Broker, tmp_path: Path
+) -> None:
+    address, admin = broker.daemon.address, broker.daemon.admin
+    broker.declare("orders")
+    broker.publish("orders", [b"order"] * 20)
+    with broker.channel() as channel:
+        channel.queue_declare("audit", durable=True)
+        channel.queue_bind("audit", "amq.topic", "audit.#")
+    [program] = [block.text for block in code_of(DOCS / page) if block.language == "python"]
+    url = 'localhost:5672/%2F")'
+    program = program.replace(url, f'{address.host}:{address.port}/%2F").option("apiUrl", "{admin}")')
+    program = program.replace("localhost:15672", admin.removeprefix("http://"))
+    addition, pattern = CHECKS[page]
+    (tmp_path / "example.py").write_text(program + addition)
+
+    told = run(environment, tmp_path, "python", "example.py")
+
+    assert re.search(pattern, told), told
+    if page == "data/spark-writing.md":
+        with broker.channel() as channel:
+            assert channel.queue_declare("audit", passive=True).method.message_count == 20
+
+
+def test_the_example_of_the_jobs(spark: SparkSession, tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "broker", "--journal", "full", "--journal-file-s", "1")
+    broker.declare("orders")
+    broker.publish("orders", [b"order"] * 20, message_id="order-17")
+    (tmp_path / "amqpd-data").symlink_to(tmp_path / "broker" / "data")
+    time.sleep(3)  # until the file of the journal has ended
+    [example] = [block for block in code_of(DOCS / "data/jobs.md") if block.language == "sh"]
+
+    told = examples.run(example, broker.daemon, tmp_path, patience=500)
+
+    assert '"ok"' in told
+    assert (tmp_path / "audit.html").exists()
+    assert list((tmp_path / "lake").rglob("*.parquet"))
+    broker.stop()
+
+
+def test_every_page_on_spark_is_run() -> None:
+    assert {"data/index.md", "data/jobs.md", *CHECKS} == examples.WITH_SPARK
