@@ -16,7 +16,7 @@ from tests.examples import RUN, SHOWN, WITH_SPARK, code_of, examples_of, run
 NOT_RUN = ("python3 -m venv ", "pip ", ". .venv/", "docker ", "AMQPD_DEFAULT_USER=")
 """What a `console` block may begin its lines with: commands that install or need a container engine."""
 
-WITHOUT_EXAMPLE = {"index.md", "applications/index.md", "operators/index.md", "how/index.md", "develop.md"}
+WITHOUT_EXAMPLE = {"index.md", "applications/index.md", "operators/index.md"}
 OPTIONS = {"data/journal.md": ("--journal", "full")}
 """Options of the broker, by page."""
 
