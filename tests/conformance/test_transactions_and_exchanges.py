@@ -1,6 +1,7 @@
 """Exchanges that go, or become others, while a transaction holds what was published to them.
 
-A publish is routed when it is committed, to the exchange for which its publisher was asked. [README]
+A publish is routed when it is committed, to the exchange for which its publisher was asked.
+[docs/applications/transactions.md]
 """
 
 import pytest

@@ -1,7 +1,6 @@
 """Every argument: one that cannot be is refused with 406, which names it and its value."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pika
@@ -13,8 +12,7 @@ from broker.core.arguments.consumer import BROWSE, BROWSE_FROM, CONSUMER_RULES, 
 from broker.core.arguments.queue import QUEUE_RULES
 from broker.core.arguments.rule import ANY_SIZE, ArgumentRule
 from broker.core.values import show
-
-README = Path(__file__).resolve().parents[2] / "README.md"
+from tests.documents import PAGES
 
 pytestmark = pytest.mark.amqpd_only("most of them are amqpd's own")
 
@@ -79,7 +77,7 @@ def test_arguments_of_consumers(connection: pika.BlockingConnection, name: str) 
             refused(connection, argument, value, consume)
 
 
-def test_the_readme_has_them_all() -> None:
-    text = README.read_text(encoding="utf-8")
+def test_the_pages_have_them_all() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     names = [*QUEUE_RULES, *CONSUMER_RULES, BROWSE, BROWSE_FROM, SELECTOR]
     assert [name for name in names if f"`{name}`" not in text] == []

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import CELL, CODE, PAGES, Block, blocks_of, name_of, sentences_of
+from tests.documents import CELL, CODE, PAGES, ROOT, Block, blocks_of, name_of, sentences_of
 
-DOCUMENTS = PAGES
+README = ROOT / "README.md"
+DOCUMENTS = [README, *PAGES]
 
 SENTENCE_WORDS_MAX = 30
 CELL_WORDS_MAX = 40
@@ -94,6 +95,16 @@ def test_a_page_begins_with_a_title_and_says_what_it_helps_to_do(document: Path)
     first, second, *_ = blocks_of(document.read_text(encoding="utf-8"))
     assert first.kind == "heading"
     assert second.kind == "paragraph"
+
+
+def test_the_readme_fits_on_a_screen() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= README_LINES_MAX
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#]+)", README.read_text(encoding="utf-8"))
+    assert len(links) > 20
+    assert [link for link in links if not (ROOT / link).is_file()] == []
 
 
 @pytest.mark.parametrize(
