@@ -33,7 +33,7 @@ def name_of(path: Path) -> str:
 
 
 def blocks_of(text: str) -> Iterator[Block]:
-    """Cut Markdown into blocks. Comments, rules of tables and the marks of admonitions are left out."""
+    """Cut Markdown into blocks, without comments, rules of tables, marks of admonitions and snippets."""
     lines = re.sub(r"<!--.*?-->", lambda found: "\n" * found[0].count("\n"), text, flags=re.DOTALL).split(
         "\n"
     )
@@ -62,7 +62,7 @@ def blocks_of(text: str) -> Iterator[Block]:
                     yield Block(CELL, number + 1, cell)
         elif item:
             kind, first, words = ITEM, number, [item["text"].strip()]
-        elif line.strip() and not line.startswith("!!!"):
+        elif line.strip() and not line.startswith(("!!!", "--8<--")):
             if not words:
                 kind, first = PARAGRAPH, number
             words.append(line.strip())
