@@ -15,7 +15,7 @@ from tests.documents import CODE, Block, blocks_of
 
 RUN = {"python", "sh", "toml", "json"}
 OUTPUT = 'text title="Output"'
-SHOWN = {OUTPUT, "console", "mermaid", "text"}
+SHOWN = {OUTPUT, "console", "mermaid"}
 WITH_SPARK = {
     "data/index.md",
     "data/spark-reading.md",
