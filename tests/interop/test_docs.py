@@ -4,12 +4,16 @@ Python runs with the clients as they come, shell commands run in bash, `amqpd ch
 A block titled Output is what the example before it prints. The order on a page is the order of the run.
 """
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
-from tests.daemon import DaemonStarter
+from broker.ctl.command import control_line
+from config.settings import Settings
+from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
 from tests.documents import DOCS, PAGES
 from tests.examples import RUN, SHOWN, WITH_SPARK, code_of, examples_of, run
 
@@ -66,3 +70,19 @@ def test_the_examples_of_a_page(page: Path, start_daemon: DaemonStarter, tmp_pat
         printed = run(block, daemon, folder)
         if wanted is not None:
             assert printed.strip() == wanted.strip(), f"line {block.line}"
+
+
+def test_metrics_settings_and_commands_that_pages_name_exist(daemon: Daemon) -> None:
+    with urlopen(f"{daemon.admin}/metrics", timeout=PATIENCE_S) as answer:
+        metrics = answer.read().decode()
+    commands = {
+        command.callback.__name__ for command in control_line().registered_commands if command.callback
+    }
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for name in re.findall(r"`((?:amqpd|rabbitmq)_[a-z0-9_*]+)`", text):
+            assert f"# TYPE {name.partition('*')[0]}" in metrics, (path_of(page), name)
+        for name in re.findall(r"`amqpctl ([a-z_]+)", text):
+            assert name in commands, (path_of(page), name)
+        for name in re.findall(r"[Ss]ettings? `([a-z_]+)`", text):
+            assert name in Settings.model_fields, (path_of(page), name)
