@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from tests.daemon import ROOT, Daemon, clean_environment
+from tests.daemon import PATIENCE_S, ROOT, Daemon, clean_environment
 from tests.documents import CODE, Block, blocks_of
 
 RUN = {"python", "sh", "toml", "json"}
@@ -46,7 +46,7 @@ def examples_of(page: Path) -> Iterator[tuple[Block, str | None]]:
             yield block, following.text if following.language == OUTPUT else None
 
 
-def run(block: Block, daemon: Daemon, folder: Path, patience: float = 120) -> str:
+def run(block: Block, daemon: Daemon, folder: Path, patience: float = 2 * PATIENCE_S) -> str:
     """Run an example against the broker of the page; gives its standard output."""
     address, admin = daemon.address, daemon.admin.removeprefix("http://")
     text = block.text.replace("localhost:5672", f"{address.host}:{address.port}")
