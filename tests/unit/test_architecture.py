@@ -15,28 +15,6 @@ ARCHITECTURE = (DOCS / "how/architecture.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| \d+ \|(.*)$", ARCHITECTURE, flags=re.MULTILINE)
 PATH_OF_A_MESSAGE = re.findall(r"`(\w+\.\w+)`", "\n".join(ROWS))
 
-PLANNED = {
-    "broker/adapters/amqp091": "basic deliver large notices publish rows settle shortage topology tx",
-    "broker/adapters/amqp10": "attach names nodes open receive resume sasl send settle",
-    "broker/adapters/amqp10/filters": "properties source sql",
-    "broker/adapters/formats": "amqp091 amqp10 either",
-    "broker/adapters/peers": "peer requests",
-    "broker/core/arguments": "consumer queue",
-    "broker/core/entries": "cursor index sorted",
-    "broker/core/operators": "operation sink stage",
-    "broker/core/policies": "pattern policy",
-    "broker/core/publishing": "dead_letters delay identity receipts",
-    "broker/core/queues": "consumers duplicates election extent groups hooks lease limits order purge queue "
-    "retry returns volatile",
-    "broker/core/routing": "bindings exchanges kinds",
-    "broker/core/streams": "extent list progress stream",
-    "broker/core/transactions": "transaction",
-    "broker/core/vhosts": "deletion policies vhost",
-    "broker/journal": "recorder",
-    "broker/store/streams": "files stream",
-}
-"""Modules that the new layout makes, by folder; docs/how/where-to-change.md names them already."""
-
 
 @cache
 def modules_with(name: str) -> list[str]:
@@ -74,9 +52,8 @@ def test_files_that_are_named_exist(document: Path) -> None:
     named = re.findall(
         r"[`( ]((?:broker|protocol|config|pipeline|tests|docker|docs|\.ci)/[\w/.]*\w)[`) ,]", text
     )
-    planned = {f"{folder}/{name}.py" for folder, names in PLANNED.items() for name in names.split()}
 
-    assert [name for name in named if not (ROOT / name).exists() and name not in planned] == []
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_the_pages_name_files() -> None:
