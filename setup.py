@@ -64,7 +64,7 @@ HOT = [
     "protocol/journal/records.py",
     "protocol/streams/*.py",
 ]
-COLD = {"__init__.py", "sync_helper.py"}
+COLD = {"__init__.py", "extensions.py", "sync_helper.py"}
 PROCESSES = min(os.cpu_count() or 1, 8)  # compilers at once; each takes some 100 MB
 
 FALLBACK = "installing pure Python, which works the same and is slower"

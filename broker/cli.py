@@ -131,14 +131,14 @@ def serve(flags: dict[str, object]) -> None:
 
 def check(
     data_dir: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Folder whose log is read. (AMQPD_DATA_DIR)")
+        str | None, typer.Option(metavar="FOLDER", help="Folder of the log. (AMQPD_DATA_DIR)")
     ] = None,
     config: Annotated[str | None, typer.Option(metavar="FILE", help="Settings file. (AMQPD_CONFIG)")] = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Give up what is damaged, so that serve can start.")
+        bool, typer.Option("--repair", help="Give up damaged parts, so that serve can start.")
     ] = False,
 ) -> None:
-    """Say what the log holds and what of it is damaged; `serve` must not be running.
+    """Check the log of a stopped broker, and show its contents and its damage.
 
     Exit status: 0 if nothing is damaged or all is repaired, 1 if there is damage, 2 if the log cannot be
     read.
@@ -166,7 +166,9 @@ def check(
 
 
 def _definitions_commands() -> typer.Typer:
-    commands = typer.Typer(no_args_is_help=True, help="Definitions of a stopped broker, as RabbitMQ's JSON.")
+    commands = typer.Typer(
+        no_args_is_help=True, help="Export or import the definitions of a stopped broker, as RabbitMQ's JSON."
+    )
     commands.command("export")(export_definitions)
     commands.command("import")(import_definitions)
     return commands
@@ -174,18 +176,20 @@ def _definitions_commands() -> typer.Typer:
 
 DataDir = Annotated[str | None, typer.Option(metavar="FOLDER", help="Folder of the log. (AMQPD_DATA_DIR)")]
 ConfigFile = Annotated[str | None, typer.Option(metavar="FILE", help="Settings file. (AMQPD_CONFIG)")]
-VirtualHostOnly = Annotated[str | None, typer.Option(metavar="NAME", help="Only this virtual host.")]
+VirtualHostOnly = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Only the definitions of this virtual host.")
+]
 
 
 def export_definitions(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="- is standard output.")] = "-",
+    file: Annotated[str, typer.Argument(metavar="FILE", help="File to write; - is standard output.")] = "-",
     vhost: VirtualHostOnly = None,
     data_dir: DataDir = None,
     config: ConfigFile = None,
 ) -> None:
-    """Write everything but messages to a file: users, virtual hosts, policies, queues, bindings ...
+    """Write the definitions of a stopped broker, that is everything but messages, to a file.
 
-    The log is only read; `serve` must not be running. Exit status: 2 if it cannot be read.
+    The command only reads the log. Exit status: 2 if the log cannot be read.
     """
     from broker import offline
 
@@ -219,14 +223,14 @@ def _write_private(path: Path, pieces: Iterable[str]) -> None:
 
 
 def import_definitions(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="- is standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="File to read; - is standard input.")],
     vhost: VirtualHostOnly = None,
     data_dir: DataDir = None,
     config: ConfigFile = None,
 ) -> None:
-    """Add what a file describes to a log: all of it, or nothing and a line for each object that is wrong.
+    """Import definitions into the log of a stopped broker: all of them, or none and a line for each error.
 
-    `serve` must not be running. What is there as described stays; what is there otherwise is an error.
+    Present objects of the same description stay; a present object of another description is an error.
     Exit status: 2 if nothing was imported.
     """
     from broker import offline
@@ -254,7 +258,7 @@ def _told_in_one_line() -> Iterator[None]:
 
 @settings_flags
 def check_config(flags: dict[str, object]) -> None:
-    """Show the settings that `serve` would use, and where each one is set."""
+    """Show the settings that `serve` would use, and the place that sets each one."""
     loaded = _load(flags)
     shown = {name: _shown(name, loaded.settings) for name in Settings.model_fields}
     width = max(len(f"{name} = {value}") for name, value in shown.items())
@@ -263,7 +267,7 @@ def check_config(flags: dict[str, object]) -> None:
 
 
 def pipeline(context: typer.Context) -> None:
-    """Run jobs on Spark over journals: a program of its own, which takes the extra `pipeline`."""
+    """Run jobs on Spark over journals and messages; needs the extra `pipeline`."""
     if find_spec("pipeline") is None:
         typer.echo("amqpd: the package 'pipeline' is not there: pip install 'amqpd[pipeline]'", err=True)
         raise typer.Exit(1)

@@ -28,42 +28,42 @@ class Settings(BaseModel):
 
     data_dir: Annotated[Path, BeforeValidator(values.folder)] = Field(
         default=Path("amqpd-data"),
-        description="Folder for everything durable; made with mode 0700 if absent.",
+        description="Folder for everything durable; created with mode 0700.",
         json_schema_extra={"allowed": "the path of a folder"},
     )
     listen: Annotated[tuple[Endpoint, ...], BeforeValidator(values.endpoints)] = Field(
         default=(Endpoint("127.0.0.1", 5672),),
-        description="Where to listen for AMQP; more than one address may be given.",
+        description="Addresses to listen on for AMQP.",
         json_schema_extra={"allowed": f"one or more of {ADDRESS}"},
     )
     tls_listen: Annotated[tuple[Endpoint, ...], BeforeValidator(values.endpoints_or_off)] = Field(
         default=(),
-        description="Where to listen for AMQP over TLS; none or more addresses. Needs tls_certificate.",
+        description="Addresses to listen on for AMQP over TLS. Needs tls_certificate.",
         json_schema_extra={"allowed": f"any number of {ADDRESS}, or off"},
     )
     websocket_listen: Annotated[tuple[Endpoint, ...], BeforeValidator(values.endpoints_or_off)] = Field(
         default=(),
-        description="Where to listen for AMQP over WebSocket; none or more addresses.",
+        description="Addresses to listen on for AMQP over WebSocket.",
         json_schema_extra={"allowed": f"any number of {ADDRESS}, or off"},
     )
     websocket_tls_listen: Annotated[tuple[Endpoint, ...], BeforeValidator(values.endpoints_or_off)] = Field(
         default=(),
-        description="Where to listen for AMQP over WebSocket and TLS; as websocket_listen and tls_listen.",
+        description="Addresses to listen on for AMQP over WebSocket and TLS. Needs tls_certificate.",
         json_schema_extra={"allowed": f"any number of {ADDRESS}, or off"},
     )
     websocket_origins: Annotated[tuple[str, ...], BeforeValidator(values.origins)] = Field(
         default=(),
-        description="Whose web pages may open a WebSocket, beside those of the host they do it at; or any.",
+        description="Origins of web pages that may open a WebSocket, besides the broker's own host; or any.",
         json_schema_extra={"allowed": "any number of origins such as https://app.example.org, any, or off"},
     )
     tls_certificate: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
         default=None,
-        description="The broker's certificate with its chain, PEM; SIGHUP has it read again.",
+        description="The broker's certificate with its chain, PEM. SIGHUP reads the file again.",
         json_schema_extra={"allowed": "the path of a file, or none"},
     )
     tls_key: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
         default=None,
-        description="The certificate's private key, PEM, not encrypted; none: it stands in tls_certificate.",
+        description="The certificate's private key, PEM, not encrypted; none: the key is in tls_certificate.",
         json_schema_extra={"allowed": "the path of a file, or none"},
     )
     tls_ca: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
@@ -73,12 +73,12 @@ class Settings(BaseModel):
     )
     tls_verify: Annotated[Literal["off", "optional", "required"], BeforeValidator(values.lower)] = Field(
         default="off",
-        description="Whether clients are asked for a certificate, and must have one. Needs tls_ca.",
+        description="Whether clients may or must show a certificate. Needs tls_ca.",
         json_schema_extra={"allowed": "off, optional or required"},
     )
     tls_min_version: Annotated[Literal["1.2", "1.3"], BeforeValidator(values.lower)] = Field(
         default="1.2",
-        description="Oldest version of TLS that is spoken.",
+        description="Oldest version of TLS that the broker accepts.",
         json_schema_extra={"allowed": '"1.2" or "1.3"'},
     )
     tls_login_from: Annotated[
@@ -86,24 +86,24 @@ class Settings(BaseModel):
         BeforeValidator(values.lower),
     ] = Field(
         default="distinguished_name",
-        description="What in a client's certificate is the name of the user that EXTERNAL logs in.",
+        description="Part of a client's certificate that names the user of a log-in by EXTERNAL.",
         json_schema_extra={"allowed": "common_name, distinguished_name or subject_alternative_name"},
     )
     tls_login_san_type: Annotated[Literal["dns", "email", "ip", "uri"], BeforeValidator(values.lower)] = (
         Field(
             default="dns",
-            description="Which kind of subject alternative name is meant; the first of its kind counts.",
+            description="Kind of subject alternative name that names the user; the first of its kind counts.",
             json_schema_extra={"allowed": "dns, email, ip or uri"},
         )
     )
     admin: Annotated[Endpoint | None, BeforeValidator(values.endpoint_or_off)] = Field(
         default=Endpoint("127.0.0.1", 15672),
-        description="Where to listen for admin HTTP (API, metrics, health), or off.",
+        description="Address to listen on for admin HTTP (API, metrics, health), or off.",
         json_schema_extra={"allowed": f"{ADDRESS}, or off"},
     )
     admin_tls_listen: Annotated[tuple[Endpoint, ...], BeforeValidator(values.endpoints_or_off)] = Field(
         default=(),
-        description="Where to listen for admin HTTP over TLS; none or more addresses. Needs a certificate.",
+        description="Addresses to listen on for admin HTTP over TLS. Needs a certificate.",
         json_schema_extra={"allowed": f"any number of {ADDRESS}, or off"},
     )
     admin_tls_certificate: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
@@ -113,7 +113,7 @@ class Settings(BaseModel):
     )
     admin_tls_key: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
         default=None,
-        description="The private key of admin_tls_certificate, PEM; none: it stands in that file.",
+        description="The private key of admin_tls_certificate, PEM; none: the key is in that file.",
         json_schema_extra={"allowed": "the path of a file, or none"},
     )
     admin_tls_ca: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
@@ -124,13 +124,13 @@ class Settings(BaseModel):
     admin_tls_verify: Annotated[Literal["off", "optional", "required"], BeforeValidator(values.lower)] = (
         Field(
             default="off",
-            description="Whether admin clients are asked for a certificate, and must have one.",
+            description="Whether admin clients may or must show a certificate.",
             json_schema_extra={"allowed": "off, optional or required"},
         )
     )
     admin_origins: Annotated[tuple[str, ...], BeforeValidator(values.origins)] = Field(
         default=(),
-        description="Whose web pages may change things by admin HTTP, beside those of the same host; or any.",
+        description="Origins of web pages that may change objects by HTTP, besides the same host; or any.",
         json_schema_extra={"allowed": "any number of origins such as https://app.example.org, any, or off"},
     )
     admin_header_timeout_ms: Annotated[
@@ -144,14 +144,14 @@ class Settings(BaseModel):
         int, BeforeValidator(values.whole_number), Field(ge=100, le=3_600_000)
     ] = Field(
         default=30_000,
-        description="Milliseconds that a body, or an answer to an unknown client, may be without progress.",
+        description="Milliseconds without progress of a request body, or of an answer to an unknown client.",
         json_schema_extra={"allowed": "100 to 3600000"},
     )
     admin_connections_per_address: Annotated[
         int, BeforeValidator(values.whole_number), Field(ge=1, le=10**6)
     ] = Field(
         default=256,
-        description="Most connections of admin HTTP from one address; the oldest idle one gives way.",
+        description="Most connections of admin HTTP from one address; a new one closes the oldest idle one.",
         json_schema_extra={"allowed": "1 to 1000000"},
     )
     admin_connections: Annotated[int, BeforeValidator(values.whole_number), Field(ge=1, le=10**6)] = Field(
@@ -161,7 +161,7 @@ class Settings(BaseModel):
     )
     default_user: Annotated[str, Field(min_length=1, max_length=255)] = Field(
         default="guest",
-        description="First user, made when there are none; guest may log in from loopback only.",
+        description="First user, created when there are no users; guest may log in from loopback only.",
         json_schema_extra={"allowed": "1 to 255 characters"},
     )
     default_pass: Annotated[SecretStr, Field(min_length=1)] = Field(
@@ -176,14 +176,14 @@ class Settings(BaseModel):
     )
     definitions_skip_unchanged: Annotated[bool, BeforeValidator(values.switch)] = Field(
         default=True,
-        description="Import the file of load_definitions only when it is not the one imported before.",
+        description="Import the file of load_definitions only if it has changed since the last import.",
         json_schema_extra={"allowed": "true or false"},
     )
     sasl_mechanisms: Annotated[
         tuple[str, ...], BeforeValidator(values.one_of(MECHANISMS)), Field(min_length=1)
     ] = Field(
         default=MECHANISMS,
-        description="How clients may log in; EXTERNAL is offered where a certificate names a user.",
+        description="Mechanisms of log-in; EXTERNAL is offered where a certificate names a user.",
         json_schema_extra={"allowed": f"one or more of {', '.join(MECHANISMS)}"},
     )
     anonymous_user: Annotated[str | None, BeforeValidator(values.text_or_off)] = Field(
@@ -195,12 +195,12 @@ class Settings(BaseModel):
         int, BeforeValidator(values.whole_number), AfterValidator(values.none_or_from(4096)), Field(le=10**7)
     ] = Field(
         default=100_000,
-        description="What a new password's SCRAM verifier costs to guess; 0: no verifiers, no SCRAM.",
+        description="Iterations of a new password's SCRAM verifier; 0: no verifiers, no SCRAM.",
         json_schema_extra={"allowed": "0, or 4096 to 10000000"},
     )
     strangers_max: Annotated[int, BeforeValidator(values.whole_number), Field(ge=1, le=10**6)] = Field(
         default=1024,
-        description="Most connections that have not logged in yet; the oldest gives way to a new one.",
+        description="Most connections that have not logged in; a new one closes the oldest.",
         json_schema_extra={"allowed": "1 to 1000000"},
     )
     log_format: Annotated[Literal["console", "json"], BeforeValidator(values.lower)] = Field(
@@ -225,39 +225,39 @@ class Settings(BaseModel):
     )
     heartbeat: Annotated[int, BeforeValidator(values.whole_number), Field(ge=0, le=65535)] = Field(
         default=60,
-        description="Seconds between heartbeats that clients are asked for; 0 asks for none.",
+        description="Seconds between heartbeats that the broker proposes to clients; 0: no heartbeats.",
         json_schema_extra={"allowed": "0 to 65535"},
     )
     compat_product: Annotated[str | None, BeforeValidator(values.text_or_off)] = Field(
         default=None,
-        description="What clients are told that the broker is; some behave better with RabbitMQ.",
+        description="Product name that clients read; some clients behave better with RabbitMQ.",
         json_schema_extra={"allowed": "a name"},
     )
     compat_version: Annotated[str | None, BeforeValidator(values.text_or_off)] = Field(
         default=None,
-        description="Its version; off: that of amqpd, or 3.13.7 (AMQP 0-9-1) and 4.2.0 (1.0) of RabbitMQ.",
+        description="Version that clients read; off: amqpd's, or RabbitMQ's 3.13.7 (0-9-1) and 4.2.0 (1.0).",
         json_schema_extra={"allowed": "a version"},
     )
     amqp_value_as_text: Annotated[bool, BeforeValidator(values.switch)] = Field(
         default=False,
-        description="Clients of AMQP 0-9-1 get a body that is a string or binary value without its encoding.",
+        description="Whether AMQP 0-9-1 clients get a string or binary value as a plain body.",
         json_schema_extra={"allowed": "true or false"},
     )
     auto_create: Annotated[tuple[str, ...], BeforeValidator(values.patterns)] = Field(
         default=(),
-        description="Which queues links of AMQP 1.0 make by naming them, beside /queue/NAME and queue://NAME.",
+        description="Patterns of queue names that AMQP 1.0 links create, besides /queue/NAME and queue://NAME.",
         json_schema_extra={"allowed": "any number of regular expressions over names of queues, or off"},
     )
     handshake_timeout_s: Annotated[int, BeforeValidator(values.whole_number), Field(ge=1, le=3600)] = Field(
         default=10,
-        description="Seconds that a new connection may take until it is open.",
+        description="Seconds in which a new connection must be open.",
         json_schema_extra={"allowed": "1 to 3600"},
     )
     consumer_timeout_ms: Annotated[
         int, BeforeValidator(values.whole_number), Field(ge=0, le=315_360_000_000)
     ] = Field(
         default=0,
-        description="Milliseconds to settle a delivery in, unless its consumer or queue says otherwise; "
+        description="Milliseconds to settle a delivery in, without x-consumer-timeout of consumer or queue; "
         "0: no limit.",
         json_schema_extra={"allowed": "0 to 315360000000"},
     )
@@ -276,7 +276,7 @@ class Settings(BaseModel):
     )
     transaction_size_max: Annotated[int, BeforeValidator(values.size), Field(ge=1, le=GIB)] = Field(
         default=128 * MIB,
-        description="What the publishes of one transaction may take, in bytes.",
+        description="Largest sum of the publishes of one transaction, in bytes.",
         json_schema_extra={"allowed": f"{SIZE}, from 1 to 1GiB"},
     )
     transaction_timeout_ms: Annotated[
@@ -293,37 +293,37 @@ class Settings(BaseModel):
     )
     sync_helper_lost: Annotated[Literal["stop", "refuse"], BeforeValidator(values.lower)] = Field(
         default="stop",
-        description="When the process that syncs the log has died: stop (end with status 1, so that a "
-        "supervisor starts the broker again) or refuse (go on without keeping anything on disk).",
+        description="Reaction to the death of the process that syncs the log. With stop the broker ends with "
+        "status 1, for a supervisor to restart it. With refuse the broker goes on and keeps nothing on disk.",
         json_schema_extra={"allowed": "stop or refuse"},
     )
     memory_max: Annotated[int, BeforeValidator(values.share_of(values.memory_bytes)), Field(ge=0)] = Field(
         # stands as text so that every machine computes its own share
         default="60%",  # type: ignore[assignment]
-        description="Memory of the process above which publishers are held back; 0 for no limit.",
+        description="Memory of the process above which publishers wait; 0: no limit.",
         json_schema_extra={"allowed": f'{SIZE}, or per cent of the memory such as "60%"'},
     )
     disk_free_min: Annotated[int, BeforeValidator(values.size), Field(ge=0)] = Field(
         default=50 * MEGABYTE,
-        description="Free space on the disk of the data below which publishers are held back.",
+        description="Free space on the disk of the data below which publishers wait.",
         json_schema_extra={"allowed": f"{SIZE}, at least 0"},
     )
     memory_budget: Annotated[int, BeforeValidator(values.share_of(values.memory_bytes)), Field(ge=MIB)] = (
         Field(
             # stands as text so that every machine computes its own share
             default="40%",  # type: ignore[assignment]
-            description="Message bodies kept in memory; what is beyond stays on disk only.",
+            description="Memory for message bodies; further bodies are on disk only.",
             json_schema_extra={"allowed": f'{SIZE}, at least 1MiB, or per cent of the memory such as "40%"'},
         )
     )
     node_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}$")] = Field(
         default="amqpd",
-        description="What this broker is called in journals.",
+        description="Name of this broker in journals.",
         json_schema_extra={"allowed": "1 to 64 letters, digits and any of _ . -, the last one not first"},
     )
     journal: Annotated[Literal["off", "lifecycle", "full"], BeforeValidator(values.lower)] = Field(
         default="off",
-        description="What is journaled of queues that do not say it themselves (x-journal).",
+        description="Level of the journal for queues without x-journal.",
         json_schema_extra={"allowed": "off, lifecycle or full"},
     )
     journal_dir: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
@@ -333,7 +333,7 @@ class Settings(BaseModel):
     )
     journal_sync: Annotated[Literal["off", "second"], BeforeValidator(values.lower)] = Field(
         default="off",
-        description="Whether the journal is synced to the disk each second; off: when the system does so.",
+        description="Whether the broker syncs the journal each second; off: the system decides.",
         json_schema_extra={"allowed": "off or second"},
     )
     journal_file_bytes: Annotated[int, BeforeValidator(values.size), Field(ge=64 * KIB, le=GIB)] = Field(
@@ -343,17 +343,17 @@ class Settings(BaseModel):
     )
     journal_file_s: Annotated[int, BeforeValidator(values.whole_number), Field(ge=1, le=86400)] = Field(
         default=60,
-        description="Seconds after which a file of the journal is ended.",
+        description="Seconds after which a file of the journal is complete.",
         json_schema_extra={"allowed": "1 to 86400"},
     )
     journal_free_min: Annotated[int, BeforeValidator(values.size), Field(ge=0)] = Field(
         default=GIB,
-        description="Free space below which less is journaled, and below half of it nothing.",
+        description="Free space below which the journal records less; below half of that it records nothing.",
         json_schema_extra={"allowed": f"{SIZE}, at least 0"},
     )
     journal_mandatory: Annotated[bool, BeforeValidator(values.switch)] = Field(
         default=False,
-        description="Hold publishers back while the journal cannot be written as it should be.",
+        description="Whether publishers wait while the journal cannot be written.",
         json_schema_extra={"allowed": "true or false"},
     )
 

@@ -22,14 +22,14 @@ CLEAN: Final = 0
 FAILED: Final = 1
 FOUND: Final = 2
 JOBS: Final = {
-    "audit": "what became of each message, and whether the journal is whole and adds up",
+    "audit": "fate of each message, and whether the journal is whole and adds up",
     "latency": "time to the first delivery, in the queue, and with the consumer",
     "traffic": "rates, bytes and redeliveries by queue",
-    "poison": "messages that are given back again and again",
+    "poison": "messages that are returned again and again",
     "order": "deliveries out of order",
-    "lineage": "the life of one message, and of what was made of it",
-    "compact": "rewrite sealed files as few large ones, by date and hour, into --out",
-    "retain": "delete sealed files older than --keep, once they are what the manifest says",
+    "lineage": "life of one message, its dead letters and its copies",
+    "compact": "rewrite sealed files as few large files, by date and hour, into --out",
+    "retain": "delete sealed files older than --keep that agree with the manifest",
     "export": "write events as Parquet, Delta or Iceberg into --out",
     "stream-to-parquet": "messages of streams and queues (--url, --subscribe) into --out, each once",
 }
@@ -83,39 +83,66 @@ def parser() -> argparse.ArgumentParser:
     jobs = "\n".join(f"  {name:<17} {text}" for name, text in JOBS.items())
     run = commands.add_parser(
         "run",
-        help="run a job",
+        help="run a job on Spark",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"jobs:\n{jobs}\n\nexit status: 0 clean, 1 error, 2 findings",
     )
-    run.add_argument("job", choices=JOBS, metavar="JOB", help="see below")
-    journal = "the journal's folder, or its broker: http://user:password@host:15672"
+    run.add_argument("job", choices=JOBS, metavar="JOB", help="name of the job, see below")
+    journal = "folder of the journal, or its broker: http://user:password@host:15672"
     run.add_argument("--journal", default="amqpd-data/journal", metavar="FOLDER|URL", help=journal)
-    live = "events too that are not sealed yet; by URL always"
+    live = "read events that are not sealed yet too; always so by URL"
     run.add_argument("--live", action="store_true", help=live)
-    run.add_argument("--master", default="local[*]", help="of Spark; others than local ones by spark-submit")
-    run.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="setting of Spark")
-    run.add_argument("--since", type=duration, metavar="24h", help="only events of the last s, m, h or d")
-    modes = "of audit, others than batch go on in --out; stream-to-parquet ends unless continuous"
-    run.add_argument("--mode", choices=MODES, default="batch", help=modes)
-    run.add_argument("--out", metavar="FOLDER", help="where results go")
-    run.add_argument("--report", metavar="FILE.html", help="of audit: a page to look at")
     run.add_argument(
-        "--print-command", action="store_true", help="show what would be started, as a shell takes it"
+        "--master", default="local[*]", help="master of Spark; spark-submit starts any but a local one"
     )
-    run.add_argument("--age", type=duration, default=3600.0, metavar="1h", help="what is too long (audit)")
-    run.add_argument("--poison", type=int, default=5, metavar="N", help="deliveries that are too many")
-    run.add_argument("--window", default="5 minutes", help="of latency and traffic")
-    run.add_argument("--by-consumer", action="store_true", help="latency and order by consumer too")
-    run.add_argument("--message-id", help="of lineage: the publisher's id")
-    run.add_argument("--msg-uid", type=int, help="of lineage: the broker's number")
-    run.add_argument("--keep", type=duration, metavar="30d", help="of retain: how long")
-    run.add_argument("--to", choices=("parquet", "delta", "iceberg"), help="of export: parquet by default")
-    run.add_argument("--url", help="of stream-to-parquet: the broker, amqp://user:password@host:5672/vhost")
-    run.add_argument("--subscribe", metavar="NAMES", help="of stream-to-parquet: streams and queues")
+    run.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="setting of Spark; may be given several times",
+    )
+    run.add_argument(
+        "--since",
+        type=duration,
+        metavar="24h",
+        help="only events of the last seconds (s), minutes (m), hours (h) or days (d)",
+    )
+    modes = "audit: modes other than batch go on in --out; stream-to-parquet: continuous does not end"
+    run.add_argument("--mode", choices=MODES, default="batch", help=modes)
+    run.add_argument("--out", metavar="FOLDER", help="folder of the results")
+    run.add_argument("--report", metavar="FILE.html", help="audit: write a page with figures")
+    run.add_argument(
+        "--print-command", action="store_true", help="print the command instead of running the job"
+    )
+    run.add_argument(
+        "--age",
+        type=duration,
+        default=3600.0,
+        metavar="1h",
+        help="audit: age at which an unsettled message is a finding",
+    )
+    run.add_argument(
+        "--poison",
+        type=int,
+        default=5,
+        metavar="N",
+        help="audit and poison: number of deliveries that is a finding",
+    )
+    run.add_argument("--window", default="5 minutes", help="latency and traffic: length of a window")
+    run.add_argument("--by-consumer", action="store_true", help="latency and order: figures by consumer too")
+    run.add_argument("--message-id", help="lineage: property message-id of the message")
+    run.add_argument("--msg-uid", type=int, help="lineage: number of the message in the journal")
+    run.add_argument("--keep", type=duration, metavar="30d", help="retain: age of the files to delete")
+    run.add_argument(
+        "--to", choices=("parquet", "delta", "iceberg"), help="export: form of the files, parquet by default"
+    )
+    run.add_argument("--url", help="stream-to-parquet: the broker, amqp://user:password@host:5672/vhost")
+    run.add_argument("--subscribe", metavar="NAMES", help="stream-to-parquet: names of streams and queues")
     option = 'an option of format("amqp") (stream-to-parquet), or "amqp-journal" (URL, --live)'
     run.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help=option)
-    zipped = commands.add_parser("zip", help="put the sources that executors of a cluster need into a zip")
-    zipped.add_argument("file", metavar="FILE.zip")
+    zipped = commands.add_parser("zip", help="write the sources that executors of a cluster need into a zip")
+    zipped.add_argument("file", metavar="FILE.zip", help="file to write")
     return top
 
 

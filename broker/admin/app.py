@@ -20,6 +20,17 @@ from broker.logs import Seldom
 
 PREFIX: Final = "/api"
 METHODS: Final = ("GET", "HEAD", "OPTIONS")
+METRICS: Final = "/metrics"
+PAGES: Final = {
+    "/": "Return the product, its version and its flavour.",
+    "/health/live": "Return 200 as long as the event loop runs.",
+    "/health/ready": "Return 200 if clients can connect, consume, and publish or wait to publish, else 503 "
+    "with the reason.",
+    "/health/alarms": "Return 200 while no publisher is blocked, and 503 with the reason while publishers "
+    "wait for memory or disk space.",
+    METRICS: "Return all metrics in Prometheus's text format.",
+}
+"""The paths beside the HTTP API, which need no user, and their answers."""
 
 _log = structlog.get_logger("amqpd.admin")
 
@@ -89,11 +100,11 @@ class AdminApp:
                 await api(scope, receive, send)
             return
         page = self._pages.get(path)
-        if scope["method"] == "OPTIONS" and (page is not None or path in ("/metrics", "*")):
+        if scope["method"] == "OPTIONS" and (page is not None or path in (METRICS, "*")):
             allow = (b"allow", ", ".join(METHODS).encode())
             await _send_start(send, 200, allow, (b"content-length", b"0"))
             await send({"type": "http.response.body", "body": b""})
-        elif page is None and path != "/metrics":
+        elif page is None and path != METRICS:
             await _send_json(scope, send, 404, {"error": "Object Not Found", "reason": "Not Found"})
         elif scope["method"] not in METHODS:
             refusal: dict[str, object] = {"error": "Method Not Allowed", "reason": "Method Not Allowed"}

@@ -8,7 +8,7 @@ import asyncio
 import platform
 from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
@@ -37,48 +37,123 @@ TOTALS: Final = {
     "messages_delivered": "Messages sent to consumers and to basic.get, redeliveries included.",
     "messages_acked": "Deliveries that consumers acknowledged.",
     "messages_redelivered": "Deliveries of messages that had been delivered before.",
-    "messages_timed_out": "Deliveries taken back because they were not settled in time.",
+    "messages_timed_out": "Deliveries requeued because their consumers did not settle them in time.",
     "messages_returned": "Messages returned to their publishers.",
     "messages_unroutable": "Messages dropped because no queue took them and they were not mandatory.",
-    "messages_replies_dropped": "Direct replies dropped because the requester was gone or did not read.",
+    "messages_replies_dropped": "Direct replies dropped because the requester had left or did not read.",
     "messages_refused": "Messages refused because the log had failed.",
     "messages_replaced": "Messages replaced by later ones with the same value in last-value queues.",
     "messages_overflowed": "Messages refused because a queue was full.",
-    "messages_duplicate": "Messages that a queue did not take as it had had them before.",
-    "receipts_sent": "Receipts that publishers had asked for.",
-    "receipts_dropped": "Receipts whose queue was not there, or took no more.",
-    "dead_letters_failed": "Messages that could not be dead-lettered; the log keeps those that it has.",
-    "messages_made_ready": "Messages that became ready in a queue: new there, or given back.",
-    "consumer_wakeups": "Consumers that were told of messages.",
-    "consumer_empty_wakeups": "Such consumers that got no message at all.",
+    "messages_duplicate": "Messages that a queue dropped as duplicates.",
+    "receipts_sent": "Receipts sent to publishers' queues.",
+    "receipts_dropped": "Receipts dropped because their queue did not exist or refused them.",
+    "dead_letters_failed": "Messages that the broker failed to dead-letter; the log keeps logged ones.",
+    "messages_made_ready": "Messages that became ready in a queue: enqueued or requeued.",
+    "consumer_wakeups": "Notifications of consumers about new work.",
+    "consumer_empty_wakeups": "Notifications after which the consumer got no message.",
     "logins_accepted": "Log-ins that were accepted.",
-    "logins_refused": "Log-ins that were refused: a wrong password, say.",
+    "logins_refused": "Log-ins that were refused, for example for a wrong password.",
     "connections_opened": "Connections opened.",
     "connections_closed": "Connections closed.",
-    "channels_opened": "Channels opened.",
-    "channels_closed": "Channels closed.",
+    "channels_opened": "Channels and sessions opened.",
+    "channels_closed": "Channels and sessions closed.",
 }
 """Totals since start, and what each counts; `Counters` has them under these names, `messages_` taken off."""
 
 PER_QUEUE: Final = {
-    "ready": ("queue_messages_ready", "Messages that consumers may take."),
-    "unacked": ("queue_messages_unacked", "Messages that consumers hold."),
-    "held": ("queue_messages_held", "Messages that wait for their next delivery."),
-    "dead": ("queue_messages_dlx", "Messages that wait to be dead-lettered."),
-    "ready_bytes": ("queue_messages_ready_bytes", "Bodies of the messages that consumers may take."),
-    "unacked_bytes": ("queue_messages_unacked_bytes", "Bodies of the messages that consumers hold."),
+    "ready": ("queue_messages_ready", "Ready messages of the queue."),
+    "unacked": ("queue_messages_unacked", "Unacknowledged messages of the queue."),
+    "held": ("queue_messages_held", "Messages of the queue that wait for a retry."),
+    "dead": ("queue_messages_dlx", "Messages of the queue that wait to be dead-lettered."),
+    "ready_bytes": ("queue_messages_ready_bytes", "Bytes of the bodies of ready messages."),
+    "unacked_bytes": ("queue_messages_unacked_bytes", "Bytes of the bodies of unacknowledged messages."),
     "consumer_count": ("queue_consumers", "Consumers of the queue."),
 }
-"""What is told of each queue: the attribute, the metric and what it means."""
+"""Gauges of each queue: the attribute, the metric and what it means."""
 
 OF_SOME_QUEUES: Final = {
     ("volatile", "lost"): (
         "queue_messages_lost_at_restart",
-        "Messages gone at restarts.",
+        "Messages that a volatile queue lost at restarts.",
     ),
-    ("memory", "duplicates"): ("queue_messages_duplicate", "Messages that the queue had had before."),
+    ("memory", "duplicates"): ("queue_messages_duplicate", "Messages that the queue dropped as duplicates."),
 }
-"""What is told of queues that have what others have not: that, and its attribute, which only grows."""
+"""Counters of queues with a feature: the feature, its attribute, the metric and what it means."""
+
+GAUGES: Final = {
+    "connections": "Open connections.",
+    "channels": "Open channels and sessions.",
+    "virtual_hosts": "Virtual hosts.",
+    "queues": "Queues.",
+    "log_bytes": "Bytes of the log on disk.",
+    "log_segments": "Files of the log.",
+    "log_damaged_segments": "Damaged files of the log.",
+    "low_on_memory": "1 while publishers wait for memory, else 0.",
+    "low_on_disk": "1 while publishers wait for disk space, else 0.",
+    "publishers_held": "Connections that wait to publish.",
+    "memory_max_bytes": "Resident memory above which publishers wait; 0 means no limit.",
+    "disk_free_bytes": "Free disk space for the data; -1 means unknown.",
+    "disk_free_min_bytes": "Free disk space below which publishers wait.",
+    "log_failed": "1 if the log has failed and refuses appends, else 0.",
+}
+"""Gauges of the broker as a whole."""
+
+JOURNAL_TOTALS: Final = {
+    "journal_events": "Events that the journal has, up to a second ago.",
+    "journal_events_lost": "Events that the journal failed to write.",
+}
+"""Totals of the journal since start."""
+
+BUILD: Final = ("amqpd_build", "Version, flavour and Python of the broker.")
+LOG_SYNC: Final = ("amqpd_log_sync_seconds", "Duration of the log's syncs.")
+LOOP_LAG: Final = ("amqpd_event_loop_lag_seconds", "Delay of the event loop.")
+READER_LAG: Final = (
+    "amqpd_reader_lag",
+    "Messages that a reader, which reports its progress, has still to read.",
+)
+CONSUMERS: Final = ("amqpd_consumers", "Consumers of all queues.")
+DEAD_LETTERED: Final = "rabbitmq_global_messages_dead_lettered_"
+DROPPED: Final = ("amqpd_dead_letters_dropped", "Dead letters dropped because no queue took them.")
+QUEUE_LABELS: Final = ("queue", "vhost")
+DEAD_LETTERED_LABELS: Final = ("queue_type", "dead_letter_strategy")
+DROPPED_LABELS: Final = ("reason", "cause")
+READER_LABELS: Final = ("reader", "vhost")
+COUNTER: Final = "counter"
+GAUGE: Final = "gauge"
+HISTOGRAM: Final = "histogram"
+INFO: Final = "info"
+
+
+class Described(NamedTuple):
+    """A metric as a scrape shows it: its name, type, labels and help text."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    text: str
+
+
+def described() -> list[Described]:
+    """Return all metrics but those of the process, in the order of a scrape."""
+    build = ("version", "flavour", "python")
+    return [
+        Described(f"{BUILD[0]}_info", INFO, build, BUILD[1]),
+        *(Described(f"amqpd_{name}", GAUGE, (), text) for name, text in GAUGES.items()),
+        *(Described(f"amqpd_{name}_total", COUNTER, (), text) for name, text in TOTALS.items()),
+        *(
+            Described(f"{DEAD_LETTERED}{reason}_total", COUNTER, DEAD_LETTERED_LABELS, _dead_lettered(reason))
+            for reason in REASONS
+        ),
+        Described(f"{DROPPED[0]}_total", COUNTER, DROPPED_LABELS, DROPPED[1]),
+        *(Described(f"amqpd_{name}_total", COUNTER, (), text) for name, text in JOURNAL_TOTALS.items()),
+        Described(READER_LAG[0], GAUGE, READER_LABELS, READER_LAG[1]),
+        Described(LOG_SYNC[0], HISTOGRAM, (), LOG_SYNC[1]),
+        Described(LOOP_LAG[0], HISTOGRAM, (), LOOP_LAG[1]),
+        *(Described(f"amqpd_{name}", GAUGE, QUEUE_LABELS, text) for name, text in PER_QUEUE.values()),
+        *(Described(f"amqpd_{name}", COUNTER, QUEUE_LABELS, text) for name, text in OF_SOME_QUEUES.values()),
+        Described(CONSUMERS[0], GAUGE, (), CONSUMERS[1]),
+    ]
+
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -97,7 +172,7 @@ class BrokerCollector(Collector):
             "flavour": self._state.flavour,
             "python": platform.python_version(),
         }
-        yield InfoMetricFamily("amqpd_build", "What is running.", build)
+        yield InfoMetricFamily(*BUILD, build)
         yield from _gauges(measured)
         counters = measured.broker.counters
         for name, text in TOTALS.items():
@@ -106,10 +181,8 @@ class BrokerCollector(Collector):
         yield from _dead_letters(counters)
         yield from _journal(measured.broker.journal)
         yield _readers(self._state.readers)
-        yield _histogram(
-            "amqpd_log_sync_seconds", "How long syncs of the log took.", measured.log.sync_latency
-        )
-        yield _histogram("amqpd_event_loop_lag_seconds", "How late the event loop was.", measured.loop_lag)
+        yield _histogram(*LOG_SYNC, measured.log.sync_latency)
+        yield _histogram(*LOOP_LAG, measured.loop_lag)
 
 
 class Exposition:
@@ -147,10 +220,8 @@ class Exposition:
                     if had is not None
                 ).encode()
                 await asyncio.sleep(0)
-        yield (
-            "# HELP amqpd_consumers Consumers of all queues.\n"
-            f"# TYPE amqpd_consumers gauge\namqpd_consumers {consumers}\n"
-        ).encode()
+        name, text = CONSUMERS
+        yield f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {consumers}\n".encode()
 
     async def _labelled(self) -> tuple[list[str], list[MeasuredQueue]]:
         """Every queue there is now, and its labels. One deleted during the scrape shows its last numbers."""
@@ -169,42 +240,34 @@ def _gauges(measured: Measured) -> Iterable[Metric]:
     broker, log, counters = measured.broker, measured.log, measured.broker.counters
     resources = measured.resources
     shortage = resources.shortage
-    queues = sum(len(vhost.queues) for vhost in broker.vhosts.values())
-    connections = counters.connections_opened - counters.connections_closed
-    channels = counters.channels_opened - counters.channels_closed
-    for name, text, value in (
-        ("connections", "Connections that are open.", connections),
-        ("channels", "Channels that are open.", channels),
-        ("virtual_hosts", "Virtual hosts.", len(broker.vhosts)),
-        ("queues", "Queues.", queues),
-        ("log_bytes", "Size of the log on disk.", log.bytes_on_disk),
-        ("log_segments", "Files of the log.", log.segment_count),
-        ("log_damaged_segments", "Files of the log that no longer read back.", log.damaged_segments),
-        ("low_on_memory", "1 while publishers wait for memory.", int(shortage.memory)),
-        ("low_on_disk", "1 while publishers wait for space on the disk.", int(shortage.disk)),
-        ("publishers_held", "Connections that wait to publish.", len(shortage.held)),
-        ("memory_max_bytes", "Resident memory above which publishers wait; 0: none.", resources.memory_max),
-        ("disk_free_bytes", "Free space where the data is; -1: not known.", resources.disk_free),
-        ("disk_free_min_bytes", "Free space below which publishers wait.", resources.disk_free_min),
-        ("log_failed", "1 if the log accepts nothing any more.", int(bool(log.failure))),
-    ):
-        yield GaugeMetricFamily(f"amqpd_{name}", text, int(value))
+    values = {
+        "connections": counters.connections_opened - counters.connections_closed,
+        "channels": counters.channels_opened - counters.channels_closed,
+        "virtual_hosts": len(broker.vhosts),
+        "queues": sum(len(vhost.queues) for vhost in broker.vhosts.values()),
+        "log_bytes": log.bytes_on_disk,
+        "log_segments": log.segment_count,
+        "log_damaged_segments": log.damaged_segments,
+        "low_on_memory": shortage.memory,
+        "low_on_disk": shortage.disk,
+        "publishers_held": len(shortage.held),
+        "memory_max_bytes": resources.memory_max,
+        "disk_free_bytes": resources.disk_free,
+        "disk_free_min_bytes": resources.disk_free_min,
+        "log_failed": bool(log.failure),
+    }
+    for name, text in GAUGES.items():
+        yield GaugeMetricFamily(f"amqpd_{name}", text, int(values[name]))
 
 
 def _journal(journal: Journal) -> Iterable[Metric]:
-    for name, text, value in (
-        ("journal_events", "Events that were journaled, up to a second ago.", journal.events),
-        ("journal_events_lost", "Those of which nothing could be written.", journal.lost),
-    ):
-        yield CounterMetricFamily(f"amqpd_{name}", text, int(value))
+    values = {"journal_events": journal.events, "journal_events_lost": journal.lost}
+    for name, text in JOURNAL_TOTALS.items():
+        yield CounterMetricFamily(f"amqpd_{name}", text, int(values[name]))
 
 
 def _readers(readers: Readers) -> Metric:
-    family = GaugeMetricFamily(
-        "amqpd_reader_lag",
-        "Messages that a program which reports it has still to read.",
-        labels=("reader", "vhost"),
-    )
+    family = GaugeMetricFamily(*READER_LAG, labels=READER_LABELS)
     for report in readers.all():
         family.add_metric((report.name, report.vhost), report.lag)
     return family
@@ -219,24 +282,25 @@ def _dead_letters(counters: Counters) -> Iterable[Metric]:
         REASONS, counters.dead_lettered, counters.dead_lettered_surely, counters.discarded, strict=True
     ):
         family = CounterMetricFamily(
-            f"rabbitmq_global_messages_dead_lettered_{reason}",
-            f"Messages that died as {reason} and arrived elsewhere; 'disabled': had nowhere to go.",
-            labels=("queue_type", "dead_letter_strategy"),
+            f"{DEAD_LETTERED}{reason}", _dead_lettered(reason), labels=DEAD_LETTERED_LABELS
         )
         family.add_metric(("rabbit_classic_queue", "at_most_once"), dead_lettered - surely)
         family.add_metric(("rabbit_classic_queue", "at_least_once"), surely)
         family.add_metric(("rabbit_classic_queue", "disabled"), discarded)
         yield family
-    dropped = CounterMetricFamily(
-        "amqpd_dead_letters_dropped",
-        "Dead letters that were dropped because no queue took them.",
-        labels=("reason", "cause"),
-    )
+    dropped = CounterMetricFamily(*DROPPED, labels=DROPPED_LABELS)
     for reason_number, reason in enumerate(REASONS):
         for cause_number, cause in enumerate(CAUSES):
             count = counters.letters_dropped[reason_number * len(CAUSES) + cause_number]
             dropped.add_metric((reason, cause), count)
     yield dropped
+
+
+def _dead_lettered(reason: str) -> str:
+    return (
+        f"Messages that died for the reason {reason} and arrived in another queue; "
+        "with the strategy disabled: messages that the queue does not dead-letter."
+    )
 
 
 def _histogram(name: str, text: str, measures: Measures) -> Metric:

@@ -17,37 +17,42 @@ CHECK_FAILED: Final = 1
 NOT_CARRIED_OUT: Final = 2
 
 
-Protocol = Annotated[str, typer.Option(help="AMQP 0-9-1 or 1.0: how to publish and consume.")]
-Url = Annotated[str, typer.Option(help="Broker: amqp://user:password@host:port/vhost.")]
-Publishers = Annotated[int, typer.Option(help="Publishing connections.")]
-Consumers = Annotated[int, typer.Option(help="Consuming connections; 0 only fills the queues.")]
-Queues = Annotated[int, typer.Option(help="Queues, shared out evenly.")]
+Protocol = Annotated[str, typer.Option(help="Protocol of publishers and consumers: 0-9-1 or 1.0.")]
+Url = Annotated[str, typer.Option(help="Address of the broker: amqp://user:password@host:port/vhost.")]
+Publishers = Annotated[int, typer.Option(help="Number of publishing connections.")]
+Consumers = Annotated[int, typer.Option(help="Number of consuming connections; 0 only fills the queues.")]
+Queues = Annotated[int, typer.Option(help="Number of queues, shared out evenly.")]
 Size = Annotated[int, typer.Option(help="Bytes of a body, at least 16.")]
 Persistent = Annotated[bool, typer.Option("--persistent", help="Publish with delivery mode 2.")]
 Durable = Annotated[bool, typer.Option("--durable", help="Declare the queues durable.")]
 Stream = Annotated[bool, typer.Option("--stream", help="Declare streams.")]
 Confirm = Annotated[
-    int, typer.Option(metavar="WINDOW", help="Publisher confirms, at most WINDOW outstanding; 0: none.")
+    int,
+    typer.Option(metavar="WINDOW", help="Largest number of outstanding publisher confirms; 0: no confirms."),
 ]
-Prefetch = Annotated[int, typer.Option(help="Unacknowledged messages per consumer; 0: no bound.")]
+Prefetch = Annotated[
+    int, typer.Option(help="Largest number of unacknowledged messages of a consumer; 0: no limit.")
+]
 AutoAck = Annotated[bool, typer.Option("--auto-ack", help="Consume without acknowledgements.")]
-AckEvery = Annotated[int, typer.Option(help="Acknowledge every so many messages at once.")]
-Rate = Annotated[float, typer.Option(help="Messages per second altogether; 0: as fast as it goes.")]
+AckEvery = Annotated[int, typer.Option(help="Number of messages that one acknowledgement covers.")]
+Rate = Annotated[float, typer.Option(help="Messages per second in all; 0: as fast as possible.")]
 InFlight = Annotated[
-    int, typer.Option(help="Messages published and not yet received, altogether; 0: no bound.")
+    int,
+    typer.Option(help="Largest number of published messages that are not yet received, in all; 0: no limit."),
 ]
 Bindings = Annotated[
-    int, typer.Option(help="Publish through a topic exchange with so many bindings; 0: the default exchange.")
+    int, typer.Option(help="Bindings of the topic exchange to publish through; 0: the default exchange.")
 ]
 Keys = Annotated[
     int, typer.Option(help="Routing keys for each queue, with --bindings; 0: a new one each time.")
 ]
 Duration = Annotated[
-    float | None, typer.Option(metavar="SECONDS", help=f"Publish for so long (default: {DEFAULT_SECONDS:g}).")
+    float | None,
+    typer.Option(metavar="SECONDS", help=f"Seconds of publishing (default: {DEFAULT_SECONDS:g})."),
 ]
-Count = Annotated[int | None, typer.Option(help="Publish so many messages altogether, instead.")]
+Count = Annotated[int | None, typer.Option(help="Number of messages in all, instead of --duration.")]
 BrokerPid = Annotated[
-    int | None, typer.Option(help="Process of a broker on this machine: measure its CPU, children's too.")
+    int | None, typer.Option(help="Process id of a broker on this machine, whose CPU time is measured.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of tables.")]
 

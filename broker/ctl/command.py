@@ -32,29 +32,36 @@ def control_line() -> typer.Typer:
 def _options(
     context: typer.Context,
     url: Annotated[
-        str, typer.Option(envvar="AMQPCTL_URL", metavar="URL", help="Where the broker's HTTP API is.")
+        str, typer.Option(envvar="AMQPCTL_URL", metavar="URL", help="Address of the broker's HTTP API.")
     ] = "http://127.0.0.1:15672",
     user: Annotated[
-        str, typer.Option("--user", "-u", envvar="AMQPCTL_USER", metavar="NAME", help="Who asks.")
+        str,
+        typer.Option(
+            "--user", "-u", envvar="AMQPCTL_USER", metavar="NAME", help="User who sends the requests."
+        ),
     ] = "guest",
     ca: Annotated[
         str,
         typer.Option(
-            envvar="AMQPCTL_CA", metavar="FILE", help="Authorities (PEM) that the broker's certificate is of."
+            envvar="AMQPCTL_CA",
+            metavar="FILE",
+            help="File with the authorities (PEM) of the broker's certificate.",
         ),
     ] = "",
     certificate: Annotated[
         str,
         typer.Option(
-            envvar="AMQPCTL_CERTIFICATE", metavar="FILE", help="Certificate and key (PEM) to show the broker."
+            envvar="AMQPCTL_CERTIFICATE",
+            metavar="FILE",
+            help="File with the client's certificate and key (PEM).",
         ),
     ] = "",
-    form: Annotated[Form, typer.Option("--format", help="How lists are shown.")] = Form.TABLE,
+    form: Annotated[Form, typer.Option("--format", help="Form of lists.")] = Form.TABLE,
 ) -> None:
     """Administer a running amqpd.
 
-    The password is taken from AMQPCTL_PASSWORD, else asked for. Exit status: 1 if the broker refuses, 2 for
-    wrong usage, 3 if it cannot be reached.
+    The variable AMQPCTL_PASSWORD has the password; without it the command prompts for the password. Exit
+    status: 1 if the broker refuses, 2 for wrong usage, 3 if the broker cannot be reached.
     """
     context.obj = {
         "url": url,

@@ -10,23 +10,23 @@ from broker.ctl.session import VirtualHost, session
 
 FIELDS: Final = ("id", "delivery_time", "exchange", "routing_key", "payload_bytes")
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="As list_delayed shows it.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the message, from list_delayed.")]
 
 
 def list_delayed(
     context: typer.Context,
     name: Name,
-    page: Annotated[int, typer.Option("--page", min=1, help="Which hundred of them.")] = 1,
+    page: Annotated[int, typer.Option("--page", min=1, help="Number of the page, of 100 messages each.")] = 1,
     vhost: VirtualHost = "/",
 ) -> None:
-    """List messages that a queue holds until their date, soonest first."""
+    """List the delayed messages of a queue, soonest first."""
     with session(context) as found:
         answer = found.client.get("queues", vhost, name, "delayed", page=str(page))
         show(answer["items"], FIELDS, found.form)
 
 
 def cancel_delayed(context: typer.Context, name: Name, place: Id, vhost: VirtualHost = "/") -> None:
-    """Cancel a message that a queue holds until its date: nobody gets it."""
+    """Cancel a delayed message."""
     with session(context) as found:
         found.client.delete("queues", vhost, name, "delayed", place)
 
@@ -35,11 +35,11 @@ def move_delayed(
     context: typer.Context,
     name: Name,
     place: Id,
-    delay: Annotated[int | None, typer.Option("--delay", help="Milliseconds from now.")] = None,
-    at: Annotated[int | None, typer.Option("--at", help="Milliseconds since 1970.")] = None,
+    delay: Annotated[int | None, typer.Option("--delay", help="New delay in milliseconds from now.")] = None,
+    at: Annotated[int | None, typer.Option("--at", help="New date in milliseconds since 1970.")] = None,
     vhost: VirtualHost = "/",
 ) -> None:
-    """Have a message that a queue holds wait for another date. It may have another id then."""
+    """Change the date of a delayed message, which may get another id."""
     asked = {"delay": delay, "delivery_time": at}
     with session(context) as found:
         body = {field: value for field, value in asked.items() if value is not None}

@@ -62,7 +62,7 @@ def list_vhosts(context: typer.Context, columns: Columns = None) -> None:
 
 
 def status(context: typer.Context) -> None:
-    """Tell what is running and how much of everything there is."""
+    """Show the version of the broker and the numbers of its objects."""
     with session(context) as found:
         overview = found.client.get("overview")
         if found.form == "json":

@@ -8,23 +8,35 @@ from broker.ctl.objects import from_json
 from broker.ctl.output import print_json, show
 from broker.ctl.session import VirtualHost, session
 
-Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
+Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 Selector = Annotated[
-    str, typer.Option("--selector", metavar="CONDITION", help="Those for which it is true: level > 3.")
+    str, typer.Option("--selector", metavar="CONDITION", help="Messages that meet this condition: level > 3.")
 ]
-Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Those with an id of the list.")]
-All = Annotated[bool, typer.Option("--all", help="All that are ready.")]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option("--id", metavar="ID", help="Message with this id; may be given several times."),
+]
+All = Annotated[bool, typer.Option("--all", help="All ready messages.")]
 Dead = Annotated[
     bool,
-    typer.Option("--dead-letter", help="Of those that wait to be dead-lettered."),
+    typer.Option("--dead-letter", help="Messages that wait to be dead-lettered."),
 ]
-Limit = Annotated[int, typer.Option(min=0, help="At most so many; 0: as many as there are.")]
+Limit = Annotated[int, typer.Option(min=0, help="Number of messages at most; 0: all.")]
 DEAD_LETTER: Final = "dead-letter"
 AT_ONCE: Final = 2000  # of one operation; each is all or nothing
-LimitOfOne = Annotated[int, typer.Option(min=1, max=AT_ONCE, help="At most so many.")]
-ToQueue = Annotated[str, typer.Option("--queue", metavar="NAME", help="To the end of this queue.")]
-ToExchange = Annotated[str | None, typer.Option("--exchange", metavar="NAME", help="Through this exchange,")]
-Key = Annotated[str | None, typer.Option("--routing-key", metavar="KEY", help="with this key for its own.")]
+LimitOfOne = Annotated[int, typer.Option(min=1, max=AT_ONCE, help="Number of messages at most.")]
+ToQueue = Annotated[str, typer.Option("--queue", metavar="NAME", help="Queue that gets the messages.")]
+ToExchange = Annotated[
+    str | None, typer.Option("--exchange", metavar="NAME", help="Exchange that routes the messages.")
+]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--routing-key",
+        metavar="KEY",
+        help="Routing key for --exchange; each message keeps its own key by default.",
+    ),
+]
 
 COLUMNS: Final = (
     "place",
@@ -45,7 +57,7 @@ def list_messages(
     selector: Selector = "",
     first: Annotated[
         str,
-        typer.Option("--from", metavar="N", help="The place of the first one, or what a list calls next."),
+        typer.Option("--from", metavar="N", help="Place of the first message, or `next` of an earlier list."),
     ] = "0",
     state: Annotated[
         str,
@@ -53,10 +65,10 @@ def list_messages(
             "--state", help="ready, unacknowledged, waiting or dead-letter; all of them unless given."
         ),
     ] = "",
-    count: Annotated[int, typer.Option(help="How many.")] = 20,
+    count: Annotated[int, typer.Option(help="Number of messages at most.")] = 20,
     vhost: VirtualHost = "/",
 ) -> None:
-    """List messages in order, also those that consumers have, and leave them as they are."""
+    """List the messages of a queue in order, unacknowledged ones too, without changing them."""
     query = {"selector": selector, "state": state, "from": first, "count": str(count), "truncate": "60"}
     with session(context) as found:
         answer = found.client.get("queues", vhost, queue, "messages", **query)
@@ -79,7 +91,7 @@ def count_messages(
     dead: Dead = False,
     vhost: VirtualHost = "/",
 ) -> None:
-    """Tell how many messages are ready, or wait to be dead-lettered."""
+    """Count the messages that are ready, or that wait to be dead-lettered."""
     query = {"selector": selector} | ({"state": DEAD_LETTER} if dead else {})
     with session(context) as found:
         answer = found.client.get("queues", vhost, queue, "messages", "count", **query)
@@ -96,7 +108,7 @@ def delete_messages(
     limit: Limit = 0,
     vhost: VirtualHost = "/",
 ) -> None:
-    """Delete messages, without a dead letter."""
+    """Delete messages without dead-lettering them."""
     _operate(context, vhost, queue, "delete", _which(selector, ids, everything, dead), limit)
 
 
@@ -140,9 +152,12 @@ def edit_messages(
     context: typer.Context,
     queue: Queue,
     properties: Annotated[
-        str, typer.Option(metavar="JSON", help='Such as {"priority": 5, "headers": {"a": null}}.')
+        str,
+        typer.Option(
+            metavar="JSON", help='Properties to replace, such as {"priority": 5, "headers": {"a": null}}.'
+        ),
     ] = "{}",
-    payload: Annotated[str | None, typer.Option(help="The body for the one that is there.")] = None,
+    payload: Annotated[str | None, typer.Option(help="New body.")] = None,
     selector: Selector = "",
     ids: Ids = None,
     everything: All = False,
@@ -150,7 +165,7 @@ def edit_messages(
     limit: LimitOfOne = AT_ONCE,
     vhost: VirtualHost = "/",
 ) -> None:
-    """Edit messages, which then have their turn as new ones have, in one operation."""
+    """Edit messages in one operation; edited messages are enqueued like new ones."""
     body = _which(selector, ids, everything, dead) | {"properties": from_json(properties)}
     body |= {} if payload is None else {"payload": payload}
     _operate_once(context, vhost, queue, "edit", body, limit)
@@ -160,7 +175,7 @@ def redrive_messages(
     context: typer.Context,
     queue: Queue,
     via_exchange: Annotated[
-        bool, typer.Option("--via-exchange", help="Through the exchange that they were published to.")
+        bool, typer.Option("--via-exchange", help="Return the messages through their first exchange.")
     ] = False,
     selector: Selector = "",
     ids: Ids = None,
@@ -169,7 +184,7 @@ def redrive_messages(
     limit: Limit = 0,
     vhost: VirtualHost = "/",
 ) -> None:
-    """Have dead letters go back to the queue in which they died first."""
+    """Return dead letters to the queue in which they died first."""
     body = _which(selector, ids, everything, dead) | {"via": "exchange" if via_exchange else "queue"}
     _operate(context, vhost, queue, "redrive", body, limit)
 

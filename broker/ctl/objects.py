@@ -10,14 +10,19 @@ import typer
 
 from broker.ctl.session import VirtualHost, session
 
-Name = Annotated[str, typer.Argument(metavar="NAME")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the object.")]
 OnlyVirtualHost = Annotated[
-    str | None, typer.Option("--vhost", "-p", metavar="NAME", help="Only this virtual host.")
+    str | None,
+    typer.Option("--vhost", "-p", metavar="NAME", help="Only the definitions of this virtual host."),
 ]
 
 
-def add_vhost(context: typer.Context, name: Name, description: Annotated[str, typer.Option()] = "") -> None:
-    """Add a virtual host; whoever adds it may do everything in it."""
+def add_vhost(
+    context: typer.Context,
+    name: Name,
+    description: Annotated[str, typer.Option(help="Description of the virtual host.")] = "",
+) -> None:
+    """Add a virtual host; the user who adds it gets all permissions in it."""
     with session(context) as found:
         found.client.put("vhosts", name, body={"description": description} if description else {})
 
@@ -31,11 +36,13 @@ def delete_vhost(context: typer.Context, name: Name) -> None:
 def declare_queue(
     context: typer.Context,
     name: Name,
-    durable: Annotated[bool, typer.Option(help="It outlives the broker.")] = True,
+    durable: Annotated[bool, typer.Option(help="Whether the queue survives a restart of the broker.")] = True,
     auto_delete: Annotated[
-        bool, typer.Option("--auto-delete", help="It goes with its last consumer.")
+        bool, typer.Option("--auto-delete", help="Delete the queue when its last consumer ends.")
     ] = False,
-    arguments: Annotated[str, typer.Option(metavar="JSON", help='Such as {"x-max-priority": 5}.')] = "{}",
+    arguments: Annotated[
+        str, typer.Option(metavar="JSON", help='Arguments of the queue, such as {"x-max-priority": 5}.')
+    ] = "{}",
     vhost: VirtualHost = "/",
 ) -> None:
     """Declare a queue."""
@@ -48,13 +55,13 @@ def alter_queue(
     context: typer.Context,
     name: Name,
     arguments: Annotated[
-        str, typer.Option(metavar="JSON", help="Those to be altered; null takes one away.")
+        str, typer.Option(metavar="JSON", help="Arguments to alter; null removes an argument.")
     ] = "{}",
-    new_name: Annotated[str, typer.Option("--name", metavar="NAME", help="What it is to be called.")] = "",
-    shared: Annotated[bool, typer.Option("--shared", help="An exclusive one is to be everybody's.")] = False,
+    new_name: Annotated[str, typer.Option("--name", metavar="NAME", help="New name of the queue.")] = "",
+    shared: Annotated[bool, typer.Option("--shared", help="Make an exclusive queue shared.")] = False,
     vhost: VirtualHost = "/",
 ) -> None:
-    """Alter a queue that is there: all that is asked for, or nothing."""
+    """Alter a queue: all changes or none."""
     body = {"arguments": from_json(arguments)}
     body |= {"name": new_name} if new_name else {}
     body |= {"exclusive": False} if shared else {}
@@ -73,8 +80,10 @@ def from_json(text: str) -> Any:
 def delete_queue(
     context: typer.Context,
     name: Name,
-    if_empty: Annotated[bool, typer.Option("--if-empty", help="Only if it has no messages.")] = False,
-    if_unused: Annotated[bool, typer.Option("--if-unused", help="Only if it has no consumers.")] = False,
+    if_empty: Annotated[bool, typer.Option("--if-empty", help="Only if the queue has no messages.")] = False,
+    if_unused: Annotated[
+        bool, typer.Option("--if-unused", help="Only if the queue has no consumers.")
+    ] = False,
     vhost: VirtualHost = "/",
 ) -> None:
     """Delete a queue with its messages."""
@@ -85,13 +94,13 @@ def delete_queue(
 
 
 def purge_queue(context: typer.Context, name: Name, vhost: VirtualHost = "/") -> None:
-    """Drop the ready messages of a queue."""
+    """Purge the ready messages of a queue."""
     with session(context) as found:
         found.client.delete("queues", vhost, name, "contents")
 
 
-Enqueue = Annotated[bool, typer.Option("--enqueue", help="What publishers put in.")]
-Dequeue = Annotated[bool, typer.Option("--dequeue", help="What consumers take out.")]
+Enqueue = Annotated[bool, typer.Option("--enqueue", help="Only enqueue.")]
+Dequeue = Annotated[bool, typer.Option("--dequeue", help="Only dequeue.")]
 
 
 def stop_queue(
@@ -101,7 +110,7 @@ def stop_queue(
     dequeue: Dequeue = False,
     vhost: VirtualHost = "/",
 ) -> None:
-    """Switch off a queue: publishers are refused, consumers get nothing. Without options both."""
+    """Stop a queue, so that publishers are refused and consumers get no messages."""
     _switch(context, vhost, name, "stop", enqueue, dequeue)
 
 
@@ -112,7 +121,7 @@ def start_queue(
     dequeue: Dequeue = False,
     vhost: VirtualHost = "/",
 ) -> None:
-    """Switch on what was switched off of a queue. Without options both."""
+    """Start a stopped queue."""
     _switch(context, vhost, name, "start", enqueue, dequeue)
 
 
@@ -126,7 +135,7 @@ def _switch(context: typer.Context, vhost: str, name: str, what: str, enqueue: b
 def close_connection(
     context: typer.Context,
     name: Name,
-    reason: Annotated[str, typer.Argument(metavar="REASON", help="What its client is told.")],
+    reason: Annotated[str, typer.Argument(metavar="REASON", help="Reason that the client reads.")],
 ) -> None:
     """Close a connection."""
     with session(context) as found:
@@ -135,10 +144,10 @@ def close_connection(
 
 def export_definitions(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="- is standard output.")] = "-",
+    file: Annotated[str, typer.Argument(metavar="FILE", help="File to write; - is standard output.")] = "-",
     vhost: OnlyVirtualHost = None,
 ) -> None:
-    """Write everything but messages to a file, as RabbitMQ's JSON."""
+    """Write the definitions, that is everything but messages, to a file, as RabbitMQ's JSON."""
     with session(context) as found:
         document = found.client.get("definitions", *([] if vhost is None else [vhost]))
         written = json.dumps(document, indent=2) + "\n"
@@ -152,10 +161,10 @@ def export_definitions(
 
 def import_definitions(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="- is standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="File to read; - is standard input.")],
     vhost: OnlyVirtualHost = None,
 ) -> None:
-    """Add what a file describes: all of it, or nothing and a line for each object that is wrong."""
+    """Import definitions from a file: all of them, or none and a line for each wrong object."""
     with session(context) as found:
         content = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
         try:

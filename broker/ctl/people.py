@@ -7,8 +7,8 @@ import typer
 from broker.ctl.output import show
 from broker.ctl.session import VirtualHost, new_password, session
 
-User = Annotated[str, typer.Argument(metavar="USER")]
-Expression = Annotated[str, typer.Argument(metavar="REGEX")]
+User = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.")]
+Expression = Annotated[str, typer.Argument(metavar="REGEX", help="Regular expression over names.")]
 
 
 def list_users(context: typer.Context) -> None:
@@ -20,9 +20,11 @@ def list_users(context: typer.Context) -> None:
 def add_user(
     context: typer.Context,
     user: User,
-    tags: Annotated[str, typer.Option(metavar="TAG,...", help="Such as administrator.")] = "",
+    tags: Annotated[
+        str, typer.Option(metavar="TAG,...", help="Tags of the user, such as administrator.")
+    ] = "",
 ) -> None:
-    """Add a user; the password is asked for, or read from standard input."""
+    """Add a user; the command prompts for the password, or reads it from standard input."""
     with session(context) as found:
         if any(known["name"] == user for known in found.client.get("users", columns="name")):
             typer.echo(f"amqpctl: user '{user}' exists already", err=True)
@@ -32,7 +34,7 @@ def add_user(
 
 
 def change_password(context: typer.Context, user: User) -> None:
-    """Give a user another password; it is asked for, or read from standard input."""
+    """Change the password of a user; the command prompts for it, or reads it from standard input."""
     with session(context) as found:
         tags = found.client.get("users", user)["tags"]
         password = new_password(f"New password of {user}")
@@ -46,16 +48,18 @@ def delete_user(context: typer.Context, user: User) -> None:
 
 
 def set_user_tags(
-    context: typer.Context, user: User, tags: Annotated[list[str] | None, typer.Argument()] = None
+    context: typer.Context,
+    user: User,
+    tags: Annotated[list[str] | None, typer.Argument(help="New tags of the user.")] = None,
 ) -> None:
-    """Replace the tags of a user; without any the user has none."""
+    """Replace the tags of a user; without TAGS the user has no tags."""
     with session(context) as found:
         found.client.get("users", user)  # or it would be made
         found.client.put("users", user, body={"tags": tags or []})
 
 
 def list_permissions(context: typer.Context, vhost: VirtualHost = "/") -> None:
-    """List who may do what in a virtual host."""
+    """List the permissions of all users in a virtual host."""
     with session(context) as found:
         rows = found.client.get("vhosts", vhost, "permissions")
         show(rows, ("user", "configure", "write", "read"), found.form)
@@ -69,20 +73,20 @@ def set_permissions(
     read: Expression,
     vhost: VirtualHost = "/",
 ) -> None:
-    """Let a user open a virtual host, and there do what three regular expressions match."""
+    """Set the permissions of a user in a virtual host: three regular expressions over names."""
     body = {"configure": configure, "write": write, "read": read}
     with session(context) as found:
         found.client.put("permissions", vhost, user, body=body)
 
 
 def clear_permissions(context: typer.Context, user: User, vhost: VirtualHost = "/") -> None:
-    """Let a user no longer open a virtual host."""
+    """Delete the permissions of a user in a virtual host, so that the user can no longer open it."""
     with session(context) as found:
         found.client.delete("permissions", vhost, user)
 
 
 def list_topic_permissions(context: typer.Context, vhost: VirtualHost = "/") -> None:
-    """List which routing keys users may use."""
+    """List the topic permissions of all users in a virtual host."""
     with session(context) as found:
         rows = found.client.get("vhosts", vhost, "topic-permissions")
         show(rows, ("user", "exchange", "write", "read"), found.form)
@@ -91,19 +95,19 @@ def list_topic_permissions(context: typer.Context, vhost: VirtualHost = "/") -> 
 def set_topic_permissions(
     context: typer.Context,
     user: User,
-    exchange: Annotated[str, typer.Argument()],
+    exchange: Annotated[str, typer.Argument(help="Name of the topic exchange.")],
     write: Expression,
     read: Expression,
     vhost: VirtualHost = "/",
 ) -> None:
-    """Hold the routing keys of a user at a topic exchange to regular expressions."""
+    """Set the regular expressions for the routing keys of a user at a topic exchange."""
     body = {"exchange": exchange, "write": write, "read": read}
     with session(context) as found:
         found.client.put("topic-permissions", vhost, user, body=body)
 
 
 def clear_topic_permissions(context: typer.Context, user: User, vhost: VirtualHost = "/") -> None:
-    """Let a user use all routing keys again."""
+    """Delete the topic permissions of a user, so that the user may use all routing keys."""
     with session(context) as found:
         found.client.delete("topic-permissions", vhost, user)
 

@@ -8,8 +8,8 @@ import typer
 from broker.ctl.output import print_json, show
 from broker.ctl.session import VirtualHost, session
 
-Operator = Annotated[bool, typer.Option("--operator", help="An operator policy.")]
-PolicyName = Annotated[str, typer.Argument(metavar="POLICY")]
+Operator = Annotated[bool, typer.Option("--operator", help="Operator policies instead of policies.")]
+PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="Name of the policy.")]
 
 
 def _kind(operator: bool) -> str:
@@ -17,7 +17,7 @@ def _kind(operator: bool) -> str:
 
 
 def list_policies(context: typer.Context, vhost: VirtualHost = "/", operator: Operator = False) -> None:
-    """List policies, those first that win over the others."""
+    """List policies, the highest priority first."""
     columns = ("name", "priority", "pattern", "apply-to", "definition")
     with session(context) as found:
         rows = found.client.get(_kind(operator), vhost)
@@ -27,14 +27,20 @@ def list_policies(context: typer.Context, vhost: VirtualHost = "/", operator: Op
 def set_policy(
     context: typer.Context,
     name: PolicyName,
-    pattern: Annotated[str, typer.Argument(metavar="REGEX", help="Names that it is for.")],
-    definition: Annotated[str, typer.Argument(metavar="JSON", help='Such as {"max-length": 1000}.')],
-    priority: Annotated[int, typer.Option(help="The highest wins, key by key.")] = 0,
-    apply_to: Annotated[str, typer.Option(help="all, queues, classic_queues, exchanges ...")] = "all",
+    pattern: Annotated[
+        str, typer.Argument(metavar="REGEX", help="Regular expression over the names of queues or exchanges.")
+    ],
+    definition: Annotated[
+        str, typer.Argument(metavar="JSON", help='Keys and values, such as {"max-length": 1000}.')
+    ],
+    priority: Annotated[int, typer.Option(help="Priority: the highest one wins, key by key.")] = 0,
+    apply_to: Annotated[
+        str, typer.Option(help="all, queues, classic_queues, quorum_queues, streams or exchanges.")
+    ] = "all",
     vhost: VirtualHost = "/",
     operator: Operator = False,
 ) -> None:
-    """Set a policy. It holds for everything that it matches when this returns."""
+    """Set a policy, and wait until the policy holds for everything that it matches."""
     body = {"pattern": pattern, "definition": _json(definition), "priority": priority, "apply-to": apply_to}
     with session(context) as found:
         found.client.put(_kind(operator), vhost, name, body=body)
@@ -50,11 +56,13 @@ def clear_policy(
 
 def explain(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME")],
-    exchange: Annotated[bool, typer.Option("--exchange", help="An exchange, not a queue.")] = False,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue or exchange.")],
+    exchange: Annotated[
+        bool, typer.Option("--exchange", help="Explain an exchange instead of a queue.")
+    ] = False,
     vhost: VirtualHost = "/",
 ) -> None:
-    """Tell what holds for a queue: each value, whose it is, and what it won over."""
+    """Show the effective arguments of a queue: each value, its origin, and the values that it overrides."""
     with session(context) as found:
         kind = "exchanges" if exchange else "queues"
         effective: dict[str, Any] = found.client.get(kind, vhost, name, "effective")

@@ -25,12 +25,14 @@ FOUND: Final = 2
 SECONDS_OF_HOUR: Final = 3600
 PAUSE_SECONDS: Final = 5.0
 
-Folder = Annotated[Path, typer.Argument(help="The journal's folder: journal in the data folder, mostly.")]
+Folder = Annotated[
+    Path, typer.Argument(help="Folder of the journal, by default the folder journal in the data folder.")
+]
 Node = Annotated[str | None, typer.Option(help="Only the journal of this node.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one line for each event.")]
 
 app = typer.Typer(
-    no_args_is_help=True, help="Read the journal, check it and seal it, beside a broker or not."
+    no_args_is_help=True, help="Read, verify and seal the journal, also beside a running broker."
 )
 
 
@@ -63,11 +65,13 @@ def cat(
     folder: Folder,
     node: Node = None,
     queue: Annotated[str | None, typer.Option(help="Only events of this queue.")] = None,
-    op: Annotated[list[str] | None, typer.Option(help="Only these operations.")] = None,
-    since: Annotated[float, typer.Option(help="Only events of the last so many seconds; 0: all.")] = 0,
+    op: Annotated[
+        list[str] | None, typer.Option(help="Only events of this operation; may be given several times.")
+    ] = None,
+    since: Annotated[float, typer.Option(help="Only events of so many last seconds; 0: all.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Print events, a line for each."""
+    """Print the events of the journal, a line for each."""
     wanted = set(op or OPS)
     unknown = wanted.difference(OPS)
     if unknown:
@@ -85,7 +89,7 @@ def cat(
 
 @app.command()
 def verify(folder: Folder, node: Node = None, as_json: AsJson = False) -> None:
-    """Check the files against the manifest, that no event is missing, and that each queue adds up."""
+    """Verify the files against the manifest, that no event is missing, and that each queue adds up."""
     with _told():
         found = Verification()
         held = hold(folder)
@@ -131,11 +135,11 @@ def verify(folder: Folder, node: Node = None, as_json: AsJson = False) -> None:
 def seal(
     folder: Folder,
     retention: Annotated[
-        float, typer.Option(help="Hours for which raw files are kept after that; negative: for ever.")
+        float, typer.Option(help="Hours after which raw files are deleted; negative: never.")
     ] = 24,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on as files are ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on whenever a file is complete.")] = False,
 ) -> None:
-    """Make Parquet of files that are ended, and let go of raw ones."""
+    """Seal complete files as Parquet, and delete old raw ones."""
     if find_spec("pyarrow") is None:
         typer.echo("amqpd journal: sealing takes pyarrow: pip install 'amqpd[journal]'", err=True)
         raise typer.Exit(FAILED)
@@ -175,7 +179,7 @@ def _seal_once(folder: Path, retention: float) -> bool:
 
 @app.command()
 def status(folder: Folder, as_json: AsJson = False) -> None:
-    """Say which files there are, and how far they are sealed."""
+    """Show the files of the journal, and how many are sealed."""
     with _told():
         reading = Reading(folder)
         found = {
@@ -196,12 +200,12 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
 @app.command()
 def show(
     folder: Folder,
-    message_id: Annotated[str | None, typer.Option(help="The message-id that its publisher gave.")] = None,
-    msg_uid: Annotated[int | None, typer.Option(help="The number that the journal has for it.")] = None,
+    message_id: Annotated[str | None, typer.Option(help="Property message-id of the message.")] = None,
+    msg_uid: Annotated[int | None, typer.Option(help="Number of the message in the journal.")] = None,
     node: Node = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell the life of a message, with its dead letters and copies."""
+    """Show the life of a message, with its dead letters and copies."""
     if (message_id is None) == (msg_uid is None):
         raise typer.BadParameter("which message? say --message-id or --msg-uid")
     line = _line(as_json)

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from broker.adapters.peers.connections import Connections, Shortage
-from broker.admin.app import AdminApp, Application, Message, Receive, Send
+from broker.admin.app import METRICS, PAGES, AdminApp, Application, Message, Receive, Send
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
 from broker.core.delivery.journal import Journal
@@ -142,8 +142,14 @@ async def test_nothing_else(app: AdminApp, path: str) -> None:
     assert (await ask(app, path)).status_code == 404
 
 
+async def test_each_page_is_described(app: AdminApp) -> None:
+    assert set(PAGES) == {*app._pages, METRICS}
+    for path in PAGES:
+        assert (await ask(app, path)).status_code == 200
+
+
 async def test_nothing_is_changed_from_here(app: AdminApp) -> None:
-    for path in ("/", "/metrics", "/health/live", "/health/ready"):
+    for path in PAGES:
         assert (await ask(app, path, "POST")).status_code == 405
 
 

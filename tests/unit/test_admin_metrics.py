@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.adapters.peers.connections import Connections, Shortage
-from broker.admin.metrics import SLICE, TOTALS, Exposition
+from broker.admin.metrics import SLICE, TOTALS, Exposition, described
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
 from broker.core.delivery.journal import Journal
@@ -39,6 +40,14 @@ class FakeQueue:
     dead: int = 4
     memory: object | None = None
     volatile: object | None = None
+
+
+@dataclass
+class FakeFeature:
+    """What a volatile queue, or one with a memory, counts."""
+
+    lost: int = 1
+    duplicates: int = 2
 
 
 @dataclass
@@ -121,6 +130,26 @@ def test_every_counter_has_its_total() -> None:
     assert {name.removeprefix("messages_") for name in TOTALS} == {
         name for name in dir(Counters()) if name[0] != "_"
     } - {"dead_lettered", "dead_lettered_surely", "discarded", "letters_dropped"}
+
+
+async def test_each_metric_is_described() -> None:
+    queue = FakeQueue(memory=FakeFeature(), volatile=FakeFeature())
+    source = exposition(FakeBroker({"/": FakeVirtualHost({"q": queue})}))
+    text = b"".join([piece async for piece in source.write()]).decode()
+    exported = dict(re.findall(r"^# HELP (\S+) (.+)$", text, re.MULTILINE))
+    shown = {
+        (name, kind, exported[name])
+        for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE)
+        if not name.startswith(("process_", "python_"))
+    }
+    kinds = {"info": "gauge"}  # as the text format has it
+    assert shown == {(each.name, kinds.get(each.kind, each.kind), each.text) for each in described()}
+    labels = {
+        name: tuple(label for label, _ in found if label != "le")
+        for (name, found) in sorted(await scraped(source))
+    }
+    for each in described():
+        assert set(labels.get(each.name, each.labels)) == set(each.labels), each.name
 
 
 async def test_dropped_dead_letters_by_reason_and_cause() -> None:

@@ -40,6 +40,7 @@ STORE = (
     ("scan", "definition_text", "format", "disk", "latency", "errors", "sync_helper"),
 )
 ADAPTERS = (
+    ("extensions",),
     ("amqp10",),
     ("amqp091",),
     ("peers",),

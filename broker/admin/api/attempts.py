@@ -45,7 +45,7 @@ router = APIRouter(tags=["staged sinks"])
 async def begin_attempt(
     management: Managed, visitor: Asker, vhost: Name, query: Name, body: Body
 ) -> JSONResponse:
-    """Begin an attempt at a partition of a batch."""
+    """Begin an attempt at one partition of a batch."""
     sink = attached(management, visitor, vhost, query, body)
     batch, partition = count(body, "batch"), count(body, "partition")
     check_checkpoint(sink, body)
@@ -65,9 +65,12 @@ async def add_rows(
     vhost: Name,
     query: Name,
     attempt: int,
-    start: Annotated[int, Query(alias="from", ge=0, lt=NUMBER_MAX)],
+    start: Annotated[
+        int,
+        Query(alias="from", ge=0, lt=NUMBER_MAX, description="Number of rows that the attempt has already."),
+    ],
 ) -> JSONResponse:
-    """Add rows to an attempt: all of a request or none, and on disk when it is answered."""
+    """Add rows to an attempt: all rows of the request or none. The answer comes when they are on disk."""
     sink = owned(management, visitor, vhost, query)
     if request.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
         content = _chunks_of(management, await read_body(request, OF_MESSAGES_MAX))
@@ -99,7 +102,7 @@ async def add_rows(
 async def drop_attempt(
     management: Managed, visitor: Asker, vhost: Name, query: Name, attempt: int
 ) -> Response:
-    """Forget an attempt that is not committed."""
+    """Delete an attempt that is not committed."""
     sink = owned(management, visitor, vhost, query)
     async with gate(sink):
         found = sink.attempts.get(attempt)

@@ -64,13 +64,13 @@ async def _list(items: Iterator[Item] | list[Item], options: Options) -> Respons
 
 @router.get("/bindings")
 async def list_bindings(visitor: Asker, options: Options) -> Response:
-    """All bindings in the virtual hosts that the user may open."""
+    """Return all bindings in the virtual hosts that the user may open."""
     return await _list(_all(visitor.vhosts()), options)
 
 
 @router.get("/bindings/{vhost}")
 async def list_bindings_in(visitor: Asker, options: Options, vhost: Name) -> Response:
-    """All bindings of a virtual host."""
+    """Return all bindings of a virtual host."""
     return await _list(_all([visitor.vhost(vhost)]), options)
 
 
@@ -78,7 +78,7 @@ async def list_bindings_in(visitor: Asker, options: Options, vhost: Name) -> Res
 async def list_bindings_between(
     visitor: Asker, options: Options, vhost: Name, source: ExchangeName, kind: Kind, destination: Name
 ) -> Response:
-    """The bindings between an exchange and a queue or exchange."""
+    """Return the bindings between an exchange and a queue (`q`) or exchange (`e`)."""
     found = visitor.vhost(vhost)
     return await _list(_between(found, source, kind, destination), options)
 
@@ -93,7 +93,10 @@ async def post_binding(
     destination: Name,
     body: Body,
 ) -> Response:
-    """Bind; the binding's own path is in the header `location`."""
+    """Bind a queue (`q`) or exchange (`e`) to an exchange.
+
+    The header `location` has the path of the binding.
+    """
     found = visitor.vhost(vhost)
     key = text(body, "routing_key", "")
     where = f"a binding from exchange '{source}' to '{destination}' in vhost '{vhost}'"
@@ -116,7 +119,7 @@ async def post_binding(
 async def get_binding(
     visitor: Asker, vhost: Name, source: ExchangeName, kind: Kind, destination: Name, props: Name
 ) -> JSONResponse:
-    """One binding."""
+    """Return a binding."""
     found = visitor.vhost(vhost)
     return JSONResponse(_show(await _existing(found, source, kind, destination, props)))
 
@@ -131,7 +134,7 @@ async def delete_binding(
     destination: Name,
     props: Name,
 ) -> Response:
-    """Remove one binding."""
+    """Delete a binding."""
     found = visitor.vhost(vhost)
     _, binding = await _existing(found, source, kind, destination, props)
     if isinstance(binding, Queue):

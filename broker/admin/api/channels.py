@@ -90,13 +90,13 @@ async def _list(management: Management, channels: list[Channel], options: Option
 
 @router.get("/channels")
 async def list_channels(management: Managed, visitor: Asker, options: Options) -> Response:
-    """All channels that the user may see."""
+    """Return all channels that the user may see."""
     return await _list(management, _visible(management, visitor), options)
 
 
 @router.get("/vhosts/{vhost}/channels")
 async def list_channels_in(management: Managed, visitor: Asker, options: Options, vhost: Name) -> Response:
-    """The channels in a virtual host."""
+    """Return the channels in a virtual host."""
     found = visitor.vhost(vhost)
     channels = [channel for channel in _visible(management, visitor) if channel.virtual_host is found]
     return await _list(management, channels, options)
@@ -104,7 +104,7 @@ async def list_channels_in(management: Managed, visitor: Asker, options: Options
 
 @router.get("/channels/{name}")
 async def get_channel(management: Managed, visitor: Asker, name: Name) -> JSONResponse:
-    """One channel."""
+    """Return a channel."""
     for connection in management.connections.all:
         if isinstance(connection, Connection091) and name.startswith(connection.origin.name):
             for channel in channels_of(connection):

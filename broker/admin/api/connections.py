@@ -95,13 +95,13 @@ def _existing(management: Management, name: str) -> Open:
 
 @router.get("/connections")
 async def list_connections(management: Managed, visitor: Asker, options: Options) -> Response:
-    """All connections that the user may see."""
+    """Return all connections that the user may see."""
     return await _list(management, open_connections(management, visitor), options)
 
 
 @router.get("/vhosts/{vhost}/connections")
 async def list_connections_to(management: Managed, visitor: Asker, options: Options, vhost: Name) -> Response:
-    """The connections to a virtual host."""
+    """Return the connections to a virtual host."""
     found = visitor.vhost(vhost)
     connections = open_connections(management, visitor)
     return await _list(management, [each for each in connections if each.virtual_host is found], options)
@@ -109,7 +109,7 @@ async def list_connections_to(management: Managed, visitor: Asker, options: Opti
 
 @router.get("/connections/username/{user}")
 async def list_connections_of(management: Managed, visitor: Asker, options: Options, user: Name) -> Response:
-    """The connections of a user."""
+    """Return the connections of a user."""
     connections = open_connections(management, visitor)
     return await _list(management, [each for each in connections if each.user == user], options)
 
@@ -125,7 +125,7 @@ async def close_connections_of(management: Managed, visitor: Asker, user: Name, 
 
 @router.get("/connections/{name}")
 async def get_connection(management: Managed, visitor: Asker, name: Name) -> JSONResponse:
-    """One connection."""
+    """Return a connection."""
     connection = _existing(management, name)
     visitor.require_owner(connection.user, to_change=False)
     return JSONResponse(shown_connection(connection, management.node))
@@ -133,7 +133,10 @@ async def get_connection(management: Managed, visitor: Asker, name: Name) -> JSO
 
 @router.delete("/connections/{name}", status_code=204)
 async def close_connection(management: Managed, visitor: Asker, name: Name, reason: Reason) -> Response:
-    """Close a connection: its client is told why, by connection.close 320."""
+    """Close a connection with code 320.
+
+    The request's header `x-reason` is the reason that the client reads.
+    """
     connection = _existing(management, name)
     visitor.require_owner(connection.user, to_change=True)
     connection.force_close(reason)
@@ -142,7 +145,7 @@ async def close_connection(management: Managed, visitor: Asker, name: Name, reas
 
 @router.get("/connections/{name}/sessions")
 async def list_sessions_of(management: Managed, visitor: Asker, name: Name) -> JSONResponse:
-    """The sessions of a connection with their links: AMQP 1.0 has them, and 0-9-1 channels instead."""
+    """Return the sessions of a connection of AMQP 1.0 with their links."""
     connection = _existing(management, name)
     visitor.require_owner(connection.user, to_change=False)
     sessions = [] if isinstance(connection, Connection091) else sessions_of(connection)
@@ -151,7 +154,7 @@ async def list_sessions_of(management: Managed, visitor: Asker, name: Name) -> J
 
 @router.get("/connections/{name}/channels")
 async def list_channels_of(management: Managed, visitor: Asker, options: Options, name: Name) -> Response:
-    """The channels of a connection."""
+    """Return the channels of a connection."""
     connection = _existing(management, name)
     visitor.require_owner(connection.user, to_change=False)
     return await answer_list(

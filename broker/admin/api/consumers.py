@@ -96,11 +96,14 @@ async def _list(vhosts: list[VirtualHost], visitor: Visitor, options: Options) -
 
 @router.get("/consumers")
 async def list_consumers(visitor: Asker, options: Options) -> Response:
-    """The consumers in all virtual hosts: all of them for those who may see everything, else one's own."""
+    """Return the consumers in all virtual hosts.
+
+    A user without the tag `monitoring` or `administrator` sees only their own.
+    """
     return await _list(visitor.vhosts(), visitor, options)
 
 
 @router.get("/consumers/{vhost}")
 async def list_consumers_in(visitor: Asker, options: Options, vhost: Name) -> Response:
-    """The consumers in a virtual host."""
+    """Return the consumers in a virtual host."""
     return await _list([visitor.vhost(vhost)], visitor, options)

@@ -38,20 +38,20 @@ Document = Annotated[Any, Depends(_document)]
 
 @router.get("/definitions")
 async def export_all(management: Managed, visitor: Administrator) -> StreamingResponse:
-    """Everything but messages, as one JSON object."""
+    """Return all definitions, that is everything but messages, as a JSON object."""
     version = management.state.version
     return _stream(export_pieces(management.broker, management.users, version))
 
 
 @router.get("/definitions/{vhost}")
 async def export_one(management: Managed, visitor: Administrator, vhost: Name) -> StreamingResponse:
-    """The policies, parameters, queues, exchanges and bindings of one virtual host."""
+    """Return the policies, parameters, queues, exchanges and bindings of a virtual host."""
     return _stream(export_vhost_pieces(visitor.vhost(vhost), management.state.version))
 
 
 @router.post("/definitions", status_code=204)
 async def import_all(management: Managed, visitor: Administrator, document: Document) -> Response:
-    """Import definitions. Nothing is changed unless everything can be; what is there as described stays."""
+    """Import definitions: all of them or none. Present objects of the same description stay."""
     await _import(management, document, None)
     return Response(status_code=204)
 
@@ -60,7 +60,7 @@ async def import_all(management: Managed, visitor: Administrator, document: Docu
 async def import_one(
     management: Managed, visitor: Administrator, vhost: Name, document: Document
 ) -> Response:
-    """Import definitions into one virtual host."""
+    """Import definitions into a virtual host."""
     visitor.vhost(vhost)
     await _import(management, document, vhost)
     return Response(status_code=204)

@@ -32,7 +32,7 @@ router = APIRouter(tags=["queues"])
 
 @router.get("/queues/{vhost}/{name}/delayed")
 async def list_delayed(visitor: Asker, options: Options, vhost: Name, name: Name) -> JSONResponse:
-    """A page of them, soonest first; the first page if none is asked for."""
+    """Return a page of the delayed messages of a queue, soonest first."""
     _, queue = readable(visitor, vhost, name)
     delays = _delays(queue)
     total = 0 if delays is None else len(delays)
@@ -52,7 +52,7 @@ async def list_delayed(visitor: Asker, options: Options, vhost: Name, name: Name
 async def cancel_delayed(
     management: Managed, visitor: Asker, vhost: Name, name: Name, place: Name
 ) -> Response:
-    """Cancel one: it is never put into the queue."""
+    """Cancel a delayed message."""
     _, queue = readable(visitor, vhost, name)
     delays, held = await _find(queue, place)
     delays.drop(held)
@@ -64,7 +64,7 @@ async def cancel_delayed(
 async def move_delayed(
     management: Managed, visitor: Asker, vhost: Name, name: Name, place: Name, body: Body
 ) -> JSONResponse:
-    """Have one wait for another date; answers with it as it is then, perhaps under another id."""
+    """Change the date of a delayed message. The answer has the message with its new id."""
     found, queue = readable(visitor, vhost, name)
     date = _date(body, found.schedule.date())
     delays, held = await _find(queue, place)

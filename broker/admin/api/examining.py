@@ -55,8 +55,13 @@ USUAL_BYTES: Final = 50_000  # of a body that are shown
 AFTER: Final = "after:"
 DIED: Final = "died "  # begins the mark of a message that waits to be dead-lettered
 
-Selected = Annotated[str, Query()]
-Truncated = Annotated[int, Query(ge=0, le=BYTES_MAX)]
+Selected = Annotated[str, Query(description="Condition in the SQL of JMS that messages must meet.")]
+States = Annotated[
+    str, Query(description="States of the messages, with commas between them; all states by default.")
+]
+Truncated = Annotated[
+    int, Query(ge=0, le=BYTES_MAX, description="Bytes of a body that the answer shows at most.")
+]
 
 router = APIRouter(tags=["messages"])
 
@@ -68,15 +73,19 @@ async def list_messages(
     vhost: Name,
     name: Name,
     selector: Selected = "",
-    state: Selected = "",
-    begin: Annotated[str, Query(alias="from")] = "0",
-    count: Annotated[int, Query(ge=1, le=COUNT_MAX)] = USUAL_COUNT,
+    state: States = "",
+    begin: Annotated[
+        str, Query(alias="from", description="Place to begin at, or the `next` of an earlier answer.")
+    ] = "0",
+    count: Annotated[
+        int, Query(ge=1, le=COUNT_MAX, description="Messages of an answer at most.")
+    ] = USUAL_COUNT,
     truncate: Truncated = USUAL_BYTES,
 ) -> Response:
-    """Messages in the order of the queue, those only for which the selector is true, from a place on.
+    """Return the messages of a queue in order, from a place on.
 
-    Places count from 0, among the messages that the list is about: all, or those with one of the states in
-    `state`, with commas between them. `next` is what to go on `from`; null at the end.
+    `selector` and `state` (several with commas between them) restrict the list. Places count from 0 among the
+    listed messages. `next` is the value for `from` in the next request; null means the end.
     """
     found, queue = readable(visitor, vhost, name)
     sieve = sieve_of({"selector": selector}, found.store)
@@ -163,11 +172,11 @@ def _answer(written: list[str], following: str | None) -> Response:
 
 @router.get("/queues/{vhost}/{name}/messages/count")
 async def count_messages(
-    visitor: Asker, vhost: Name, name: Name, selector: Selected = "", state: Selected = READY
+    visitor: Asker, vhost: Name, name: Name, selector: Selected = "", state: States = READY
 ) -> JSONResponse:
-    """The count of ready messages, or of those for which the selector is true.
+    """Return the number of ready messages, or of those that the selector accepts.
 
-    With `state` = `dead-letter`: of those that wait to be dead-lettered.
+    With `state` = `dead-letter` the messages that wait to be dead-lettered are counted.
     """
     found, queue = readable(visitor, vhost, name)
     sieve = sieve_of({"selector": selector}, found.store)
@@ -191,7 +200,7 @@ async def get_message(
     number: Name,
     truncate: Truncated = USUAL_BYTES,
 ) -> JSONResponse:
-    """The message with this id, also one that a consumer has, or that waits to be dead-lettered."""
+    """Return the message with this id, also an unacknowledged one or one that waits to be dead-lettered."""
     _, queue = readable(visitor, vhost, name)
     death = await dead_with(queue, number, management.store)
     if death is not None:

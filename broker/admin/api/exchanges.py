@@ -44,19 +44,19 @@ async def _list(vhosts: list[VirtualHost], options: Options) -> Response:
 
 @router.get("/exchanges")
 async def list_exchanges(visitor: Asker, options: Options) -> Response:
-    """All exchanges in the virtual hosts that the user may open."""
+    """Return all exchanges in the virtual hosts that the user may open."""
     return await _list(visitor.vhosts(), options)
 
 
 @router.get("/exchanges/{vhost}")
 async def list_exchanges_in(visitor: Asker, options: Options, vhost: Name) -> Response:
-    """All exchanges of a virtual host."""
+    """Return all exchanges of a virtual host."""
     return await _list([visitor.vhost(vhost)], options)
 
 
 @router.get("/exchanges/{vhost}/{name}")
 async def get_exchange(visitor: Asker, vhost: Name, name: ExchangeName) -> JSONResponse:
-    """One exchange."""
+    """Return an exchange."""
     return JSONResponse(shown_exchange(existing_exchange(visitor.vhost(vhost), name), vhost))
 
 
@@ -64,7 +64,10 @@ async def get_exchange(visitor: Asker, vhost: Name, name: ExchangeName) -> JSONR
 async def put_exchange(
     management: Managed, visitor: Asker, vhost: Name, name: ExchangeName, body: Body
 ) -> Response:
-    """Declare an exchange: 201 if it is new, 204 if it was there as described."""
+    """Declare an exchange.
+
+    The status is 201 for a new exchange and 204 for a present one of the same description.
+    """
     found = visitor.vhost(vhost)
     name = one_line(name)
     existed = name in found.exchanges
@@ -81,7 +84,9 @@ async def delete_exchange(
     visitor: Asker,
     vhost: Name,
     name: ExchangeName,
-    if_unused: Annotated[str, Query(alias="if-unused")] = "false",
+    if_unused: Annotated[
+        str, Query(alias="if-unused", description="`true`: fail if the exchange is a source of bindings.")
+    ] = "false",
 ) -> Response:
     """Delete an exchange with its bindings."""
     found = visitor.vhost(vhost)
@@ -94,7 +99,7 @@ async def delete_exchange(
 
 @router.get("/exchanges/{vhost}/{name}/bindings/source")
 async def list_bindings_from(visitor: Asker, options: Options, vhost: Name, name: ExchangeName) -> Response:
-    """The bindings that lead away from an exchange."""
+    """Return the bindings whose source is the exchange."""
     found = visitor.vhost(vhost)
     exchange = existing_exchange(found, name)
     if name == DEFAULT_EXCHANGE:
@@ -104,14 +109,14 @@ async def list_bindings_from(visitor: Asker, options: Options, vhost: Name, name
 
 @router.get("/exchanges/{vhost}/{name}/bindings/destination")
 async def list_bindings_to(visitor: Asker, options: Options, vhost: Name, name: ExchangeName) -> Response:
-    """The bindings that lead to an exchange."""
+    """Return the bindings whose destination is the exchange."""
     found = visitor.vhost(vhost)
     return await _bindings(found.bindings_to(existing_exchange(found, name)), vhost, options)
 
 
 @router.get("/exchanges/{vhost}/{name}/effective")
 async def explain_exchange(visitor: Asker, vhost: Name, name: ExchangeName) -> JSONResponse:
-    """What policies and arguments come to for an exchange, each value with whose it is. [amqpd]"""
+    """Return the effective arguments of an exchange, each with its policy or declaration. [amqpd]"""
     found = visitor.vhost(vhost)
     return JSONResponse(shown_effective(found.policies.explain_exchange(existing_exchange(found, name))))
 

@@ -62,61 +62,61 @@ def _alarms(management: Management) -> JSONResponse:
 
 @router.get("/alarms")
 async def alarms(management: Managed, visitor: Asker) -> JSONResponse:
-    """Whether publishers wait for memory or space, or are refused because the log cannot take anything."""
+    """Check that no publisher waits for memory or disk space, and that the log has not failed."""
     return _alarms(management)
 
 
 @router.get("/local-alarms")
 async def local_alarms(management: Managed, visitor: Asker) -> JSONResponse:
-    """The same: there is one node."""
+    """Check that no publisher waits for memory or disk space, and that the log has not failed."""
     return _alarms(management)
 
 
 @router.get("/is-in-service")
 async def is_in_service(management: Managed, visitor: Asker) -> JSONResponse:
-    """Whether clients can publish and consume."""
+    """Check that clients can publish and consume."""
     return _trouble(management)
 
 
 @router.get("/ready-to-serve-clients")
 async def ready_to_serve_clients(management: Managed, visitor: Asker) -> JSONResponse:
-    """Whether clients can publish and consume."""
+    """Check that clients can publish and consume."""
     return _trouble(management)
 
 
 @router.get("/metadata-store/initialized")
 async def metadata_store_initialized(management: Managed, visitor: Asker) -> JSONResponse:
-    """The definitions were read before this was listened on."""
+    """Check that definitions are read: always true, because the broker listens after that."""
     return _ok()
 
 
 @router.get("/virtual-hosts")
 async def virtual_hosts(management: Managed, visitor: Asker) -> JSONResponse:
-    """Whether all virtual hosts run; those that are there do."""
+    """Check that all virtual hosts run: always true."""
     return _ok()
 
 
 @router.get("/node-is-quorum-critical")
 async def node_is_quorum_critical(management: Managed, visitor: Asker) -> JSONResponse:
-    """No queue needs a majority of nodes."""
+    """Check that no queue needs a majority of nodes: always true with one node."""
     return _ok()
 
 
 @router.get("/node-is-mirror-sync-critical")
 async def node_is_mirror_sync_critical(management: Managed, visitor: Asker) -> JSONResponse:
-    """No queue is mirrored."""
+    """Check that no queue waits for a mirror: always true, because there are no mirrors."""
     return _ok()
 
 
 @router.get("/below-node-connection-limit")
 async def below_node_connection_limit(management: Managed, visitor: Asker) -> JSONResponse:
-    """Limits of connections are those of users and virtual hosts: the node itself has none."""
+    """Check the node's limit of connections: always true, as only users and virtual hosts have limits."""
     return _ok(current=len(open_connections(management, visitor)), limit="infinity")
 
 
 @router.get("/quorum-queues-without-elected-leaders/all-vhosts/pattern/{pattern}")
 async def queues_without_leaders(management: Managed, visitor: Asker, pattern: Name) -> JSONResponse:
-    """No queue elects a leader: there is one node, which has them all."""
+    """Check that all quorum queues have a leader: always true with one node."""
     return _ok()
 
 
@@ -124,14 +124,14 @@ async def queues_without_leaders(management: Managed, visitor: Asker, pattern: N
 async def queues_without_leaders_in(
     management: Managed, visitor: Asker, vhost: Name, pattern: Name
 ) -> JSONResponse:
-    """The same in one virtual host."""
+    """Check that all quorum queues of a virtual host have a leader: always true with one node."""
     visitor.vhost(vhost)
     return _ok()
 
 
 @router.get("/port-listener/{port}")
 async def port_listener(management: Managed, visitor: Asker, port: Name) -> JSONResponse:
-    """Whether something listens on a port."""
+    """Check that the broker listens on a port."""
     if not port.isascii() or not port.isdigit() or len(port) > 5:
         raise bad_request(f"'{port}' is not a port")
     ports = sorted({listener[2] for listener in management.listeners})
@@ -142,7 +142,7 @@ async def port_listener(management: Managed, visitor: Asker, port: Name) -> JSON
 
 @router.get("/protocol-listener/{protocol}")
 async def protocol_listener(management: Managed, visitor: Asker, protocol: Name) -> JSONResponse:
-    """Whether a protocol is listened for: amqp, amqps, web-amqp, http or https."""
+    """Check that the broker listens for a protocol: amqp, amqps, web-amqp, http or https."""
     protocols = sorted({listener[0] for listener in management.listeners})
     wanted = SHORT.get(protocol.lower(), protocol)
     if wanted in protocols:
@@ -152,7 +152,7 @@ async def protocol_listener(management: Managed, visitor: Asker, protocol: Name)
 
 @aliveness.get("/aliveness-test/{vhost}")
 async def aliveness_test(management: Managed, visitor: Asker, vhost: Name) -> JSONResponse:
-    """Whether a message goes in and comes out: RabbitMQ's test, with RabbitMQ's queue."""
+    """Publish a message to RabbitMQ's queue `aliveness-test` and get it back."""
     found = visitor.vhost(vhost)
     rights = visitor.rights(found)
     rights.require(CONFIGURE, QUEUE, ALIVENESS_QUEUE)

@@ -31,10 +31,12 @@ router = APIRouter(prefix="/journal", tags=["journal"])
 
 @router.get("")
 async def get_journal(management: Managed, visitor: Asker) -> JSONResponse:
-    """What is journaled, and how far: `next` is the seq of the next event, `written` of the last readable.
+    """Return the state of the journal.
 
-    `limit` is what the disk bears. `nodes`: for each node with a journal in the folder its first seq and the
-    one behind its last; null: only the bytes of its last file tell.
+    `next` is the number of the next event, `written` the number of the last readable event. `limit` is the
+    level that free disk space permits. `nodes` has, for each node with a journal in the folder, the number of
+    its first event and the number behind its last event. There, `null` means that only the bytes of the last
+    file tell.
     """
     journal = await _journal(management, visitor)
     recorder, writer = journal.recorder, journal.writer
@@ -55,15 +57,16 @@ async def get_journal(management: Managed, visitor: Asker) -> JSONResponse:
 async def list_files(
     management: Managed,
     visitor: Asker,
-    node: str | None = None,
-    start: Annotated[int, Query(alias="from", ge=0, lt=2**62)] = 0,
-    end: Annotated[int | None, Query(alias="to", ge=0, lt=2**62)] = None,
-    limit: Annotated[int, Query(ge=1, le=FILES_MAX)] = FILES_MAX,
+    node: Annotated[str | None, Query(description="Name of the node; this node by default.")] = None,
+    start: Annotated[int, Query(alias="from", ge=0, lt=2**62, description="Number of the first event.")] = 0,
+    end: Annotated[
+        int | None, Query(alias="to", ge=0, lt=2**62, description="Number behind the last event.")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=FILES_MAX, description="Files of an answer at most.")] = FILES_MAX,
 ) -> JSONResponse:
-    """The files with events of a node (this one) from one seq up to another, exclusively, in their order.
+    """Return the files with the events of a node from one number up to another, exclusively, in order.
 
-    `more`: there are more of them, with a seq behind the last one's first. A file that has been sealed and is
-    still there as it was comes twice.
+    `more` says whether further files follow. A sealed file whose raw file is still present is listed twice.
     """
     journal = await _journal(management, visitor)
     named = journal.writer.node if node is None else node
@@ -83,12 +86,14 @@ async def list_files(
 async def check_files(
     management: Managed,
     visitor: Asker,
-    start: Annotated[int, Query(alias="from", ge=0, lt=2**62)] = 0,
+    start: Annotated[
+        int, Query(alias="from", ge=0, lt=2**62, description="The `next` of an earlier answer.")
+    ] = 0,
 ) -> JSONResponse:
-    """The faults of sealed files: missing, there twice, or with another digest than the manifest says.
+    """Return the faults of sealed files: missing, present twice, or unlike the manifest.
 
-    About CHECKED_BYTES are read for one answer. `next`: the number to ask `from` for the rest; null: that was
-    all. `files`: how many sealed files are there.
+    An answer covers a part of the files. `next` is the number for `from` in the next request; null means the
+    end. `files` is the number of sealed files.
     """
     journal = await _journal(management, visitor)
     try:
@@ -105,10 +110,16 @@ async def get_file(
     management: Managed,
     visitor: Asker,
     name: Name,
-    start: Annotated[int, Query(alias="from", ge=0, lt=2**62)] = 0,
-    end: Annotated[int | None, Query(alias="to", ge=0, lt=2**62)] = None,
+    start: Annotated[int, Query(alias="from", ge=0, lt=2**62, description="First byte.")] = 0,
+    end: Annotated[
+        int | None,
+        Query(alias="to", ge=0, lt=2**62, description="Position behind the last byte; the end by default."),
+    ] = None,
 ) -> StreamingResponse:
-    """Bytes of a file, from one up to another, exclusively, or as many as there are now, in whole blocks."""
+    """Return the bytes of a file from one position up to another, exclusively.
+
+    Without `to` the bytes end with the last whole block.
+    """
     journal = await _journal(management, visitor)
     if end is not None and end < start:
         raise bad_request(f"there are no bytes from {start} to {end}")

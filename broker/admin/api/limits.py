@@ -38,13 +38,13 @@ def _check(name: str, names: tuple[str, ...]) -> None:
 
 @router.get("/vhost-limits")
 async def list_vhost_limits(visitor: Asker) -> JSONResponse:
-    """The limits of all virtual hosts that the user may see and that have any."""
+    """Return the limits of all virtual hosts that the user may see and that have limits."""
     return JSONResponse(_shown((vhost.name, vhost_limits(vhost)) for vhost in visitor.vhosts()))
 
 
 @router.get("/vhost-limits/{vhost}")
 async def get_vhost_limits(visitor: Asker, vhost: Name) -> JSONResponse:
-    """The limits of a virtual host, in a list that is empty if there are none."""
+    """Return the limits of a virtual host, as a list that is empty without limits."""
     found = visitor.visible_vhost(vhost)
     return JSONResponse(_shown([(vhost, vhost_limits(found))]))
 
@@ -53,7 +53,7 @@ async def get_vhost_limits(visitor: Asker, vhost: Name) -> JSONResponse:
 async def put_vhost_limit(
     management: Managed, visitor: Administrator, vhost: Name, name: Name, body: Body
 ) -> Response:
-    """Set one limit of a virtual host; a negative number takes it away."""
+    """Set a limit of a virtual host. A negative number removes the limit."""
     found = visitor.vhost(vhost)
     _check(name, LIMITS_OF_VHOSTS)
     set_vhost_limits(management.broker, found, vhost_limits(found) | {name: limit_value(body)})
@@ -65,7 +65,7 @@ async def put_vhost_limit(
 async def delete_vhost_limit(
     management: Managed, visitor: Administrator, vhost: Name, name: Name
 ) -> Response:
-    """Take one limit of a virtual host away."""
+    """Remove a limit of a virtual host."""
     found = visitor.vhost(vhost)
     _check(name, LIMITS_OF_VHOSTS)
     limits = vhost_limits(found)
@@ -77,7 +77,7 @@ async def delete_vhost_limit(
 
 @router.get("/user-limits")
 async def list_user_limits(management: Managed, visitor: Administrator) -> JSONResponse:
-    """The limits of all users that have any."""
+    """Return the limits of all users that have limits."""
     users = management.users
     found = [(name, users.known(name).limits) for name in users.names()]
     return JSONResponse([{"user": name, "value": limits} for name, limits in found if limits])
@@ -85,7 +85,7 @@ async def list_user_limits(management: Managed, visitor: Administrator) -> JSONR
 
 @router.get("/user-limits/{user}")
 async def get_user_limits(management: Managed, visitor: Asker, user: Name) -> JSONResponse:
-    """The limits of a user, in a list that is empty if there are none."""
+    """Return the limits of a user, as a list that is empty without limits."""
     if user != visitor.name:
         visitor.require_administrator()
     limits = management.users.known(user).limits
@@ -96,7 +96,7 @@ async def get_user_limits(management: Managed, visitor: Asker, user: Name) -> JS
 async def put_user_limit(
     management: Managed, visitor: Administrator, user: Name, name: Name, body: Body
 ) -> Response:
-    """Set one limit of a user; a negative number takes it away."""
+    """Set a limit of a user. A negative number removes the limit."""
     limits = management.users.known(user).limits
     _check(name, USER_LIMITS)
     management.users.set_limits(user, limits | {name: limit_value(body)})
@@ -106,7 +106,7 @@ async def put_user_limit(
 
 @router.delete("/user-limits/{user}/{name}", status_code=CHANGED)
 async def delete_user_limit(management: Managed, visitor: Administrator, user: Name, name: Name) -> Response:
-    """Take one limit of a user away."""
+    """Remove a limit of a user."""
     limits = dict(management.users.known(user).limits)
     _check(name, USER_LIMITS)
     limits.pop(name, None)

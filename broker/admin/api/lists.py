@@ -45,13 +45,19 @@ class ListOptions:
 
 
 def _options(
-    page: Annotated[str | None, Query()] = None,
-    page_size: Annotated[str | None, Query()] = None,
-    part: Annotated[str, Query(alias="name")] = "",  # a path may have a name of its own
-    use_regex: Annotated[str, Query()] = "false",
-    sort: Annotated[str | None, Query()] = None,
-    sort_reverse: Annotated[str, Query()] = "false",
-    columns: Annotated[str, Query()] = "",
+    page: Annotated[
+        str | None, Query(description="Number of the page, from 1. Without `page` the answer has all items.")
+    ] = None,
+    page_size: Annotated[
+        str | None, Query(description="Items of a page: 100 by default, at most 500.")
+    ] = None,
+    part: Annotated[
+        str, Query(alias="name", description="Part of the names to list, or a regular expression.")
+    ] = "",  # a path may have a name of its own
+    use_regex: Annotated[str, Query(description="`true`: `name` is a regular expression.")] = "false",
+    sort: Annotated[str | None, Query(description="Field to sort by, such as `messages`.")] = None,
+    sort_reverse: Annotated[str, Query(description="`true`: the largest value comes first.")] = "false",
+    columns: Annotated[str, Query(description="Fields of the answer, with commas between them.")] = "",
 ) -> ListOptions:
     number = None if page is None else _positive("page", page)
     size = PAGE_SIZE if page_size is None or page is None else _positive("page_size", page_size)

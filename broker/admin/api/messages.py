@@ -69,14 +69,13 @@ router = APIRouter(tags=["messages"])
 async def get_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
 ) -> StreamingResponse:
-    """Messages from the front of a queue.
+    """Get messages from the front of a queue.
 
-    With ackmode `ack_requeue_true` or `reject_requeue_true` they are only looked at: order, counts and the
-    mark `redelivered` stay as they are. With the other two they leave the queue, and it is on disk when this
-    is answered. Instead of ackmode there may be `requeue`, true or false, as in RabbitMQ up to 3.6. With a
-    `selector`, all this is about those messages only for which it is true. With `position` it begins with the
-    message that is there among those that are ready, counted from 1, and with `id` it is about one message;
-    if there is none, the answer is 404.
+    With the ackmodes `ack_requeue_true` and `reject_requeue_true` the messages stay: order, counts and the
+    mark `redelivered` do not change. With the other two ackmodes the messages leave the queue, and the answer
+    comes when that is on disk. `requeue`, true or false, replaces ackmode for clients of RabbitMQ up to 3.6.
+    `selector` restricts the request to messages for which the condition is true. `position` begins at a ready
+    message, counted from 1. `id` asks for a single message. The answer is 404 if no such message is ready.
     """
     _, queue = readable(visitor, vhost, name)
     mode = _ackmode(body)

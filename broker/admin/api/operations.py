@@ -51,7 +51,7 @@ router = APIRouter(tags=["messages"])
 async def delete_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
 ) -> JSONResponse:
-    """Delete messages: they are not dead-lettered."""
+    """Delete messages without dead-lettering them."""
     found, queue = readable(visitor, vhost, name)
     return await _operate(found, queue, _Selection(found, body), None, PUBLISHED)
 
@@ -60,7 +60,7 @@ async def delete_messages(
 async def move_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
 ) -> JSONResponse:
-    """Move messages to where `to` says: to the end of a queue, or through an exchange."""
+    """Move messages to the end of a queue, or through an exchange, as `to` says."""
     found, queue = readable(visitor, vhost, name)
     put = _destination(management, found, visitor.rights(found), body)
     return await _operate(found, queue, _Selection(found, body), put, MOVED)
@@ -70,7 +70,7 @@ async def move_messages(
 async def copy_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
 ) -> JSONResponse:
-    """The same of copies: the messages stay where they are, and whoever gets them gets them."""
+    """Copy messages to the end of a queue, or through an exchange, as `to` says."""
     found, queue = readable(visitor, vhost, name)
     put = _destination(management, found, visitor.rights(found), body)
     return await _operate(found, queue, _Selection(found, body), put, COPIED)
@@ -80,7 +80,7 @@ async def copy_messages(
 async def edit_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: MessageBody
 ) -> JSONResponse:
-    """Replace messages by edited ones, which have their turn as new ones have."""
+    """Replace messages by edited ones, which are enqueued like new messages."""
     found, queue = readable(visitor, vhost, name)
     rights = visitor.rights(found)
     rights.require(WRITE, QUEUE, name)
@@ -97,9 +97,9 @@ async def edit_messages(
 async def redrive_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
 ) -> JSONResponse:
-    """Have dead letters go back to the queue in which they died first, or with `via` through its exchange.
+    """Return dead letters to the queue in which they died first, or with `via` to their first exchange.
 
-    They are what they were when they were published, but for an expiration. Other messages stay.
+    A redriven message is as it was published, without an expiration. Messages that are no dead letters stay.
     """
     found, queue = readable(visitor, vhost, name)
     via = text(body, "via", "queue")

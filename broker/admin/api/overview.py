@@ -96,7 +96,10 @@ def _counters(management: Management) -> Mapping[str, int]:
 
 @router.get("/overview")
 async def overview(management: Managed, visitor: Asker) -> JSONResponse:
-    """The broker as a whole. Those who may not see everything see their virtual hosts and connections."""
+    """Return figures of the whole broker.
+
+    A user without the tag `monitoring` or `administrator` sees only their own virtual hosts and connections.
+    """
     broker, state, rates = management.broker, management.state, management.rates
     vhosts = list(broker.vhosts.values()) if visitor.monitors else visitor.vhosts()
     sums, slices = _Sums(), Slices()
@@ -134,19 +137,19 @@ async def overview(management: Managed, visitor: Asker) -> JSONResponse:
 
 @router.get("/version")
 async def version(management: Managed, visitor: Asker) -> JSONResponse:
-    """The version of amqpd."""
+    """Return the version of amqpd."""
     return JSONResponse({"product_name": "amqpd", "product_version": management.state.version})
 
 
 @router.get("/cluster-name")
 async def get_cluster_name(management: Managed, visitor: Asker) -> JSONResponse:
-    """The broker's name."""
+    """Return the broker's name."""
     return JSONResponse({"name": cluster_name(management)})
 
 
 @router.put("/cluster-name", status_code=CHANGED)
 async def put_cluster_name(management: Managed, visitor: Administrator, body: Body) -> Response:
-    """Name the broker."""
+    """Set the broker's name."""
     management.broker.parameters.set(CLUSTER_NAME, text(body, "name"))
     await durable(management.store)
     return Response(status_code=CHANGED)
@@ -183,14 +186,14 @@ def _node(management: Management) -> Shown:
 
 @router.get("/nodes")
 async def list_nodes(management: Managed, visitor: Asker) -> JSONResponse:
-    """The one node."""
+    """Return the single node, as a list."""
     visitor.require_monitor()
     return JSONResponse([_node(management)])
 
 
 @router.get("/nodes/{node}")
 async def get_node(management: Managed, visitor: Asker, node: Name) -> JSONResponse:
-    """The one node, by its name."""
+    """Return the single node, by its name."""
     visitor.require_monitor()
     if node != management.node:
         raise not_found(f"no node '{node}'")
@@ -199,37 +202,37 @@ async def get_node(management: Managed, visitor: Asker, node: Name) -> JSONRespo
 
 @router.get("/extensions")
 async def list_extensions(visitor: Asker) -> JSONResponse:
-    """Extensions of a user interface: there are none."""
+    """Return an empty list: there are no extensions of a user interface."""
     return JSONResponse([])
 
 
 @router.get("/feature-flags")
 async def list_feature_flags(visitor: Asker) -> JSONResponse:
-    """Features that could be off: there are none."""
+    """Return an empty list: no feature can be switched off."""
     return JSONResponse([])
 
 
 @router.get("/deprecated-features")
 async def list_deprecated_features(visitor: Asker) -> JSONResponse:
-    """Features that will go: there are none."""
+    """Return an empty list: no feature is deprecated."""
     return JSONResponse([])
 
 
 @router.get("/deprecated-features/used")
 async def list_deprecated_features_in_use(visitor: Asker) -> JSONResponse:
-    """Those of them that somebody uses."""
+    """Return an empty list: no feature is deprecated."""
     return JSONResponse([])
 
 
 @router.post("/rebalance/queues", status_code=204)
 async def rebalance_queues(visitor: Administrator) -> Response:
-    """Spread queues over the nodes: with one node they are."""
+    """Accept RabbitMQ's request to spread queues over nodes. The request has no effect on a single node."""
     return Response(status_code=204)
 
 
 @router.get("/auth")
 async def ways_to_authenticate() -> JSONResponse:
-    """How to prove who one is: by Basic authentication."""
+    """Return how users authenticate: by Basic authentication."""
     return JSONResponse({"oauth_enabled": False})
 
 

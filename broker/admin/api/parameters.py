@@ -59,27 +59,27 @@ def _known(component: str) -> str:
 
 @router.get("/parameters")
 async def list_parameters(visitor: Asker) -> JSONResponse:
-    """All parameters of the virtual hosts that the user may open."""
+    """Return all parameters of the virtual hosts that the user may open."""
     visitor.require_policymaker()
     return JSONResponse([shown for vhost in visitor.vhosts() for shown in _of(vhost)])
 
 
 @router.get("/parameters/{component}")
 async def list_parameters_of(visitor: Asker, component: Name) -> JSONResponse:
-    """All parameters of a component."""
+    """Return all parameters of a component."""
     visitor.require_policymaker()
     return JSONResponse([shown for vhost in visitor.vhosts() for shown in _of(vhost, component)])
 
 
 @router.get("/parameters/{component}/{vhost}")
 async def list_parameters_in(visitor: Asker, component: Name, vhost: Name) -> JSONResponse:
-    """The parameters of a component in a virtual host."""
+    """Return the parameters of a component in a virtual host."""
     return JSONResponse(_of(visitor.policy_vhost(vhost), component))
 
 
 @router.get("/parameters/{component}/{vhost}/{name}")
 async def get_parameter(visitor: Asker, component: Name, vhost: Name, name: Name) -> JSONResponse:
-    """One parameter."""
+    """Return a parameter."""
     return JSONResponse(_existing(visitor.policy_vhost(vhost), component, name))
 
 
@@ -124,7 +124,7 @@ async def delete_parameter(
 
 @router.get("/global-parameters")
 async def list_global_parameters(management: Managed, visitor: Asker) -> JSONResponse:
-    """All global parameters."""
+    """Return all global parameters."""
     visitor.require_policymaker()
     found = management.broker.parameters.items()
     return JSONResponse([{"name": name, "value": value} for name, value in found])
@@ -132,7 +132,7 @@ async def list_global_parameters(management: Managed, visitor: Asker) -> JSONRes
 
 @router.get("/global-parameters/{name}")
 async def get_global_parameter(management: Managed, visitor: Asker, name: Name) -> JSONResponse:
-    """One global parameter."""
+    """Return a global parameter."""
     visitor.require_policymaker()
     return JSONResponse({"name": name, "value": _global(management, name)})
 

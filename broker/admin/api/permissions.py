@@ -41,31 +41,31 @@ def _of_all(management: Management, topics: bool) -> list[Shown]:
 
 @router.get("/permissions")
 async def list_permissions(management: Managed, visitor: Administrator) -> JSONResponse:
-    """All permissions of all users."""
+    """Return all permissions of all users."""
     return JSONResponse(_of_all(management, topics=False))
 
 
 @router.get("/topic-permissions")
 async def list_topic_permissions(management: Managed, visitor: Administrator) -> JSONResponse:
-    """All topic permissions of all users."""
+    """Return all topic permissions of all users."""
     return JSONResponse(_of_all(management, topics=True))
 
 
 @router.get("/users/{user}/permissions")
 async def list_permissions_of(management: Managed, visitor: Administrator, user: Name) -> JSONResponse:
-    """All permissions of a user."""
+    """Return all permissions of a user."""
     return JSONResponse(permissions_of(management, user))
 
 
 @router.get("/users/{user}/topic-permissions")
 async def list_topics_of(management: Managed, visitor: Administrator, user: Name) -> JSONResponse:
-    """All topic permissions of a user."""
+    """Return all topic permissions of a user."""
     return JSONResponse(topics_of(management, user))
 
 
 @router.get("/vhosts/{vhost}/permissions")
 async def list_permissions_in(management: Managed, visitor: Administrator, vhost: Name) -> JSONResponse:
-    """Who may open a virtual host, and what each may do there."""
+    """Return the permissions of all users in a virtual host."""
     visitor.vhost(vhost)
     found = management.users.permissions_in(vhost)
     return JSONResponse([shown_permission(name, vhost, permission) for name, permission in found])
@@ -73,7 +73,7 @@ async def list_permissions_in(management: Managed, visitor: Administrator, vhost
 
 @router.get("/vhosts/{vhost}/topic-permissions")
 async def list_topics_in(management: Managed, visitor: Administrator, vhost: Name) -> JSONResponse:
-    """The topic permissions in a virtual host."""
+    """Return the topic permissions of all users in a virtual host."""
     visitor.vhost(vhost)
     found = management.users.topics_in(vhost)
     return JSONResponse([shown_topic(name, vhost, exchange, topic) for name, exchange, topic in found])
@@ -83,7 +83,7 @@ async def list_topics_in(management: Managed, visitor: Administrator, vhost: Nam
 async def get_permission(
     management: Managed, visitor: Administrator, vhost: Name, user: Name
 ) -> JSONResponse:
-    """What a user may do in a virtual host."""
+    """Return the permissions of a user in a virtual host."""
     visitor.vhost(vhost)
     permission = management.users.known(user).permissions.get(vhost)
     if permission is None:
@@ -95,7 +95,10 @@ async def get_permission(
 async def put_permission(
     management: Managed, visitor: Administrator, vhost: Name, user: Name, body: Body
 ) -> Response:
-    """Let a user open a virtual host, and there do what three regular expressions match."""
+    """Set the permissions of a user in a virtual host: `configure`, `write` and `read`.
+
+    Each is a regular expression over names.
+    """
     visitor.vhost(vhost)
     existed = vhost in management.users.known(user).permissions
     expressions = [text(body, what) for what in ("configure", "write", "read")]
@@ -106,7 +109,7 @@ async def put_permission(
 
 @router.delete("/permissions/{vhost}/{user}", status_code=CHANGED)
 async def delete_permission(management: Managed, visitor: Administrator, vhost: Name, user: Name) -> Response:
-    """Let a user no longer open a virtual host."""
+    """Delete the permissions of a user in a virtual host, so that the user can no longer open it."""
     visitor.vhost(vhost)
     if vhost not in management.users.known(user).permissions:
         raise _no_permission(user, vhost)
@@ -117,7 +120,7 @@ async def delete_permission(management: Managed, visitor: Administrator, vhost: 
 
 @router.get("/topic-permissions/{vhost}/{user}")
 async def get_topics(management: Managed, visitor: Administrator, vhost: Name, user: Name) -> JSONResponse:
-    """Which routing keys a user may use in a virtual host, by exchange."""
+    """Return the topic permissions of a user in a virtual host, by exchange."""
     visitor.vhost(vhost)
     return JSONResponse([shown for shown in topics_of(management, user) if shown["vhost"] == vhost])
 
@@ -126,7 +129,7 @@ async def get_topics(management: Managed, visitor: Administrator, vhost: Name, u
 async def put_topic(
     management: Managed, visitor: Administrator, vhost: Name, user: Name, body: Body
 ) -> Response:
-    """Hold the user's routing keys at a topic exchange to regular expressions."""
+    """Set the regular expressions for the routing keys that a user may use with a topic exchange."""
     visitor.vhost(vhost)
     exchange = text(body, "exchange")
     existed = (vhost, exchange) in management.users.known(user).topics
@@ -137,7 +140,7 @@ async def put_topic(
 
 @router.delete("/topic-permissions/{vhost}/{user}", status_code=CHANGED)
 async def delete_topics(management: Managed, visitor: Administrator, vhost: Name, user: Name) -> Response:
-    """Let a user use all routing keys of all topic exchanges in a virtual host again."""
+    """Delete all topic permissions of a user in a virtual host, so that the user may use all routing keys."""
     visitor.vhost(vhost)
     management.users.forget_topic(user, vhost)
     await durable(management.store)
@@ -148,7 +151,7 @@ async def delete_topics(management: Managed, visitor: Administrator, vhost: Name
 async def delete_topic(
     management: Managed, visitor: Administrator, vhost: Name, user: Name, exchange: Name
 ) -> Response:
-    """Let a user use all routing keys of one topic exchange again."""
+    """Delete the topic permissions of a user for one exchange."""
     visitor.vhost(vhost)
     management.users.forget_topic(user, vhost, exchange)
     await durable(management.store)

@@ -40,43 +40,43 @@ async def _list(vhosts: list[VirtualHost], operator: bool, options: Options) -> 
 
 @router.get("/policies")
 async def list_policies(visitor: Asker, options: Options) -> Response:
-    """All policies in the virtual hosts that the user may open."""
+    """Return all policies in the virtual hosts that the user may open."""
     return await _list(visitor.vhosts(), False, options)
 
 
 @router.get("/operator-policies")
 async def list_operator_policies(visitor: Asker, options: Options) -> Response:
-    """All operator policies in the virtual hosts that the user may open."""
+    """Return all operator policies in the virtual hosts that the user may open."""
     return await _list(visitor.vhosts(), True, options)
 
 
 @router.get("/policies/{vhost}")
 async def list_policies_in(visitor: Asker, options: Options, vhost: Name) -> Response:
-    """The policies of a virtual host."""
+    """Return the policies of a virtual host."""
     return await _list([visitor.vhost(vhost)], False, options)
 
 
 @router.get("/operator-policies/{vhost}")
 async def list_operator_policies_in(visitor: Asker, options: Options, vhost: Name) -> Response:
-    """The operator policies of a virtual host."""
+    """Return the operator policies of a virtual host."""
     return await _list([visitor.vhost(vhost)], True, options)
 
 
 @router.get("/policies/{vhost}/{name}")
 async def get_policy(visitor: Asker, vhost: Name, name: Name) -> JSONResponse:
-    """One policy."""
+    """Return a policy."""
     return _get(visitor.policy_vhost(vhost), name, False)
 
 
 @router.get("/operator-policies/{vhost}/{name}")
 async def get_operator_policy(visitor: Administrator, vhost: Name, name: Name) -> JSONResponse:
-    """One operator policy."""
+    """Return an operator policy."""
     return _get(visitor.vhost(vhost), name, True)
 
 
 @router.put("/policies/{vhost}/{name}", status_code=CREATED)
 async def put_policy(management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
-    """Set a policy. When this is answered it holds for everything that it matches, and is on disk."""
+    """Set a policy. The answer comes when the policy holds for everything that it matches, and is on disk."""
     return await _put(management, visitor.policy_vhost(vhost), name, body, False)
 
 
@@ -84,13 +84,16 @@ async def put_policy(management: Managed, visitor: Asker, vhost: Name, name: Nam
 async def put_operator_policy(
     management: Managed, visitor: Administrator, vhost: Name, name: Name, body: Body
 ) -> Response:
-    """Set an operator policy. When this is answered it holds for all that it matches, and is on disk."""
+    """Set an operator policy.
+
+    The answer comes when the policy holds for everything that it matches, and is on disk.
+    """
     return await _put(management, visitor.vhost(vhost), name, body, True)
 
 
 @router.delete("/policies/{vhost}/{name}", status_code=CHANGED)
 async def delete_policy(management: Managed, visitor: Asker, vhost: Name, name: Name) -> Response:
-    """Delete a policy; it no longer holds for anything when this is answered."""
+    """Delete a policy. The answer comes when the policy holds for nothing any more."""
     return await _delete(management, visitor.policy_vhost(vhost), name, False)
 
 
@@ -98,7 +101,7 @@ async def delete_policy(management: Managed, visitor: Asker, vhost: Name, name: 
 async def delete_operator_policy(
     management: Managed, visitor: Administrator, vhost: Name, name: Name
 ) -> Response:
-    """Delete an operator policy; it no longer holds for anything when this is answered."""
+    """Delete an operator policy. The answer comes when the policy holds for nothing any more."""
     return await _delete(management, visitor.vhost(vhost), name, True)
 
 

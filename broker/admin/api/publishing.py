@@ -57,11 +57,12 @@ router = APIRouter(tags=["messages"])
 async def publish(
     management: Managed, visitor: Asker, vhost: Name, name: ExchangeName, body: MessageBody
 ) -> JSONResponse:
-    """Publish one message. `routed` tells whether a queue took it; a persistent one is on disk then.
+    """Publish a message.
 
-    `duplicate`: none has, as all had had it before.
+    `routed` says whether a queue took it; a persistent message is on disk by then.
 
-    While publishers wait for memory or space this is refused with 503: nobody would want to wait that long.
+    `duplicate` says that no queue took the message because all of them had it before. While publishers wait
+    for memory or disk space, the status is 503.
     """
     found = visitor.vhost(vhost)
     existing_exchange(found, name)

@@ -61,19 +61,19 @@ async def _list(management: Management, vhosts: list[VirtualHost], options: Opti
 
 @router.get("/queues")
 async def list_queues(management: Managed, visitor: Asker, options: Options) -> Response:
-    """All queues in the virtual hosts that the user may open."""
+    """Return all queues in the virtual hosts that the user may open."""
     return await _list(management, visitor.vhosts(), options)
 
 
 @router.get("/queues/detailed")
 async def list_detailed_queues(management: Managed, visitor: Asker, options: Options) -> Response:
-    """The same: a list says everything that is known of a queue."""
+    """Return the same list as `/api/queues`, which has all details."""
     return await _list(management, visitor.vhosts(), options)
 
 
 @router.get("/queues/{vhost}")
 async def list_queues_in(management: Managed, visitor: Asker, options: Options, vhost: Name) -> Response:
-    """All queues of a virtual host."""
+    """Return all queues of a virtual host."""
     return await _list(management, [visitor.vhost(vhost)], options)
 
 
@@ -83,9 +83,9 @@ async def get_queue(
     visitor: Asker,
     vhost: Name,
     name: Name,
-    columns: Annotated[str, Query()] = "",
+    columns: Annotated[str, Query(description="Fields of the answer, with commas between them.")] = "",
 ) -> JSONResponse:
-    """One queue, with its consumers."""
+    """Return a queue with its consumers."""
     queue = existing_queue(visitor.vhost(vhost), name)
     shown = shown_queue(queue, management.node, management.rates.of_queue(queue, queue_counters(queue)))
     shown["consumer_details"] = shown_consumers(queue)
@@ -95,7 +95,10 @@ async def get_queue(
 
 @router.put("/queues/{vhost}/{name}", status_code=CREATED)
 async def put_queue(management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
-    """Declare a queue: 201 if it is new, 204 if it was there as described."""
+    """Declare a queue.
+
+    The status is 201 for a new queue and 204 for a present one of the same description.
+    """
     found = visitor.vhost(vhost)
     name = one_line(name)
     existed = name in found.queues
@@ -108,10 +111,10 @@ async def put_queue(management: Managed, visitor: Asker, vhost: Name, name: Name
 
 @router.patch("/queues/{vhost}/{name}", status_code=CHANGED)
 async def alter(management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
-    """Alter arguments or the name of a queue, or open an exclusive one to everybody; all of it or nothing.
+    """Alter the arguments or the name of a queue, or share an exclusive queue: all or nothing. [amqpd]
 
-    An argument that is null is taken away. Who may do what with a queue goes by its name, so publishers and
-    consumers are held to the permissions for the new one at once. [amqpd]
+    A null argument is removed. Permissions follow the name, so a new name counts for publishers and consumers
+    at once.
     """
     found = visitor.vhost(vhost)
     queue = existing_queue(found, name)
@@ -151,8 +154,12 @@ async def delete_queue(
     visitor: Asker,
     vhost: Name,
     name: Name,
-    if_empty: Annotated[str, Query(alias="if-empty")] = "false",
-    if_unused: Annotated[str, Query(alias="if-unused")] = "false",
+    if_empty: Annotated[
+        str, Query(alias="if-empty", description="`true`: fail if the queue has messages.")
+    ] = "false",
+    if_unused: Annotated[
+        str, Query(alias="if-unused", description="`true`: fail if the queue has consumers.")
+    ] = "false",
 ) -> Response:
     """Delete a queue with its messages."""
     found = visitor.vhost(vhost)
@@ -179,7 +186,7 @@ class _Purged(PurgeWaiter):
 
 @router.delete("/queues/{vhost}/{name}/contents", status_code=CHANGED)
 async def purge_queue(management: Managed, visitor: Asker, vhost: Name, name: Name) -> Response:
-    """Drop the ready messages of a queue."""
+    """Purge the ready messages of a queue."""
     found = visitor.vhost(vhost)
     queue = existing_queue(found, name)
     visitor.rights(found).require(READ, QUEUE, name)
@@ -190,7 +197,7 @@ async def purge_queue(management: Managed, visitor: Asker, vhost: Name, name: Na
 
 @router.get("/queues/{vhost}/{name}/bindings")
 async def list_queue_bindings(visitor: Asker, options: Options, vhost: Name, name: Name) -> Response:
-    """The bindings that lead to a queue."""
+    """Return the bindings whose destination is the queue."""
     found = visitor.vhost(vhost)
     queue = existing_queue(found, name)
     bindings: list[Binding | Queue] = [queue, *found.bindings_to(queue)]
@@ -207,7 +214,7 @@ async def list_queue_bindings(visitor: Asker, options: Options, vhost: Name, nam
 
 @router.get("/queues/{vhost}/{name}/effective")
 async def explain_queue(visitor: Asker, vhost: Name, name: Name) -> JSONResponse:
-    """What policies and arguments come to for a queue, each value with whose it is. [amqpd]"""
+    """Return the effective arguments of a queue, each with its policy or declaration. [amqpd]"""
     found = visitor.vhost(vhost)
     queue = existing_queue(found, name)
     idle = without_effect(queue.arguments)
@@ -216,7 +223,7 @@ async def explain_queue(visitor: Asker, vhost: Name, name: Name) -> JSONResponse
 
 @router.post("/queues/{vhost}/{name}/actions", status_code=CHANGED)
 async def act_on_queue(management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
-    """Switch enqueue or dequeue of a queue off or on. [amqpd; RabbitMQ synchronised mirrors here]"""
+    """Stop or start enqueue or dequeue of a queue. [amqpd; RabbitMQ synchronised mirrors here]"""
     found = visitor.vhost(vhost)
     queue = existing_queue(found, name)
     action = ACTIONS.get(text(body, "action"))

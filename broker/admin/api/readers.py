@@ -32,14 +32,17 @@ Known = Annotated[Readers, Depends(_readers)]
 
 @router.get("/readers")
 async def list_readers(readers: Known, visitor: Asker, options: Options) -> Response:
-    """The readers of all virtual hosts: all of them for those who may see everything, else one's own."""
+    """Return the readers in all virtual hosts.
+
+    A user without the tag `monitoring` or `administrator` sees only their own.
+    """
     vhosts = {vhost.name for vhost in visitor.vhosts()}
     return await _list(readers, [each for each in readers.all() if each.vhost in vhosts], visitor, options)
 
 
 @router.get("/readers/{vhost}")
 async def list_readers_in(readers: Known, visitor: Asker, options: Options, vhost: Name) -> Response:
-    """The readers in a virtual host."""
+    """Return the readers in a virtual host."""
     found = visitor.vhost(vhost)
     return await _list(
         readers, [each for each in readers.all() if each.vhost == found.name], visitor, options
@@ -48,13 +51,13 @@ async def list_readers_in(readers: Known, visitor: Asker, options: Options, vhos
 
 @router.get("/readers/{vhost}/{name}")
 async def get_reader(readers: Known, visitor: Asker, vhost: Name, name: Name) -> JSONResponse:
-    """What a reader has reported last, and how many seconds ago; `lag` is in messages."""
+    """Return the last report of a reader, and its age in seconds. `lag` counts messages."""
     return JSONResponse(_shown(readers, _found(readers, visitor, vhost, name, to_change=False)))
 
 
 @router.put("/readers/{vhost}/{name}", status_code=204)
 async def report_reader(readers: Known, visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
-    """Report how far a reader is: `partitions`, each with `queue`, `partition`, `next` and `end`."""
+    """Report the progress of a reader: `partitions`, each with `queue`, `partition`, `next` and `end`."""
     found = visitor.vhost(vhost)
     if not name or len(name.encode()) > NAME_MAX:
         raise bad_request(f"the name of a reader has 1 to {NAME_MAX} bytes, not {len(name.encode())}")
@@ -73,7 +76,7 @@ async def report_reader(readers: Known, visitor: Asker, vhost: Name, name: Name,
 
 @router.delete("/readers/{vhost}/{name}", status_code=204)
 async def forget_reader(readers: Known, visitor: Asker, vhost: Name, name: Name) -> Response:
-    """Forget a reader that has ended."""
+    """Delete the report of a reader that has ended."""
     readers.forget(_found(readers, visitor, vhost, name, to_change=True))
     return Response(status_code=204)
 

@@ -32,9 +32,9 @@ lose what is decided and not published yet.
 
 import asyncio
 import time
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from broker.admin.api.answers import JSONResponse
@@ -69,14 +69,14 @@ router = APIRouter(tags=["staged sinks"])
 
 @router.get("/staged-sinks/{vhost}")
 async def list_sinks(management: Managed, visitor: Asker, vhost: Name) -> JSONResponse:
-    """The sinks of a virtual host that the user may see one by one."""
+    """Return the sinks of a virtual host that the user may see."""
     found = management.broker.sinks.of(visitor.visible_vhost(vhost))
     return JSONResponse([_shown(sink) for sink in found if visitor.monitors or sink.user == visitor.name])
 
 
 @router.get("/staged-sinks/{vhost}/{query}")
 async def get_sink(management: Managed, visitor: Asker, vhost: Name, query: Name) -> JSONResponse:
-    """What a sink has published, and what its attempts have."""
+    """Return the last committed batch of a sink and the rows of its attempts."""
     sink = management.broker.sinks.existing(visitor.visible_vhost(vhost), query)
     visitor.require_owner(sink.user, False)
     attempts = [_attempt_shown(each) for each in sink.attempts.values()]
@@ -85,7 +85,7 @@ async def get_sink(management: Managed, visitor: Asker, vhost: Name, query: Name
 
 @router.post("/staged-sinks/{vhost}/{query}")
 async def attach_sink(management: Managed, visitor: Asker, vhost: Name, query: Name) -> JSONResponse:
-    """Name a sink, or take it over."""
+    """Attach to a sink, and create a missing one. An earlier program with the same sink is fenced off."""
     found = visitor.vhost(vhost)
     sinks = management.broker.sinks
     sink = sinks.found(found, query)
@@ -105,7 +105,7 @@ async def attach_sink(management: Managed, visitor: Asker, vhost: Name, query: N
 async def commit_batch(
     management: Managed, visitor: Asker, vhost: Name, query: Name, body: Body
 ) -> JSONResponse:
-    """Have a batch be published, unless it was."""
+    """Commit a batch and publish its rows, unless the batch is committed already."""
     sink = attached(management, visitor, vhost, query, body)
     batch = count(body, "batch")
     wait = number(body, "wait") if body.get("wait") is not None else WAIT
@@ -138,7 +138,7 @@ async def commit_batch(
 
 @router.post("/staged-sinks/{vhost}/{query}/abort", status_code=204)
 async def abort_batch(management: Managed, visitor: Asker, vhost: Name, query: Name, body: Body) -> Response:
-    """Forget all attempts at a batch; one that is committed stays so."""
+    """Delete all attempts at a batch. A committed batch stays committed."""
     sink = attached(management, visitor, vhost, query, body)
     batch = count(body, "batch")
     async with gate(sink):
@@ -152,9 +152,15 @@ async def abort_batch(management: Managed, visitor: Asker, vhost: Name, query: N
 
 @router.delete("/staged-sinks/{vhost}/{query}", status_code=204)
 async def delete_sink(
-    management: Managed, visitor: Asker, vhost: Name, query: Name, force: bool = False
+    management: Managed,
+    visitor: Asker,
+    vhost: Name,
+    query: Name,
+    force: Annotated[
+        bool, Query(description="`true`: delete the sink with committed rows that are not published yet.")
+    ] = False,
 ) -> Response:
-    """Forget a sink, its attempts and which batch was the last one."""
+    """Delete a sink with its attempts and the number of its last batch."""
     sink = owned(management, visitor, vhost, query)
     async with gate(sink):
         check_there(sink)

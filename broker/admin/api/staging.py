@@ -44,7 +44,7 @@ router = APIRouter(tags=["staging"])
 async def attach_reader(
     management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name, body: Body
 ) -> JSONResponse:
-    """Name a reader of a queue, or take it over: whoever had it before may not advance it any more."""
+    """Attach a reader to a queue. An earlier program with the same reader can no longer advance."""
     _, queue = readable(visitor, vhost, name)
     retain = number(body, "retain") if body.get("retain") is not None else 0
     if not 0 <= retain <= RETAIN_MAX:
@@ -68,7 +68,7 @@ async def attach_reader(
 async def advance_reader(
     management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name, body: Body
 ) -> JSONResponse:
-    """Let go of what is acknowledged, and stage more: both or neither."""
+    """Remove acknowledged messages and stage further ones: both or neither."""
     _, queue = readable(visitor, vhost, name)
     stage = management.broker.staging.existing(queue, reader)
     rows = number(body, "want_rows") if body.get("want_rows") is not None else ADVANCE_MAX
@@ -92,14 +92,14 @@ async def get_rows(
     vhost: Name,
     name: Name,
     reader: Name,
-    start: Annotated[int, Query(alias="from", ge=0, lt=2**62)],
-    end: Annotated[int, Query(alias="to", ge=0, lt=2**62)],
-    incarnation: int | None = None,
-    gaps: bool = False,
+    start: Annotated[int, Query(alias="from", ge=0, lt=2**62, description="First offset.")],
+    end: Annotated[int, Query(alias="to", ge=0, lt=2**62, description="Offset behind the last one.")],
+    incarnation: Annotated[int | None, Query(description="Incarnation that the answer must be of.")] = None,
+    gaps: Annotated[bool, Query(description="`true`: leave missing messages out.")] = False,
 ) -> StreamingResponse:
-    """The staged messages with the offsets from one up to another, exclusively, and no others.
+    """Return the staged messages from one offset up to another, exclusively.
 
-    `gaps`: what is not there any more is left out; otherwise there is no answer then, or it breaks off.
+    With `gaps` missing messages are left out; without `gaps` the answer fails or breaks off.
     """
     _, queue = readable(visitor, vhost, name)
     stage = management.broker.staging.existing(queue, reader)
@@ -126,7 +126,7 @@ async def get_rows(
 async def get_reader(
     management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name
 ) -> JSONResponse:
-    """What is staged for a reader: how many messages, of how many bytes, and for how many seconds already."""
+    """Return the number, the bytes and the age of the messages that are staged for a reader."""
     _, queue = readable(visitor, vhost, name)
     stage = management.broker.staging.existing(queue, reader)
     now = int(management.broker.schedule.now())
@@ -140,7 +140,7 @@ async def get_reader(
 async def release_reader(
     management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name
 ) -> Response:
-    """Have everything be in the queue again that is staged, at its places; the reader is forgotten."""
+    """Release all staged messages of a reader to their places in the queue, and delete the reader."""
     _, queue = readable(visitor, vhost, name)
     stage = management.broker.staging.existing(queue, reader)
     slices = Slices()

@@ -54,9 +54,13 @@ class ExtentsResponse(StreamingResponse):
 
 @router.get("/streams/{vhost}")
 async def list_streams(
-    visitor: Asker, vhost: Name, name: Annotated[list[str] | None, Query()] = None
+    visitor: Asker,
+    vhost: Name,
+    name: Annotated[
+        list[str] | None, Query(description="Name of a stream; may be given several times.")
+    ] = None,
 ) -> StreamingResponse:
-    """The streams with these names, in their order, or all that the user may read; each as it is alone."""
+    """Return the named streams in the order of the names, or all streams that the user may read."""
     found = visitor.vhost(vhost)
     if name is not None:
         streams = [_stream(visitor, vhost, each) for each in dict.fromkeys(name)]
@@ -86,9 +90,9 @@ async def _list(streams: list[QueueStream], all_of_them: bool) -> AsyncIterator[
 
 @router.get("/streams/{vhost}/{name}")
 async def get_stream(visitor: Asker, vhost: Name, name: Name) -> JSONResponse:
-    """What a stream has: for each partition its first and next offset, its bytes and its incarnation.
+    """Return a stream: the first and next offset, the bytes and the incarnation of each partition.
 
-    And what it keeps for named consumers: the offsets with which they go on.
+    The answer also has the offsets that the stream keeps for named consumers.
     """
     return JSONResponse(_shown(_stream(visitor, vhost, name)))
 
@@ -97,7 +101,7 @@ async def get_stream(visitor: Asker, vhost: Name, name: Name) -> JSONResponse:
 async def keep_offsets(
     management: Managed, visitor: Asker, vhost: Name, name: Name, consumer: Name, body: Body
 ) -> Response:
-    """Have the stream keep how far a program has got that reads in bulk: `offsets`, of each partition."""
+    """Store the progress of a named consumer: `offsets`, one for each partition."""
     stream = _stream(visitor, vhost, name)
     offsets = required(body, "offsets")
     if not isinstance(offsets, list) or not all(type(each) is int and 0 <= each < 2**62 for each in offsets):
@@ -117,7 +121,7 @@ async def keep_offsets(
 async def forget_consumer(
     management: Managed, visitor: Asker, vhost: Name, name: Name, consumer: Name
 ) -> Response:
-    """Have a named consumer begin anew when it comes again."""
+    """Delete the stored progress of a named consumer, which begins anew the next time."""
     if not _stream(visitor, vhost, name).offsets.forget(consumer):
         raise not_found(f"stream '{name}' in vhost '{vhost}' knows no consumer '{consumer}'")
     await durable(management.store)
@@ -130,14 +134,14 @@ async def find_offset(
     vhost: Name,
     name: Name,
     partition: int,
-    time: Annotated[int | None, Query(ge=0, lt=2**62)] = None,
-    start: Annotated[int | None, Query(alias="from", ge=0, lt=2**62)] = None,
-    size: Annotated[int | None, Query(alias="bytes", ge=1, lt=2**62)] = None,
+    time: Annotated[int | None, Query(ge=0, lt=2**62, description="Time in microseconds since 1970.")] = None,
+    start: Annotated[int | None, Query(alias="from", ge=0, lt=2**62, description="First offset.")] = None,
+    size: Annotated[int | None, Query(alias="bytes", ge=1, lt=2**62, description="Bytes on disk.")] = None,
 ) -> JSONResponse:
-    """An offset by `time`, or by `from` and `bytes`.
+    """Return an offset found by `time`, or by `from` and `bytes`.
 
-    `time`: of the first message that was appended then, in microseconds since 1970, or later. `from` and
-    `bytes`: up to which the messages from one on take so many bytes on disk; behind one message at least.
+    `time` finds the first message appended at that time, in microseconds since 1970, or later. `from` and
+    `bytes` find the offset up to which the messages take so many bytes on disk, at least one message.
     """
     stored = _partition(visitor, vhost, name, partition)
     if (start is None) != (size is None) or (start is None) == (time is None):
@@ -156,17 +160,19 @@ async def get_chunks(
     vhost: Name,
     name: Name,
     partition: int,
-    start: Annotated[int, Query(alias="from", ge=0, lt=2**62)],
-    end: Annotated[int, Query(alias="to", ge=0, lt=2**62)],
-    incarnation: int | None = None,
-    gaps: bool = False,
-    check: bool = False,
+    start: Annotated[int, Query(alias="from", ge=0, lt=2**62, description="First offset.")],
+    end: Annotated[int, Query(alias="to", ge=0, lt=2**62, description="Offset behind the last one.")],
+    incarnation: Annotated[int | None, Query(description="Incarnation that the answer must be of.")] = None,
+    gaps: Annotated[bool, Query(description="`true`: leave missing messages out.")] = False,
+    check: Annotated[
+        bool, Query(description="`true`: read the first chunk and step over damaged rows.")
+    ] = False,
 ) -> ExtentsResponse:
-    """The chunks that have the messages with the offsets from one up to another, exclusively.
+    """Return the chunks with the messages from one offset up to another, exclusively.
 
-    They are in the form of `protocol.streams.chunk`. The first and the last may have others too. `gaps`: what
-    is not there any more is left out; otherwise there is no answer then, or it breaks off. `check`: the
-    reader has found the first of these messages damaged: the broker reads it, and steps over what is damaged.
+    Chunks have the form of `protocol.streams.chunk`. The first and the last chunk may have further messages.
+    With `gaps` missing messages are left out; without `gaps` the answer fails or breaks off. With `check` the
+    broker reads the first chunk and steps over damaged rows.
     """
     stored = _partition(visitor, vhost, name, partition)
     where = f"stream '{name}' in vhost '{vhost}'"

@@ -36,7 +36,7 @@ def hashed_of(fields: Fields) -> Password | None:
 
 @router.get("/users")
 async def list_users(management: Managed, visitor: Administrator, options: Options) -> Response:
-    """All users."""
+    """Return all users."""
     users = management.users
     found = [users.known(name) for name in users.names()]
     return await answer_list(found, shown_user, options, lambda user: (user.name,), lambda user: user.name)
@@ -44,7 +44,7 @@ async def list_users(management: Managed, visitor: Administrator, options: Optio
 
 @router.get("/users/without-permissions")
 async def list_users_without_permissions(management: Managed, visitor: Administrator) -> JSONResponse:
-    """The users who may not open any virtual host."""
+    """Return the users who may not open any virtual host."""
     users = management.users
     found = [users.known(name) for name in users.names()]
     return JSONResponse([shown_user(user) for user in found if not user.permissions])
@@ -52,7 +52,7 @@ async def list_users_without_permissions(management: Managed, visitor: Administr
 
 @router.post("/users/bulk-delete", status_code=CHANGED)
 async def delete_users(management: Managed, visitor: Administrator, body: Body) -> Response:
-    """Delete several users; those that are absent are deleted already."""
+    """Delete several users. Names of missing users are passed over."""
     names = body.get("users")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise bad_request("users is not a list of names")
@@ -65,15 +65,16 @@ async def delete_users(management: Managed, visitor: Administrator, body: Body) 
 
 @router.get("/users/{user}")
 async def get_user(management: Managed, visitor: Administrator, user: Name) -> JSONResponse:
-    """One user."""
+    """Return a user."""
     return JSONResponse(shown_user(_existing(management, user)))
 
 
 @router.put("/users/{user}", status_code=CREATED)
 async def put_user(management: Managed, visitor: Administrator, user: Name, body: Body) -> Response:
-    """Add a user, or change password, tags and, if they are given, limits of the one there is.
+    """Add a user, or change a user's password, tags and, if given, limits.
 
-    Without password and hash a user keeps the present one, and a new one has none and cannot log in by one.
+    Without a password and a hash, a present user keeps their password, and a new user has none and cannot log
+    in with a password.
     """
     limits = checked_limits(table(body, "limits"), USER_LIMITS) if "limits" in body else None
     password = hashed_of(body)
@@ -102,7 +103,7 @@ async def delete_user(management: Managed, visitor: Administrator, user: Name) -
 
 @router.get("/whoami")
 async def whoami(visitor: Asker, management: Managed) -> JSONResponse:
-    """The user who asks, and the tags."""
+    """Return the name and the tags of the user who sends the request."""
     user = management.users.known(visitor.name)
     return JSONResponse({"name": user.name, "tags": list(user.tags)})
 

@@ -62,7 +62,7 @@ def _visible(management: Management, visitor: Visitor) -> list[VirtualHost]:
 
 @router.get("/vhosts")
 async def list_vhosts(management: Managed, visitor: Asker, options: Options) -> Response:
-    """The virtual hosts that the user may see."""
+    """Return the virtual hosts that the user may see."""
     slices = Slices()
     found = [await _shown(management, vhost, slices) for vhost in _visible(management, visitor)]
     return await answer_list(
@@ -72,13 +72,16 @@ async def list_vhosts(management: Managed, visitor: Asker, options: Options) -> 
 
 @router.get("/vhosts/{vhost}")
 async def get_vhost(management: Managed, visitor: Asker, vhost: Name) -> JSONResponse:
-    """One virtual host."""
+    """Return a virtual host."""
     return JSONResponse(await _shown(management, visitor.visible_vhost(vhost), Slices()))
 
 
 @router.put("/vhosts/{vhost}", status_code=CREATED)
 async def put_vhost(management: Managed, visitor: Administrator, vhost: Name, body: Body) -> Response:
-    """Make a virtual host or change what is said of it. Whoever makes it may do everything in it."""
+    """Create a virtual host, or change its description, tags or default queue type.
+
+    The user who creates a virtual host gets all permissions in it.
+    """
     if flag(body, "tracing"):
         raise bad_request("tracing is not known here")
     broker = management.broker
@@ -102,7 +105,7 @@ async def put_vhost(management: Managed, visitor: Administrator, vhost: Name, bo
 
 @router.delete("/vhosts/{vhost}", status_code=CHANGED)
 async def delete_vhost(management: Managed, visitor: Administrator, vhost: Name) -> Response:
-    """Delete a virtual host with everything in it, and close the connections to it."""
+    """Delete a virtual host with everything in it, and close its connections."""
     visitor.vhost(vhost)
     management.broker.delete_vhost(vhost)
     await durable(management.store)
@@ -111,7 +114,10 @@ async def delete_vhost(management: Managed, visitor: Administrator, vhost: Name)
 
 @router.post("/vhosts/{vhost}/start/{node}", status_code=CHANGED)
 async def start_vhost(management: Managed, visitor: Administrator, vhost: Name, node: Name) -> Response:
-    """A virtual host that is there runs: there is nothing to start."""
+    """Accept RabbitMQ's request to start a virtual host.
+
+    Every virtual host runs, so the request has no effect.
+    """
     visitor.vhost(vhost)
     if node != management.node:
         raise not_found(f"no node '{node}'")

@@ -87,15 +87,63 @@ GET_COUNT: Final = "x-get-count"
 GETTING: Final = (GET_MESSAGE_ID, GET_POSITION, GET_COUNT)
 
 CONSUMER_RULES: Final = {
-    PRIORITY: ArgumentRule("int", -(2**31), 2**31 - 1),
-    PREFETCH: ArgumentRule("int", 0, PREFETCH_MAX),
-    ALSO_CONSUME: ArgumentRule("names", high=ALSO_MAX),
-    NOTIFY_ACTIVE: ArgumentRule("name"),
-    EXCLUSIVE_CONSUMER: ArgumentRule("bool"),
-    CONSUMER_TIMEOUT: ArgumentRule("int", 0, MILLISECONDS_MAX),
-    GET_MESSAGE_ID: ArgumentRule("name"),
-    GET_POSITION: ArgumentRule("int", 1, ANY_SIZE),
-    GET_COUNT: ArgumentRule("int", 1, ANY_SIZE),
+    PRIORITY: ArgumentRule(
+        "int",
+        -(2**31),
+        2**31 - 1,
+        description="Priority of the consumer: the queue serves the highest priority that has credit "
+        "first. 0 is the default.",
+    ),
+    PREFETCH: ArgumentRule(
+        "int",
+        0,
+        PREFETCH_MAX,
+        description="Largest number of unacknowledged deliveries of this consumer, instead of the "
+        "channel's prefetch count. 0 means no limit.",
+    ),
+    ALSO_CONSUME: ArgumentRule(
+        "names",
+        high=ALSO_MAX,
+        description="Names of further queues that the consumer receives from, with one tag and one "
+        "window. The consumer gets messages from the queues round-robin.",
+    ),
+    NOTIFY_ACTIVE: ArgumentRule(
+        "name",
+        description="Name of a queue that gets a message whenever the consumer begins or ceases to be "
+        "served. The message says `queue`, `consumer_tag`, `active` and `why`.",
+    ),
+    EXCLUSIVE_CONSUMER: ArgumentRule(
+        "bool",
+        description="Whether the consumer gets all messages while other consumers wait. A consumer of a "
+        "higher `x-priority` takes over. basic.get is refused meanwhile.",
+    ),
+    CONSUMER_TIMEOUT: ArgumentRule(
+        "int",
+        0,
+        MILLISECONDS_MAX,
+        description="Milliseconds in which a delivery to this consumer must be settled, before the "
+        "queue's value and the setting `consumer_timeout_ms`. 0 means no limit.",
+    ),
+    GET_MESSAGE_ID: ArgumentRule(
+        "name",
+        description="Id of a message: the HTTP API's id or the property `message-id`. The consumer gets "
+        "this message and is cancelled. 406 if no such message is ready.",
+    ),
+    GET_POSITION: ArgumentRule(
+        "int",
+        1,
+        ANY_SIZE,
+        description="Position of a message among the ready messages, counted from 1. The consumer gets "
+        "this message and is cancelled. 406 if there are fewer.",
+    ),
+    GET_COUNT: ArgumentRule(
+        "int",
+        1,
+        ANY_SIZE,
+        description="Largest number of ready messages that the consumer gets, of those that its "
+        "selector accepts. The broker then cancels the consumer, also when no further "
+        "message is ready. 406 if there is none.",
+    ),
 }
 
 

@@ -45,15 +45,34 @@ FULL: Final = "full"
 LEVELS: Final[tuple[str, ...]] = (OFF, LIFECYCLE, FULL)
 
 INDEX: Final = "x-index"
-STANDARD_ARGUMENTS: Final[dict[str, ArgumentRule]] = {INDEX: ArgumentRule("headers", high=16)}
+STANDARD_ARGUMENTS: Final[dict[str, ArgumentRule]] = {
+    INDEX: ArgumentRule(
+        "headers",
+        high=16,
+        description="Names of headers or properties, with commas between them, that the queue indexes. "
+        "A selector that compares an indexed one with a value is a look-up.",
+    )
+}
 
 MAX_PRIORITY: Final = "x-max-priority"
 PRIORITY_MAPPING: Final = "x-priority-mapping"
 AMQP: Final = "amqp"
 MAPPINGS: Final[tuple[str, ...]] = ("rabbitmq", AMQP)
 PRIORITY_ARGUMENTS: Final = {
-    MAX_PRIORITY: ArgumentRule("int", 0, 255),
-    PRIORITY_MAPPING: ArgumentRule("str", choices=MAPPINGS),
+    MAX_PRIORITY: ArgumentRule(
+        "int",
+        0,
+        255,
+        description="Highest priority level of a priority queue. A message without a priority has level "
+        "0, and a higher priority counts as the highest level.",
+    ),
+    PRIORITY_MAPPING: ArgumentRule(
+        "str",
+        choices=MAPPINGS,
+        description="Mapping of priorities to levels. With `amqp` a message without a priority has 4, "
+        "and the ten priorities of JMS and AMQP 1.0 are spread over fewer levels. "
+        "`rabbitmq` is the default.",
+    ),
 }
 
 LEVELS_MAX: Final = 256
@@ -61,10 +80,22 @@ HIGHEST: Final = 9  # priority of a queue that says no other: those of AMQP 0-9-
 NORMAL: Final[i64] = 4  # of a message without a priority, where priorities are mapped [amqp-1.0 3.2.1]
 
 SORT_KEY: Final = "x-sort-key"
-SORTED_ARGUMENTS: Final = {SORT_KEY: ArgumentRule("header")}
+SORTED_ARGUMENTS: Final = {
+    SORT_KEY: ArgumentRule(
+        "header",
+        description="Name of the header by which a sorted queue orders messages: the smallest value "
+        "first, messages without the header before all others.",
+    )
+}
 
 LAST_VALUE_KEY: Final = "x-last-value-key"
-LAST_VALUE_ARGUMENTS: Final = {LAST_VALUE_KEY: ArgumentRule("header")}
+LAST_VALUE_ARGUMENTS: Final = {
+    LAST_VALUE_KEY: ArgumentRule(
+        "header",
+        description="Name of the header of a last-value queue. The queue keeps the latest of the "
+        "messages that have the same value of this header.",
+    )
+}
 
 STRICT_ORDER: Final = "x-strict-order"
 GROUP_KIND: Final = "x-group-kind"
@@ -78,11 +109,36 @@ SHARED: Final = "shared"
 def discipline_rules() -> dict[str, ArgumentRule]:
     """The rules for the arguments of strict order and message groups."""
     return {
-        GROUP_KIND: ArgumentRule("str", choices=(STICKY, SHARED)),
-        GROUP_KEY: ArgumentRule("header"),
-        GROUP_LIMIT: ArgumentRule("int", 0, ANY_SIZE),
-        GROUP_REBALANCE: ArgumentRule("bool"),
-        STRICT_ORDER: ArgumentRule("bool"),
+        GROUP_KIND: ArgumentRule(
+            "str",
+            choices=(STICKY, SHARED),
+            description="Message groups: messages with the same key go to one consumer at a time, in their "
+            "order. A `sticky` group (default) stays with its consumer until the consumer ends. "
+            "A `shared` group is free when none of its messages is unsettled.",
+        ),
+        GROUP_KEY: ArgumentRule(
+            "header",
+            description="Name of the header whose value is the group of a message. The default is "
+            "`x-group-id`, else `JMSXGroupID`.",
+        ),
+        GROUP_LIMIT: ArgumentRule(
+            "int",
+            0,
+            ANY_SIZE,
+            description="Number of sticky groups without messages whose owners the queue remembers: 1024 by "
+            "default.",
+        ),
+        GROUP_REBALANCE: ArgumentRule(
+            "bool",
+            description="Whether sticky groups become free when a consumer attaches, as soon as their "
+            "deliveries are settled or returned.",
+        ),
+        STRICT_ORDER: ArgumentRule(
+            "bool",
+            description="Whether the queue delivers a message only while no other message is unsettled, so "
+            "that a returned message is never overtaken. In a queue with groups this holds "
+            "within each group.",
+        ),
     }
 
 
@@ -120,14 +176,58 @@ DISABLED: Final = "disabled"
 def retry_rules() -> dict[str, ArgumentRule]:
     """The rules for the arguments of retries: amqpd's own, then RabbitMQ's."""
     return {
-        DELIVERY_COUNT_ON: ArgumentRule("set", choices=OUTCOMES),
-        RETRY_MIN: ArgumentRule("int", 1, MILLISECONDS_MAX),
-        RETRY_MAX: ArgumentRule("int", 1, MILLISECONDS_MAX),
-        RETRY_MULTIPLIER: ArgumentRule("number", 1, 1000),
-        RETRY_JITTER: ArgumentRule("number", 0, 1),
-        DELAYED_RETRY_TYPE: ArgumentRule("str", choices=(DISABLED, "all", "failed", "returned")),
-        DELAYED_RETRY_MIN: ArgumentRule("int", 0, MILLISECONDS_MAX),
-        DELAYED_RETRY_MAX: ArgumentRule("int", 0, MILLISECONDS_MAX),
+        DELIVERY_COUNT_ON: ArgumentRule(
+            "set",
+            choices=OUTCOMES,
+            description="Kinds of returns that count towards `x-delivery-limit`, with commas between them. "
+            "All kinds count by default.",
+        ),
+        RETRY_MIN: ArgumentRule(
+            "int",
+            1,
+            MILLISECONDS_MAX,
+            description="Milliseconds that a message waits at its place after its first return, while other "
+            "messages are delivered.",
+        ),
+        RETRY_MAX: ArgumentRule(
+            "int",
+            1,
+            MILLISECONDS_MAX,
+            description="Longest wait before a retry, in milliseconds. The argument needs `x-retry-min`.",
+        ),
+        RETRY_MULTIPLIER: ArgumentRule(
+            "number",
+            1,
+            1000,
+            description="Factor by which the wait grows with each return: 2 by default. The argument needs "
+            "`x-retry-min`.",
+        ),
+        RETRY_JITTER: ArgumentRule(
+            "number",
+            0,
+            1,
+            description="Largest share of the wait that is added to the wait by chance: 0 by default. The "
+            "argument needs `x-retry-min`.",
+        ),
+        DELAYED_RETRY_TYPE: ArgumentRule(
+            "str",
+            choices=(DISABLED, "all", "failed", "returned"),
+            description="Returns after which a message waits before its retry, as RabbitMQ names them. The "
+            "wait grows linearly. Does not go with `x-retry-min`.",
+        ),
+        DELAYED_RETRY_MIN: ArgumentRule(
+            "int",
+            0,
+            MILLISECONDS_MAX,
+            description="Milliseconds of the wait after the first return, where `x-delayed-retry-type` asks "
+            "for one.",
+        ),
+        DELAYED_RETRY_MAX: ArgumentRule(
+            "int",
+            0,
+            MILLISECONDS_MAX,
+            description="Longest wait in milliseconds, where `x-delayed-retry-type` asks for one.",
+        ),
     }
 
 
@@ -176,7 +276,13 @@ class Kind:
         self.needs = needs
 
 
-_KEEPING: Final[Rules] = {NON_DESTRUCTIVE: ArgumentRule("bool")}
+_KEEPING: Final[Rules] = {
+    NON_DESTRUCTIVE: ArgumentRule(
+        "bool",
+        description="Whether consumers see the messages of the queue without removing them, as browsers "
+        "do. Messages leave by expiry, limits, replacement, purge or deletion.",
+    )
+}
 
 KINDS: Final[dict[str, Kind]] = {
     STANDARD: Kind(STANDARD_ARGUMENTS | _KEEPING),
@@ -188,7 +294,14 @@ KINDS: Final[dict[str, Kind]] = {
 
 def kind_rules() -> Rules:
     """The rules for `x-queue-kind` itself and for the arguments of all kinds."""
-    rules: Rules = {QUEUE_KIND: ArgumentRule("str", choices=tuple(KINDS))}
+    rules: Rules = {
+        QUEUE_KIND: ArgumentRule(
+            "str",
+            choices=tuple(KINDS),
+            description="Order of the queue: `standard` (first in, first out), `priority`, `sorted` or "
+            "`last-value`. An argument that only one kind has chooses that kind too.",
+        )
+    }
     for kind in KINDS.values():
         rules |= kind.rules
     return rules
@@ -290,54 +403,270 @@ _LEADER_LOCATORS: Final[tuple[str, ...]] = (
 )
 
 
-def _queue_rules() -> dict[str, ArgumentRule]:
-    """The arguments of queues in the order in which they are checked and compared."""
-    return {
-        EXPIRES: ArgumentRule("int", 1, MILLISECONDS_MAX),
-        EXPIRES_IF_EMPTY: ArgumentRule("bool"),
-        MESSAGE_TTL: ArgumentRule("int", 0, MILLISECONDS_MAX),
-        DEAD_LETTER_EXCHANGE: ArgumentRule("short"),
-        DEAD_LETTER_ROUTING_KEY: ArgumentRule("short"),
-        DEAD_LETTER_REASONS: ArgumentRule("set", choices=DEATHS + DEATHS_WITH_QUEUE),
-        DEAD_LETTER_STRATEGY: ArgumentRule("str", choices=(AT_MOST_ONCE, AT_LEAST_ONCE)),
-        MAX_LENGTH: ArgumentRule("int", 0, ANY_SIZE),
-        MAX_LENGTH_BYTES: ArgumentRule("int", 0, ANY_SIZE),
-        "x-max-in-memory-length": ArgumentRule("int", 0, ANY_SIZE),
-        "x-max-in-memory-bytes": ArgumentRule("int", 0, ANY_SIZE),
-        OVERFLOW: ArgumentRule("str", choices=(DROP_HEAD, "reject-publish", REJECT_PUBLISH_DLX)),
-        **kind_rules(),
-        SINGLE_ACTIVE_CONSUMER: ArgumentRule("bool"),
-        ALL_CONSUMERS_EXCLUSIVE: ArgumentRule("bool"),
-        CONSUMERS_BEFORE_DISPATCH: ArgumentRule("int", 1, 1_000_000),
-        DELAY_BEFORE_DISPATCH: ArgumentRule("int", 0, MILLISECONDS_MAX),
-        GET_WAIT: ArgumentRule("int", 0, MILLISECONDS_MAX),
-        DISPATCH: ArgumentRule("str", choices=("round-robin", STRICT)),
-        EXCLUSIVE_TAKEOVER: ArgumentRule("str", choices=("immediate", DRAIN)),
-        QUEUE_TYPE: ArgumentRule("str", choices=(DEFAULT_QUEUE_TYPE, QUORUM, STREAM)),
-        "x-queue-mode": ArgumentRule("str", choices=("default", "lazy")),
-        "x-queue-version": ArgumentRule("int", 1, 2),
-        "x-queue-master-locator": ArgumentRule("str"),
-        "x-queue-leader-locator": ArgumentRule("str", choices=_LEADER_LOCATORS),
-        "x-quorum-initial-group-size": ArgumentRule("int", 1, ANY_SIZE),
-        CONSUMER_TIMEOUT: ArgumentRule("int", 1, MILLISECONDS_MAX),
-        DELIVERY_LIMIT: ArgumentRule("int", -1, ANY_SIZE),
-        **retry_rules(),
-        "x-member-placement-tag": ArgumentRule("name"),
-        MAX_AGE: ArgumentRule("age"),
-        SEGMENT_BYTES: ArgumentRule("int", 1, ANY_SIZE),
-        PARTITIONS: ArgumentRule("int", 1, PARTITIONS_MAX),
-        "x-stream-filter-size-bytes": ArgumentRule("int", 16, 255),
-        "x-initial-cluster-size": ArgumentRule("int", 1, ANY_SIZE),
-        VOLATILE: ArgumentRule("bool"),
-        JOURNAL: ArgumentRule("str", choices=LEVELS),
-        DEDUP_WINDOW: ArgumentRule("int", 1, MILLISECONDS_MAX),
-        DEDUP_LIMIT: ArgumentRule("int", 1, ANY_SIZE),
-        DEDUP_PRODUCERS: ArgumentRule("int", 1, ANY_SIZE),
-        **discipline_rules(),
-    }
+QUEUE_RULES: Final[dict[str, ArgumentRule]] = {
+    EXPIRES: ArgumentRule(
+        "int",
+        1,
+        MILLISECONDS_MAX,
+        description="Milliseconds without consumers, basic.get and redeclaration after which the broker "
+        "deletes the queue. Messages that wait to be dead-lettered keep the queue.",
+    ),
+    EXPIRES_IF_EMPTY: ArgumentRule(
+        "bool", description="Whether `x-expires` deletes the queue only while the queue has no messages."
+    ),
+    MESSAGE_TTL: ArgumentRule(
+        "int",
+        0,
+        MILLISECONDS_MAX,
+        description="Milliseconds that a message may wait in the queue, also while the broker is down. "
+        "The smaller of this value and the message's `expiration` counts. With 0 a message "
+        "is delivered at once or never.",
+    ),
+    DEAD_LETTER_EXCHANGE: ArgumentRule(
+        "short",
+        description="Name of the exchange that gets the dead letters of the queue: messages that are "
+        "rejected, expire, exceed a limit or are delivered too often.",
+    ),
+    DEAD_LETTER_ROUTING_KEY: ArgumentRule(
+        "short",
+        description="Routing key of dead letters. A dead letter keeps its own routing keys without this "
+        "argument. The argument needs `x-dead-letter-exchange`.",
+    ),
+    DEAD_LETTER_REASONS: ArgumentRule(
+        "set",
+        choices=DEATHS + DEATHS_WITH_QUEUE,
+        description="Reasons for which the queue dead-letters a message, with commas between them. The "
+        "queue discards a message that dies for another reason. The default is all but "
+        "`queue_expired` and `queue_deleted`, which dead-letter the messages of a queue "
+        "that ends.",
+    ),
+    DEAD_LETTER_STRATEGY: ArgumentRule(
+        "str",
+        choices=(AT_MOST_ONCE, AT_LEAST_ONCE),
+        description="Fate of a dead letter that no queue takes. With `at-least-once` the message waits "
+        "until all queues of the route take it. With `at-most-once` the broker drops and "
+        "counts the message. The default is `at-least-once` for quorum queues that refuse "
+        "publishes, else `at-most-once`. `at-least-once` has no effect with `x-overflow` = "
+        "`drop-head`.",
+    ),
+    MAX_LENGTH: ArgumentRule(
+        "int",
+        0,
+        ANY_SIZE,
+        description="Largest number of ready messages. `x-overflow` decides what happens to one more. "
+        "Messages that wait to be dead-lettered count too.",
+    ),
+    MAX_LENGTH_BYTES: ArgumentRule(
+        "int",
+        0,
+        ANY_SIZE,
+        description="Largest sum of the bodies of ready messages, in bytes. For a stream: the bytes of "
+        "files that the stream keeps.",
+    ),
+    "x-max-in-memory-length": ArgumentRule(
+        "int",
+        0,
+        ANY_SIZE,
+        description="Checked, kept and shown for RabbitMQ's clients, without effect: message bodies "
+        "leave memory when memory is short.",
+    ),
+    "x-max-in-memory-bytes": ArgumentRule(
+        "int",
+        0,
+        ANY_SIZE,
+        description="Checked, kept and shown for RabbitMQ's clients, without effect: message bodies "
+        "leave memory when memory is short.",
+    ),
+    OVERFLOW: ArgumentRule(
+        "str",
+        choices=(DROP_HEAD, "reject-publish", REJECT_PUBLISH_DLX),
+        description="Fate of a message for a full queue. `drop-head` (default) drops the oldest message "
+        "of the lowest priority. `reject-publish` refuses the new message with basic.nack, "
+        "and no queue gets it. `reject-publish-dlx` refuses and dead-letters the new "
+        "message.",
+    ),
+    **kind_rules(),
+    SINGLE_ACTIVE_CONSUMER: ArgumentRule(
+        "bool",
+        description="Whether the queue serves a single consumer at a time: the first one of the highest "
+        "`x-priority`. The next consumer starts when the deliveries of the one before are "
+        "settled or returned. basic.get is refused.",
+    ),
+    ALL_CONSUMERS_EXCLUSIVE: ArgumentRule(
+        "bool",
+        description="Whether each consumer of the queue asks for exclusive service, as with "
+        "`x-exclusive-consumer`.",
+    ),
+    CONSUMERS_BEFORE_DISPATCH: ArgumentRule(
+        "int",
+        1,
+        1_000_000,
+        description="Number of consumers that must be attached before the queue delivers messages. "
+        "Browsers do not count. The wait begins anew when no consumer is left.",
+    ),
+    DELAY_BEFORE_DISPATCH: ArgumentRule(
+        "int",
+        0,
+        MILLISECONDS_MAX,
+        description="Milliseconds after the first consumer attached at which the queue delivers, even "
+        "if `x-consumers-before-dispatch` is not reached.",
+    ),
+    GET_WAIT: ArgumentRule(
+        "int",
+        0,
+        MILLISECONDS_MAX,
+        description="Milliseconds that basic.get on the empty queue waits for a message. Later requests "
+        "on the same channel wait too. A client property of the same name comes first.",
+    ),
+    DISPATCH: ArgumentRule(
+        "str",
+        choices=("round-robin", STRICT),
+        description="Order in which consumers of one priority are served. `round-robin` (default) gives "
+        "equal shares. With `strict` the consumer that attached first gets each message, as "
+        "long as the consumer has credit.",
+    ),
+    EXCLUSIVE_TAKEOVER: ArgumentRule(
+        "str",
+        choices=("immediate", DRAIN),
+        description="Start of the next exclusive consumer. `drain` waits until all deliveries of the "
+        "other consumers are settled. `immediate` does not wait. The default waits for the "
+        "deliveries of a cancelled consumer only, up to the setting `exclusive_drain_ms`.",
+    ),
+    QUEUE_TYPE: ArgumentRule(
+        "str",
+        choices=(DEFAULT_QUEUE_TYPE, QUORUM, STREAM),
+        description="Type of the queue. `classic` is the default. `quorum` must be durable and has a "
+        "delivery limit of 20 by default. `stream` keeps messages, and every consumer reads "
+        "all of them.",
+    ),
+    "x-queue-mode": ArgumentRule(
+        "str",
+        choices=("default", "lazy"),
+        description="Checked, kept and shown for RabbitMQ's clients, without effect: message bodies "
+        "leave memory when memory is short.",
+    ),
+    "x-queue-version": ArgumentRule(
+        "int",
+        1,
+        2,
+        description="Checked, kept and shown for RabbitMQ's clients, without effect: there is a single "
+        "format of queues.",
+    ),
+    "x-queue-master-locator": ArgumentRule(
+        "str",
+        description="Checked, kept and shown for RabbitMQ's clients, without effect: the broker is a "
+        "single node.",
+    ),
+    "x-queue-leader-locator": ArgumentRule(
+        "str",
+        choices=_LEADER_LOCATORS,
+        description="Checked, kept and shown for RabbitMQ's clients, without effect: the broker is a "
+        "single node.",
+    ),
+    "x-quorum-initial-group-size": ArgumentRule(
+        "int",
+        1,
+        ANY_SIZE,
+        description="Checked, kept and shown for RabbitMQ's clients, without effect: the broker is a "
+        "single node.",
+    ),
+    CONSUMER_TIMEOUT: ArgumentRule(
+        "int",
+        1,
+        MILLISECONDS_MAX,
+        description="Milliseconds in which a delivery must be settled. A late delivery goes back to the "
+        "queue, while consumer and channel live on. A consumer's value comes first, the "
+        "setting `consumer_timeout_ms` last.",
+    ),
+    DELIVERY_LIMIT: ArgumentRule(
+        "int",
+        -1,
+        ANY_SIZE,
+        description="Number of returns after which a message is dead-lettered, or dropped without a "
+        "dead-letter exchange. -1 means no limit. `x-delivery-count-on` says which returns "
+        "count. Counts survive a restart.",
+    ),
+    **retry_rules(),
+    "x-member-placement-tag": ArgumentRule(
+        "name",
+        description="Checked, kept and shown for RabbitMQ's clients, without effect: the broker is a "
+        "single node.",
+    ),
+    MAX_AGE: ArgumentRule(
+        "age",
+        description="Age after which a stream drops messages, such as `7D`, file by file. The units are "
+        "Y, M, D, h, m and s. Without effect on other queues.",
+    ),
+    SEGMENT_BYTES: ArgumentRule(
+        "int",
+        1,
+        ANY_SIZE,
+        description="Size of one file of a stream, in bytes: 64 MiB by default, at least 1 MiB and at "
+        "most 1 GiB. A new value counts from the next start of the broker. Without effect "
+        "on other queues.",
+    ),
+    PARTITIONS: ArgumentRule(
+        "int",
+        1,
+        PARTITIONS_MAX,
+        description="Number of partitions of a stream. Each partition has an order and offsets of its "
+        "own. The header `x-partition-key`, or else the routing key, chooses the partition "
+        "of a message.",
+    ),
+    "x-stream-filter-size-bytes": ArgumentRule(
+        "int",
+        16,
+        255,
+        description="Checked, kept and shown for RabbitMQ's clients, without effect: filters look at "
+        "each message and never err.",
+    ),
+    "x-initial-cluster-size": ArgumentRule(
+        "int",
+        1,
+        ANY_SIZE,
+        description="Checked, kept and shown for RabbitMQ's clients, without effect: the broker is a "
+        "single node.",
+    ),
+    VOLATILE: ArgumentRule(
+        "bool",
+        description="Whether the messages of the queue stay out of the log. A confirm then does not "
+        "wait for the disk, and a restart loses the messages. The queue itself may be "
+        "durable.",
+    ),
+    JOURNAL: ArgumentRule(
+        "str",
+        choices=LEVELS,
+        description="Amount of the queue's events that the journal has: `off`, `lifecycle` (in and out) "
+        "or `full` (deliveries and confirms too). A policy comes before the argument, the "
+        "argument before the setting `journal`.",
+    ),
+    DEDUP_WINDOW: ArgumentRule(
+        "int",
+        1,
+        MILLISECONDS_MAX,
+        description="Milliseconds for which the queue remembers the `message-id` of a message. The "
+        "broker acknowledges a duplicate to its publisher, and the queue does not get it. A "
+        "mandatory duplicate is returned.",
+    ),
+    DEDUP_LIMIT: ArgumentRule(
+        "int",
+        1,
+        ANY_SIZE,
+        description="Largest number of message ids that the queue remembers: 100,000 by default. The "
+        "argument needs `x-dedup-window`.",
+    ),
+    DEDUP_PRODUCERS: ArgumentRule(
+        "int",
+        1,
+        ANY_SIZE,
+        description="Number of producers whose highest `x-sequence` the queue remembers. A message "
+        "whose `x-sequence` is not above the highest one of its `x-producer` is a "
+        "duplicate.",
+    ),
+    **discipline_rules(),
+}
+"""The arguments of queues, in the order in which the broker checks and compares them."""
 
-
-QUEUE_RULES: Final = _queue_rules()
 STREAM_ARGUMENTS: Final = (
     QUEUE_TYPE,
     MAX_AGE,

@@ -16,6 +16,7 @@ SHOWN_MAX: Final = 80  # characters of a list or table in a refusal, of which cl
 MILLISECONDS_MAX: Final = 315_360_000_000  # ten years
 _AGE_SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
 _AGE_UNITS: Final = "".join(_AGE_SECONDS)
+_NO_STRINGS: Final[tuple[str, ...]] = ("int", "number", "bool", "names", "age")  # kinds of other values
 
 
 @final
@@ -25,51 +26,84 @@ class ArgumentRule:
     `choices`: the allowed strings; () allows any string. `low` and `high` bound numbers. A value of the kind
     "set" names some of the `choices`, with commas between them. A value of the kind "headers" names up to
     `high` headers, with commas between them.
+    `description`: the argument's effect, in words for the reference.
     """
 
-    def __init__(self, kind: str, low: int = 0, high: int = 0, choices: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        kind: str,
+        low: int = 0,
+        high: int = 0,
+        choices: tuple[str, ...] = (),
+        description: str = "",
+    ) -> None:
         self.kind = kind
         self.low = low
         self.high = high
         self.choices = choices
+        self.description = description
 
-    def objection(self, value: object) -> str:
-        """Return what is allowed instead of `value`, or "" if `value` is allowed."""
+    def allowed(self) -> str:
+        """Return the allowed values in words."""
         if self.kind == "int":
-            if isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high:
-                return ""
             if self.high == ANY_SIZE:
                 return f"an integer, at least {self.low}"
             return f"an integer from {self.low} to {self.high}"
         if self.kind == "number":
-            number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-            return "" if number and self._bounds(value) else f"a number from {self.low} to {self.high}"
+            return f"a number from {self.low} to {self.high}"
         if self.kind == "bool":
-            return "" if isinstance(value, bool) else "a boolean"
+            return "a boolean"
         if self.kind == "names":
-            return "" if _are_names(value, self.high) else f"a list of at most {self.high} names"
+            return f"a list of at most {self.high} names"
         if self.kind == "age":
-            return "" if is_age(value) else f"a string of digits and a unit out of {_AGE_UNITS}"
-        if not isinstance(value, str):
-            return "a string"
-        if self.kind == "short" and not is_short(value):
+            return f"a string of digits and a unit out of {_AGE_UNITS}"
+        if self.kind == "short":
             return "a string of at most 255 bytes"
-        if self.kind == "header" and not (value and is_short(value)):
+        if self.kind == "header":
             return "a string of 1 to 255 bytes"
         if self.kind == "headers":
-            named = {name.strip() for name in value.split(",")}
-            right = len(named) == value.count(",") + 1 <= self.high and all(
-                name and is_short(name) for name in named
-            )
-            return "" if right else f"1 to {self.high} different names of headers with commas between them"
-        if self.kind == "name" and not value:
+            return f"1 to {self.high} different names of headers with commas between them"
+        if self.kind == "name":
             return "a string of at least one octet"
         if self.kind == "set":
-            chosen = {name.strip() for name in value.split(",")}
-            return "" if chosen <= set(self.choices) else "some of " + ", ".join(self.choices)
-        if self.choices and value not in self.choices:
-            return "one of " + ", ".join(self.choices)
-        return ""
+            return "some of " + ", ".join(self.choices)
+        return "one of " + ", ".join(self.choices) if self.choices else "a string"
+
+    def objection(self, value: object) -> str:
+        """Return the allowed values in words, or "" when `value` is one of them."""
+        if self._allows(value):
+            return ""
+        return self.allowed() if self.kind in _NO_STRINGS or isinstance(value, str) else "a string"
+
+    def _allows(self, value: object) -> bool:
+        if self.kind == "int":
+            return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
+        if self.kind == "number":
+            number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+            return number and self._bounds(value)
+        if self.kind == "bool":
+            return isinstance(value, bool)
+        if self.kind == "names":
+            return _are_names(value, self.high)
+        if self.kind == "age":
+            return is_age(value)
+        return isinstance(value, str) and self._allows_text(value)
+
+    def _allows_text(self, text: str) -> bool:
+        if self.kind == "short":
+            return is_short(text)
+        if self.kind == "header":
+            return text != "" and is_short(text)
+        if self.kind == "headers":
+            named = {name.strip() for name in text.split(",")}
+            return len(named) == text.count(",") + 1 <= self.high and all(
+                name and is_short(name) for name in named
+            )
+        if self.kind == "name":
+            return text != ""
+        if self.kind == "set":
+            return {name.strip() for name in text.split(",")} <= set(self.choices)
+        return not self.choices or text in self.choices
 
     def _bounds(self, value: object) -> bool:
         """Whether a number is within the bounds; NaN is not."""
