@@ -1,4 +1,4 @@
-"""Whether what Spark needs is there."""
+"""Whether what Spark needs is there: Java, pyspark, and workers that can import the connector."""
 
 from __future__ import annotations
 
@@ -6,12 +6,61 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROBE: Final = """
+import sys
+sys.path += sys.argv[1:]
+import pyarrow, pamqp, mypy_extensions, pipeline.errors
+"""
+"""The modules of the connector that a worker imports; `pyspark` itself comes with Spark."""
 
 JAVA_MIN: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+def check_workers(spark: SparkSession) -> None:
+    """Raise PipelineError unless the interpreter of Spark's workers can import what this one does.
+
+    Without PYSPARK_PYTHON the workers start the python3 of PATH. It is that of the system where the virtual
+    environment of this interpreter is not activated; then Spark tells of a missing module at the first batch.
+    What this interpreter imports from zips counts: Spark hands them to its workers. Nothing is checked with
+    Spark Connect, whose clients cannot see the workers.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        said = spark.sparkContext.pythonExec
+    except PySparkException:
+        return
+    found = shutil.which(said)
+    if found == sys.executable:
+        return
+    if found is None:
+        raise PipelineError(f"Spark's workers start {said!r}, which is not there: {_remedy()}")
+    words = [found, "-c", PROBE, *(path for path in sys.path if os.path.isfile(path))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        why = lines[-1] if lines else f"it ended with status {done.returncode}"
+        raise PipelineError(
+            f"Spark's workers start {found}, which cannot import the connector ({why}): {_remedy()}"
+        )
+
+
+def _remedy() -> str:
+    return (
+        f"activate the virtual environment of {sys.executable}, or set PYSPARK_PYTHON={sys.executable} "
+        "before the Spark session is made"
+    )
 
 
 def missing() -> str:

@@ -1,18 +1,18 @@
-"""The Spark session of a job."""
+"""The Spark session of a job, and the end of its streaming queries."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
+import signal
 import sys
+import threading
+import time
 from collections.abc import Mapping
+from types import FrameType
 from typing import Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-
-from pipeline.errors import PipelineError
+from pyspark.sql.streaming.query import StreamingQuery
 
 DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -37,12 +37,10 @@ LOCAL: Final = {
 """What holds where driver and workers are one process."""
 BRIEF: Final = {"spark.driver.extraJavaOptions": f"{COLLECTOR} -XX:TieredStopAtLevel=1"}
 """And where most code runs too briefly to be worth the JVM's second compiler."""
-PROBE: Final = """
-import sys
-sys.path += sys.argv[1:]
-import pyarrow, pamqp, mypy_extensions, pipeline.errors
-"""
-"""The modules of the connector that a worker imports; `pyspark` itself comes with Spark."""
+
+LOOK_S: Final = 1
+BATCH_S: Final = 30  # the longest wait for a pause between two batches
+BATCH_LOOK_S: Final = 0.01
 
 
 def build_session(master: str | None, conf: Mapping[str, str], brief: bool = False) -> SparkSession:
@@ -72,35 +70,33 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def check_workers(spark: SparkSession) -> None:
-    """Raise PipelineError unless the interpreter of Spark's workers can import what this one does.
+def until_told(query: StreamingQuery) -> None:
+    """Wait for the end of a query, and end it on SIGINT and SIGTERM: between two batches.
 
-    Without PYSPARK_PYTHON the workers start the python3 of PATH. It is that of the system where the virtual
-    environment of this interpreter is not activated; then Spark tells of a missing module at the first batch.
-    What this interpreter imports from zips counts: Spark hands them to its workers. Nothing is checked with
-    Spark Connect, whose clients cannot see the workers.
+    If no pause between two batches is seen for 30 seconds, the batch under way is broken off. The next start
+    does that batch again.
+
+    Raises what the query has failed with.
     """
+    told = threading.Event()
+
+    def tell(_number: int, _frame: FrameType | None) -> None:
+        told.set()
+
+    before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        said = spark.sparkContext.pythonExec
-    except PySparkException:
-        return
-    found = shutil.which(said)
-    if found == sys.executable:
-        return
-    if found is None:
-        raise PipelineError(f"Spark's workers start {said!r}, which is not there: {_remedy()}")
-    words = [found, "-c", PROBE, *(path for path in sys.path if os.path.isfile(path))]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        why = lines[-1] if lines else f"it ended with status {done.returncode}"
-        raise PipelineError(
-            f"Spark's workers start {found}, which cannot import the connector ({why}): {_remedy()}"
-        )
+        while not query.awaitTermination(LOOK_S):
+            if told.is_set():
+                _await_end_of_batch(query)
+                query.stop()
+                return
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _remedy() -> str:
-    return (
-        f"activate the virtual environment of {sys.executable}, or set PYSPARK_PYTHON={sys.executable} "
-        "before the Spark session is made"
-    )
+def _await_end_of_batch(query: StreamingQuery) -> None:
+    """Return when no batch is under way, after BATCH_S at the latest."""
+    end = time.monotonic() + BATCH_S
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < end:
+        time.sleep(BATCH_LOOK_S)

@@ -1,15 +1,45 @@
-"""What publishers send: batches of messages that differ only in number and time, copies of a template."""
+"""Messages of a run: batches that differ in number and time, routing keys, and checks on arrival.
+
+Deliveries of one run all have the same shape, so after the first has been taken apart carefully, the others
+are walked with one precompiled struct; whatever does not fit it exactly goes the careful way again.
+"""
+
+from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
-from broker.bench.checker import LANE_SHIFT
-from broker.bench.plan import STAMP_BYTES
-from broker.bench.topics import KEY_DIGITS, KEYS_MAX
+from broker.bench.plan import STAMP_BYTES, Plan
+from broker.bench.traffic import LANE_SHIFT, Traffic
+
+KEY_DIGITS: Final = 9
+KEYS_MAX: Final = 10**KEY_DIGITS
+_OTHERS: Final = (
+    "%s.*.news",
+    "%s.#",
+    "*.%s.eu",
+    "#.%s",
+    "%s.eu.*.#",
+    "%s",
+)  # filled with a word of its own each
 
 FILLER: Final = bytes(range(1, 256))
 
 _STAMP: Final = struct.Struct(">QQ")
+
+
+def routing_key(queue: str, number: int) -> str:
+    """The key of a message for `queue`; keys differ in their last KEY_DIGITS characters."""
+    return f"{queue}.eu.{number % KEYS_MAX:0{KEY_DIGITS}d}"
+
+
+def patterns(queues: list[str], count: int) -> Iterator[tuple[str, str]]:
+    """`count` bindings, as queue and pattern; the first ones are those that match."""
+    for queue in queues:
+        yield queue, f"{queue}.*.#"
+    for number in range(count - len(queues)):
+        yield queues[0], _OTHERS[number % len(_OTHERS)] % f"other-{number}"
 
 
 def body_filler(size: int) -> bytes:
@@ -45,3 +75,81 @@ class Template:
             for number, end in enumerate(range(self.key_end, len(batch), step), sequence):
                 batch[end - KEY_DIGITS : end] = b"%0*d" % (KEY_DIGITS, number % modulus)
         return batch
+
+
+class Receipts:
+    """The deliveries of one consumer, which the protocol numbers from `first` on, modulo `mask` + 1.
+
+    A shape is a struct of six fields: mark, delivery number, mark, number and time of the message, mark. All
+    bytes between them are of no interest.
+    """
+
+    def __init__(self, plan: Plan, flow: Traffic, first: int, mask: int) -> None:
+        self.damaged = 0  # bodies that are not what was published
+        self.misnumbered = 0  # deliveries whose number is not the one after the last
+        self.following = first  # the number that the next delivery should have
+        self._flow = flow
+        self._mask = mask
+        self._size = plan.size
+        self._filler = body_filler(plan.size)
+        self._last: dict[int, int] = {}  # highest sequence per lane, kept by the checker
+        self._shape: struct.Struct | None = None
+        self._marks: tuple[object, object, object] = (0, 0, 0)
+
+    def walk(self, buffer: bytearray, start: int, end: int, now: int) -> tuple[int, int]:
+        """Take deliveries of the known shape; return where the first other one begins, and their number."""
+        shape = self._shape
+        if shape is None or end - start < shape.size:
+            return start, 0
+        head, middle, tail = self._marks
+        checker, receipt = self._flow.checker, self._flow.receipt
+        expected, following = checker.expected, self.following
+        count, same, published = 0, 0, 0
+        whole = (end - start) // shape.size * shape.size
+        with memoryview(buffer) as view, view[start : start + whole] as block:
+            for one, number_of, two, number, time, three in shape.iter_unpack(block):
+                if one != head or two != middle or three != tail:
+                    break
+                count += 1
+                if number_of != following:
+                    following = self._number(number_of, following)
+                following += 1
+                lane = number >> LANE_SHIFT
+                if expected.get(lane) == number:
+                    expected[lane] = number + 1
+                else:
+                    checker.see(number, self._last)
+                if time == published:
+                    same += 1
+                else:
+                    if same:
+                        receipt.add(now - published, same)
+                    published, same = time, 1
+        if same:
+            receipt.add(now - published, same)
+        self.following = following
+        return start + count * shape.size, count
+
+    def judge(self, number: int, body: bytes, now: int) -> None:
+        """Check one delivery, which the protocol has given this number."""
+        if number != self.following:
+            self.following = self._number(number, self.following)
+        self.following += 1
+        if len(body) != self._size or body[STAMP_BYTES:] != self._filler:
+            self.damaged += 1
+            return
+        stamped, time = _STAMP.unpack_from(body)
+        self._flow.receipt.add(now - time)
+        self._flow.checker.see(stamped, self._last)
+
+    def learn(self, shape: struct.Struct, delivery: bytes) -> None:
+        """Remember the shape of `delivery`."""
+        fields = shape.unpack(delivery)
+        self._shape, self._marks = shape, (fields[0], fields[2], fields[5])
+
+    def _number(self, found: int, following: int) -> int:
+        """What to go on from when a delivery has number `found` and not `following`."""
+        if found == following & self._mask:
+            return following
+        self.misnumbered += 1
+        return found

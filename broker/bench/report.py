@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.table import Table
 
-from broker.bench.flow import Flow
 from broker.bench.result import Result, latencies_us
 from broker.bench.runner import Progress
+from broker.bench.traffic import Traffic
 
 PLAIN_EVERY_S = 5.0
 
@@ -24,7 +24,7 @@ def progress_on(console: Console) -> Iterator[Progress]:
         return
     shown_at = 0.0
 
-    def show(flow: Flow, seconds: float) -> None:
+    def show(flow: Traffic, seconds: float) -> None:
         nonlocal shown_at
         if seconds - shown_at >= PLAIN_EVERY_S:
             shown_at = seconds
@@ -41,7 +41,7 @@ class Meter:
         self._published = 0
         self._received = 0
 
-    def line(self, flow: Flow, seconds: float) -> str:
+    def line(self, flow: Traffic, seconds: float) -> str:
         """The progress line `seconds` after the start."""
         elapsed = max(seconds - self._seconds, 1e-9)
         published = (flow.published - self._published) / elapsed

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from broker.bench.histogram import Histogram
 from broker.bench.plan import Plan
+from broker.bench.traffic import Histogram
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 

@@ -3,8 +3,8 @@
 from typing import Protocol
 
 from broker.bench.connection import BenchError
+from broker.bench.messages import Receipts
 from broker.bench.plan import Address
-from broker.bench.receipts import Receipts
 
 
 class Peer(Protocol):

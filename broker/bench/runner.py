@@ -1,31 +1,58 @@
 """One run: declare queues, connect everybody, publish, wait for what is on its way, judge, delete."""
 
+from __future__ import annotations
+
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from time import monotonic_ns, process_time
+from typing import Final, NamedTuple
 
 from pamqp import commands
 from pamqp.common import FieldTable
 
-from broker.bench import topics
-from broker.bench.client091 import Client091
+from broker.bench.amqp091 import Client091, Consumer091, Sender091
+from broker.bench.amqp10 import Consumer10, Sender10
 from broker.bench.connection import BenchError
 from broker.bench.cpu import cpu_seconds
-from broker.bench.flow import Flow
-from broker.bench.plan import Plan, spread
+from broker.bench.messages import patterns
+from broker.bench.plan import AMQP_091, AMQP_10, Plan, spread
 from broker.bench.publisher import Publisher
 from broker.bench.result import Result
 from broker.bench.roles import Consumer, Peer, Sender
-from broker.bench.speaking import SPEAKERS
+from broker.bench.traffic import Traffic
 
 PATIENCE_S = 10.0  # how long nothing may move before what is missing counts as lost
 SETTLING_S = 2  # how long the counts of the queues may lag behind what the broker has answered
 PROGRESS_S = 0.5
 
-Progress = Callable[[Flow, float], None]
+Progress = Callable[[Traffic, float], None]
 """Called twice a second with the counts and the seconds since the start."""
+
+
+class Speaker(NamedTuple):
+    """Who speaks one protocol: made of plan, flow, and lanes with queues and an exchange, or queues."""
+
+    sender: Callable[[Plan, Traffic, list[tuple[int, str]], str], Sender]
+    consumer: Callable[[Plan, Traffic, list[str]], Consumer]
+
+
+SPEAKERS: Final = {
+    AMQP_091: Speaker(Sender091, Consumer091),
+    AMQP_10: Speaker(Sender10, Consumer10),
+}
+
+
+async def declare_bindings(control: Client091, exchange: str, queues: list[str], plan: Plan) -> None:
+    """Declare the exchange and its bindings. Raises BenchError.
+
+    Each queue is bound with one pattern that matches the keys published for it. All other bindings are of the
+    first queue and match nothing that is published; their patterns have words, `*` and `#` in many places.
+    """
+    await control.call(commands.Exchange.Declare(0, exchange, "topic", False, False, False, False, False, {}))
+    for queue, pattern in patterns(queues, plan.bindings):
+        await control.call(commands.Queue.Bind(0, queue, exchange, pattern, False, {}))
 
 
 async def run(plan: Plan, broker_pid: int | None, progress: Progress) -> Result:
@@ -39,7 +66,7 @@ class Run:
     def __init__(self, plan: Plan, broker_pid: int | None) -> None:
         self.plan = plan
         self.broker_pid = broker_pid
-        self.flow = Flow(plan)
+        self.flow = Traffic(plan)
         name = secrets.token_hex(4)  # queues of its own, so that runs do not meet each other's messages
         self.queues = [f"amqpd-bench-{name}-{number:05d}" for number in range(plan.queues)]
         self.control = Client091()  # queues are declared and counted over AMQP 0-9-1 in any case
@@ -66,7 +93,7 @@ class Run:
                 declare = commands.Queue.Declare(0, queue, False, durable, False, False, False, arguments)
                 await self.control.call(declare)
             if self.exchange:
-                await topics.declare(self.control, self.exchange, self.queues, self.plan)
+                await declare_bindings(self.control, self.exchange, self.queues, self.plan)
             for client in self._clients():
                 await client.open(self.plan.address)
             for consumer in self.consumers:

@@ -45,7 +45,7 @@ from broker.core.policies.policy import (
 from broker.ctl.command import control_line
 from config.loader import flag, variable
 from config.settings import Settings, allowed
-from pipeline.command import FLAGS, JOBS
+from pipeline.arguments import FLAGS, JOBS
 from pipeline.command import main as run_pipeline
 
 DEFAULTS: Final = ROOT / "config" / "amqpd.toml"

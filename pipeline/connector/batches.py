@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,7 +15,8 @@ from pyspark.sql.types import StructType
 from pipeline.connector.columns import Bodies, Columns
 from pipeline.connector.messages import Details
 from pipeline.connector.options import AMQP, SourceOptions
-from pipeline.connector.slices import Slice
+from pipeline.connector.plan import Slice, of_batch
+from pipeline.connector.schema import source_schema
 from pipeline.connector.streams import DataLossError, fetched, fetched_of_stage
 
 ROWS: Final = 16_384  # of a batch that goes to Spark, if it has not as many bytes as it may before that
@@ -67,7 +69,7 @@ def _batches(
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Rows in the portions in which they come, and about how many bytes each has."""
     if options.transport == AMQP:
-        from pipeline.connector.plain import consumed
+        from pipeline.connector.foreign_streams import consumed
 
         for batch in consumed(options, columns, part.wanted):
             yield batch, batch.column("value").nbytes
@@ -107,3 +109,17 @@ def _joined(batches: Iterator[tuple[pa.RecordBatch, int]], most: int) -> Iterato
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def sampled(options: SourceOptions) -> list[bytes]:
+    """The bodies of the first messages, as the column `value` has them. Raises what `read` raises."""
+    plain = replace(options, body_format="binary", properties=False, headers=False)
+    schema = source_schema(None, plain.properties, plain.headers)
+    bodies: list[bytes] = []
+    for wanted in of_batch(options):
+        few = wanted._replace(end=min(wanted.end, wanted.start + options.sample_rows - len(bodies)))
+        if few.start >= few.end:
+            break
+        for batch in read(plain, schema, Slice(few, None)):
+            bodies += batch.column("value").to_pylist()
+    return bodies

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -11,6 +11,8 @@ from pipeline.errors import PipelineError
 VERSION: Final = 1
 EARLIEST: Final = -2  # as Kafka's options have them
 LATEST: Final = -1
+
+NOTHING: Final[Mapping[Place, int]] = {}
 
 
 class Place(NamedTuple):
@@ -21,9 +23,6 @@ class Place(NamedTuple):
 
 
 K = TypeVar("K", Place, str)
-
-
-NOTHING: Final[Mapping[Place, int]] = {}
 
 
 class Partition(NamedTuple):
@@ -124,3 +123,7 @@ def split(ranges: Iterable[Range], least: int | None, most: int | None) -> list[
         bounds = [each.start + rows * part // count for part in range(count + 1)]
         parts += [each._replace(start=a, end=b) for a, b in pairwise(bounds)]
     return parts
+
+
+AtTime = Callable[[Place, int], int]
+"""The offset of the first message from a time on, in microseconds since 1970; behind the last one: none."""

@@ -9,7 +9,7 @@ from typing import Final
 from pamqp import commands
 
 from pipeline.connector.link import CHANNEL, AwayError, Link, connect, framed, method_of, refusal
-from pipeline.connector.outgoing import Outgoing
+from pipeline.connector.rows import Outgoing
 from pipeline.connector.server import Retry, Server, ServerError
 from protocol.amqp091 import constants as c
 

@@ -18,8 +18,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from pipeline.connector.offsets import Place, Range
-from pipeline.connector.starting import AtTime
+from pipeline.connector.offsets import AtTime, Place, Range
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 ENDLESS: Final = 1 << 62

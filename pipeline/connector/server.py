@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
-from pipeline.connector.choices import Choices, OptionError
-from pipeline.connector.urls import split, without_login
+from pipeline.connector.choices import Choices, OptionError, split, without_login
 from pipeline.errors import PipelineError
 
 AMQP_PORTS: Final = {"amqp": 5672, "amqps": 5671}

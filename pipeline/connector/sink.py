@@ -1,26 +1,39 @@
-"""Rows as messages: confirmed by the broker before a task says that it is done.
+"""The sink's writers: messages confirmed before a task ends, or batches published exactly once.
 
 A task that is done again publishes again. So each message says in its headers which query, batch, task and
 row it is of: who receives it can tell what it has already.
+
+Each task writes its rows into an attempt, which nobody sees; the driver commits the attempts that count, and
+the broker publishes them by one decision. [amqpd, staged sinks: broker/admin/api/sinks.py]
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pipeline.connector.outgoing import BATCH, PARTITION, QUERY, outgoing
+from pipeline.connector.options import SinkOptions
 from pipeline.connector.publisher import Publisher
-from pipeline.connector.sink_options import SinkOptions
+from pipeline.connector.rows import BATCH, PARTITION, QUERY, Outgoing, outgoing
+from pipeline.connector.server import RefusedError, Server, ServerError
+from pipeline.errors import PipelineError
+from protocol.streams.chunk import BASIC, ChunkWriter
+
+CHUNK_ROWS: Final = 1000  # as many as the broker publishes in one step
+CHUNK_BYTES: Final = 1024 * 1024
+REQUEST_BYTES: Final = 4 * 2**20
+ROW_BYTES: Final = 8 * 2**20 - 1024  # what the broker takes at once, less what a chunk adds to a row
+WAIT_S: Final = 60  # as long as the broker waits at most
+LEAST_S: Final = 1  # so long an answer may take
+SHORT: Final = 503  # the broker has no room now
+PAUSE_S: Final = 0.5
 
 
 class Rows(WriterCommitMessage):
@@ -78,3 +91,176 @@ def _publish(options: SinkOptions, batches: Iterator[pa.RecordBatch], stamps: di
         publisher.drop()
         raise
     return Rows(count)
+
+
+class AttemptMade(WriterCommitMessage):
+    """The rows that a task has written; no `attempt`: the batch had been committed. `query`: Spark's id."""
+
+    def __init__(self, query: str, epoch: int, partition: int, attempt: int | None, rows: int) -> None:
+        self.query = query
+        self.epoch = epoch
+        self.partition = partition
+        self.attempt = attempt
+        self.rows = rows
+
+
+class AmqpStagedWriter(DataSourceStreamArrowWriter):
+    """Writes the rows of a streaming query, each batch once.
+
+    Spark makes one that it sends to its tasks, and another one for each commit. The first attaches to the
+    sink as it is sent, and from then on another driver of that name is fenced; the others learn from tasks
+    of what epoch they are.
+    """
+
+    def __init__(self, options: SinkOptions, name: str) -> None:
+        self._options = options
+        self._name = name
+        self._epoch = 0
+        self._last = -1
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks get. Raises ServerError."""
+        if not self._epoch:  # it is sent more than once
+            found = self._post()
+            self._epoch, self._last = found["epoch"], found["last_batch"]
+        return self.__dict__
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> AttemptMade:
+        """Write a task's rows (DataSourceStreamArrowWriter). Raises ServerError, PipelineError."""
+        stamps = stamps_of_task()
+        query, batch, partition = stamps[QUERY], stamps[BATCH], stamps[PARTITION]
+        found = self._post("attempts", epoch=self._epoch, batch=batch, partition=partition, checkpoint=query)
+        attempt: int | None = found["attempt"]
+        if attempt is None and batch < self._last:
+            raise PipelineError(
+                f"sink '{self._name}' has published batch {self._last} already, and this query is at "
+                f"{batch}: its checkpoint is another or an older one, which wants another 'sinkName'"
+            )
+        if attempt is None:
+            return AttemptMade(query, self._epoch, partition, None, 0)
+        where = (*self._where(), "attempts", str(attempt), "rows")
+        rows = Attempt(self._options.server, where, self._options.confirm_timeout)
+        for each in outgoing(self._options, iterator, stamps):
+            rows.add(each)
+        rows.flush()
+        return AttemptMade(query, self._epoch, partition, attempt, rows.count)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
+        """Have the batch be published, unless it was (DataSourceStreamArrowWriter). Raises ServerError."""
+        made = _made(messages)
+        fields = {
+            "epoch": made[0].epoch,
+            "batch": batchId,
+            "attempts": [each.attempt for each in made if each.attempt is not None],
+            "rows": sum(each.rows for each in made),
+            "mandatory": self._options.mandatory,
+            "checkpoint": made[0].query,
+        }
+        left = self._options.confirm_timeout
+        until: float | None = None
+        while (found := self._commit(left, fields))["moving_rows"]:
+            if until is None:  # a broker that was away has not had this time
+                until = time.monotonic() + left - self._waited(left)
+            left = until - time.monotonic() - PAUSE_S
+            if left < LEAST_S:
+                raise ServerError(
+                    f"batch {batchId} of sink '{self._name}' is committed, but {found['moving_rows']} rows "
+                    f"are not published yet: {found.get('blocked') or 'the broker is at it'}"
+                )
+            time.sleep(PAUSE_S)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
+        """Drop what was written (DataSourceStreamArrowWriter). Raises ServerError."""
+        made = _made(messages)
+        if made:  # else they go with the next commit
+            self._post("abort", epoch=made[0].epoch, batch=batchId)
+
+    def _commit(self, seconds: float, fields: dict[str, Any]) -> Any:
+        """Ask for a commit that takes so many seconds at most, unless the broker is away."""
+        server = self._options.server
+        patient = replace(server, timeout=min(server.timeout, max(seconds, LEAST_S)))
+        return self._post("commit", server=patient, **fields, wait=self._waited(seconds))
+
+    def _waited(self, seconds: float) -> int:
+        """The seconds for which the broker waits: only a part, since it answers within `seconds`."""
+        return int(min(seconds, self._options.server.timeout, 2 * WAIT_S) / 2)
+
+    def _post(self, *path: str, server: Server | None = None, **fields: object) -> Any:
+        try:
+            return (server or self._options.server).post(*self._where(), *path, **fields)
+        except RefusedError as error:
+            if error.status == 409:
+                raise PipelineError(f"sink '{self._name}': {error}") from error
+            raise
+
+    def _where(self) -> tuple[str, ...]:
+        return "staged-sinks", self._options.server.vhost, self._name
+
+
+def _made(messages: list[WriterCommitMessage | None]) -> list[AttemptMade]:
+    """What tasks have written, in their order."""
+    made = [each for each in messages if isinstance(each, AttemptMade)]
+    return sorted(made, key=lambda each: each.partition)
+
+
+class Attempt:
+    """Rows on their way into an attempt. `count`: those that it has or is about to. Raises ServerError."""
+
+    def __init__(self, server: Server, where: tuple[str, ...], patience: float) -> None:
+        """`patience`: seconds for which a broker is waited for that is short of memory or disk."""
+        self.count = 0
+        self._patience = patience
+        self._server = server
+        self._where = where
+        self._there = 0
+        self._writer = ChunkWriter()
+        self._chunks: list[bytes] = []
+        self._size = 0
+
+    def add(self, message: Outgoing) -> None:
+        """Add a row."""
+        writer = self._writer
+        exchange, key = message.exchange.encode(), message.routing_key.encode()
+        for name, value in (("exchange", exchange), ("routing key", key)):
+            if len(value) > 255:
+                raise PipelineError(
+                    f"{name} '{value[:50].decode(errors='replace')}...' has more than 255 bytes"
+                )
+        size = len(exchange) + len(key) + len(message.properties) + len(message.body)
+        if size > ROW_BYTES:
+            raise PipelineError(
+                f"row {self.count} of a task has {size} bytes; it has {ROW_BYTES} at most with exactly-once"
+            )
+        if self._size + writer.size + size > REQUEST_BYTES:
+            self.flush()
+        writer.add(0, BASIC, exchange, key, message.properties, message.body)
+        self.count += 1
+        if writer.rows >= CHUNK_ROWS or writer.size >= CHUNK_BYTES:
+            self._cut()
+
+    def flush(self) -> None:
+        """Have all of them be on the broker's disk."""
+        if self._writer.rows:
+            self._cut()
+        if self._chunks:
+            self._there = self._sent(b"".join(self._chunks))
+            self._chunks = []
+            self._size = 0
+
+    def _sent(self, data: bytes) -> int:
+        """Send rows, and again while the broker has no room; returns how many the attempt has then."""
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                found = self._server.send(*self._where, data=data, **{"from": self._there})
+            except RefusedError as error:
+                if error.status != SHORT or time.monotonic() > until:
+                    raise
+                time.sleep(PAUSE_S)
+            else:
+                return int(found["rows"])
+
+    def _cut(self) -> None:
+        chunk = self._writer.take(0, 0)
+        self._chunks.append(chunk)
+        self._size += len(chunk)

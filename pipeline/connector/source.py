@@ -28,13 +28,12 @@ from pyspark.sql.types import StructType
 
 from pipeline.connector.options import INFER, SUBSCRIPTIONS, SourceOptions, source_options
 from pipeline.connector.schema import body_type, source_schema
-from pipeline.connector.slices import Slice
 from pipeline.connector.tables import SINK, SOURCE, is_table, kept, options_of_table, with_kept
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pipeline.connector.progress import Progress
+    from pipeline.connector.plan import Progress
     from pipeline.connector.pushdown import Pushed
 
 
@@ -53,7 +52,7 @@ class AmqpDataSource(DataSource):
         said = options_of_table(self.options)
         if not SUBSCRIPTIONS.isdisjoint(said):
             return kept(_schema(source_options(said, streaming=False)), said, SOURCE)
-        from pipeline.connector.sink_options import sink_columns, sink_options
+        from pipeline.connector.options import sink_columns, sink_options
 
         columns = sink_columns(said)
         sink_options(said, columns, overwrite=False, streaming=False)
@@ -72,8 +71,8 @@ class AmqpDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Publishes once. Raises OptionError."""
+        from pipeline.connector.options import sink_options
         from pipeline.connector.sink import AmqpWriter
-        from pipeline.connector.sink_options import sink_options
 
         return AmqpWriter(
             sink_options(with_kept(self.options, schema, SINK), schema, overwrite, streaming=False)
@@ -81,9 +80,8 @@ class AmqpDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """Publishes batch after batch. Raises OptionError, ServerError."""
-        from pipeline.connector.sink import AmqpStreamWriter
-        from pipeline.connector.sink_options import sink_options
-        from pipeline.connector.staged_sink import AmqpStagedWriter
+        from pipeline.connector.options import sink_options
+        from pipeline.connector.sink import AmqpStagedWriter, AmqpStreamWriter
 
         options = sink_options(with_kept(self.options, schema, SINK), schema, overwrite, streaming=True)
         return AmqpStreamWriter(options) if options.name is None else AmqpStagedWriter(options, options.name)
@@ -98,7 +96,7 @@ class AmqpReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """What each task reads (DataSourceReader)."""
-        from pipeline.connector.reading import of_batch
+        from pipeline.connector.plan import Slice, of_batch
 
         return [Slice(each, None) for each in of_batch(self._options)]
 
@@ -128,7 +126,7 @@ class AmqpFilteringReader(AmqpReader):
 
     def partitions(self) -> list[InputPartition]:
         """What each task reads (DataSourceReader)."""
-        from pipeline.connector.reading import EVERYTHING, of_batch
+        from pipeline.connector.plan import EVERYTHING, Slice, of_batch
 
         return [Slice(each, None) for each in of_batch(self._options, self._filters or EVERYTHING)]
 
@@ -183,7 +181,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planning().acknowledge(end)
 
     def _planning(self) -> Progress:
-        from pipeline.connector.progress import Progress
+        from pipeline.connector.plan import Progress
 
         if self._progress is None:
             self._progress = Progress(self._options)
@@ -195,7 +193,7 @@ def register(spark: SparkSession) -> None:
 
     Raises PipelineError if Spark's workers start an interpreter that does not have the package.
     """
-    from pipeline.session import check_workers
+    from pipeline.requirements import check_workers
 
     check_workers(spark)
     spark.dataSource.register(AmqpDataSource)
@@ -208,9 +206,9 @@ def _schema(options: SourceOptions) -> StructType:
 
 
 def _body_schema(options: SourceOptions, said: str) -> StructType:
+    from pipeline.connector.batches import sampled
     from pipeline.connector.bodies import inferred, with_corrupt
-    from pipeline.connector.ddl import schema_of
-    from pipeline.connector.sampling import sampled
+    from pipeline.connector.schema import schema_of
 
     return with_corrupt(inferred(sampled(options)) if said == INFER else schema_of(said))
 
@@ -221,8 +219,9 @@ def _read(
     partition: InputPartition | None,
     keys: frozenset[object] | None = None,
 ) -> Iterator[pa.RecordBatch]:
+    from pipeline.connector.batches import read
+    from pipeline.connector.plan import Slice
+
     if not isinstance(partition, Slice):
         return iter(())
-    from pipeline.connector.batches import read
-
     return read(options, schema, partition, keys)

@@ -1,18 +1,118 @@
-"""What options subscribe to, sorted: streams, and ordinary queues with their reader."""
+"""The streams and ordinary queues that options subscribe to.
+
+[amqpd, staged readers]
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.connector.choices import OptionError
+from pipeline.connector.offsets import Partition, Place
 from pipeline.connector.options import AMQP, SourceOptions
-from pipeline.connector.server import RefusedError
-from pipeline.connector.staged import StagedQueue
+from pipeline.connector.server import RefusedError, Server
 from pipeline.connector.streams import Streams
+from pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
-    from pipeline.connector.plain import ForeignStreams
+    from pipeline.connector.foreign_streams import ForeignStreams
+
+
+AT_ONCE: Final = 100_000  # messages that one request stages at most
+
+
+class GoneError(PipelineError):
+    """The reader that was attached is not there any more: what is asked of it next attaches it anew."""
+
+
+class StagedQueue:
+    """A queue with a reader. It is attached when it is first asked for: then no other program has it."""
+
+    def __init__(self, server: Server, queue: str, reader: str | None, retain: int) -> None:
+        """`retain`: how many batches that Spark has committed can be read again.
+
+        Raises OptionError: readers have names.
+        """
+        if reader is None:
+            raise OptionError(
+                f"'{queue}' is an ordinary queue, and is read by name: option 'readerName' is missing"
+            )
+        self.place = Place(queue, 0)
+        self._server = server
+        self._where = ("staged", server.vhost, queue, reader)
+        self._reader = reader
+        self._retain = retain
+        self._epoch: int | None = None
+        self._incarnation = ""
+        self._first = 0
+        self._retained = 0
+        self._next = 0
+
+    def partition(self) -> Partition:
+        """What is staged. Raises ServerError."""
+        self._attach()
+        return Partition(self.place, self._incarnation, self._first, self._next, retained=self._retained)
+
+    def whole(self) -> Partition:
+        """What is staged, and behind it what the queue has that could be. Raises ServerError."""
+        staged = self.partition()
+        found = self._server.get("queues", self._server.vhost, self.place.queue, columns="messages_ready")
+        return staged._replace(next=staged.next + int(found["messages_ready"]))
+
+    def acknowledge(self, start: int) -> None:
+        """Let go of all messages before an offset. Raises ServerError, PipelineError, GoneError."""
+        self._attach()
+        if start > self._first:
+            self._advance(start, 0, None)
+
+    def advance(self, start: int, rows: int, size: int | None) -> int:
+        """Let go of what is before `start`, and have `rows` messages staged from there on, if there are.
+
+        `size`: bytes of their bodies, about. Returns the offset behind the last one. Raises ServerError,
+        PipelineError: another program reads under this name, which is noticed also if there are none; and
+        GoneError.
+        """
+        self._attach()
+        goal = start + rows
+        while True:
+            before = self._next
+            self._advance(start, min(max(goal - before, 0), AT_ONCE), size)
+            if self._next >= goal or self._next == before or size is not None:
+                return min(self._next, goal)
+
+    def _attach(self) -> None:
+        if self._epoch is None:
+            self._take(self._server.post(*self._where, retain=self._retain))
+
+    def _advance(self, start: int, rows: int, size: int | None) -> None:
+        try:
+            found = self._server.post(
+                *self._where,
+                "advance",
+                epoch=self._epoch,
+                ack_upto=start,
+                want_rows=rows,
+                want_bytes=size,
+                expect_next=self._next,
+            )
+        except RefusedError as error:
+            name = f"reader '{self._reader}' of queue '{self.place.queue}'"
+            if error.status == 404:
+                self._epoch = None
+                raise GoneError(f"{name} is gone ({error})") from error
+            if error.status != 409:  # which says that somebody has attached it, also if it is another one now
+                raise
+            raise PipelineError(
+                f"{name} has been taken over: another query has the same 'readerName', or this one was "
+                f"started again ({error})"
+            ) from error
+        self._take(found)
+
+    def _take(self, found: dict[str, Any]) -> None:
+        self._epoch = found["epoch"]
+        self._incarnation = str(found["incarnation"])
+        self._first, self._retained, self._next = found["first"], found["retained"], found["next"]
 
 
 class Subscription:
@@ -22,7 +122,7 @@ class Subscription:
         self.streams: Streams | ForeignStreams
         self.queues: list[StagedQueue] = []
         if options.transport == AMQP:
-            from pipeline.connector.plain import ForeignStreams
+            from pipeline.connector.foreign_streams import ForeignStreams
 
             self.streams = ForeignStreams(options)
             return

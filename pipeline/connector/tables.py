@@ -16,8 +16,7 @@ from typing import Final
 
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.connector.choices import Choices, OptionError
-from pipeline.connector.urls import has_password
+from pipeline.connector.choices import Choices, OptionError, has_password
 
 SOURCE: Final = "amqpd.source"
 SINK: Final = "amqpd.sink"

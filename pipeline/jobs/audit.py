@@ -12,16 +12,13 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import Row
 
-from pipeline.digest.digests import Digest
 from pipeline.digest.schema import kept, lived, moved, placed
-from pipeline.jobs.balance import imbalances
-from pipeline.jobs.continuity import blocks, holes, of_torn
-from pipeline.jobs.facts import facts, known_queues
-from pipeline.jobs.forwarding import forwarding_losses
-from pipeline.jobs.judging import Settled, judge
-from pipeline.jobs.levels import lacks_of, less, not_judged
+from pipeline.digest.sources import Digest
+from pipeline.jobs.balance import blocks, holes, imbalances, of_torn
+from pipeline.jobs.dead_letters import forwarding_losses
+from pipeline.jobs.facts import facts, known_queues, lacks_of, less, not_judged
 from pipeline.jobs.order import reordered
-from pipeline.jobs.verdicts import HARMLESS, MEANINGS, Rules
+from pipeline.jobs.verdicts import HARMLESS, MEANINGS, Rules, Settled, judge
 from pipeline.journal.inventory import Held
 
 SHOWN: Final = 1000

@@ -1,8 +1,9 @@
-"""Events of a range of seqs as Arrow record batches, out of whatever files have them now."""
+"""Events of a range of seqs, or from a time on, out of whatever files have them now."""
 
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
@@ -15,8 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError
 from pipeline.journal.journals import GoneError, Journal
-from pipeline.journal.planning import ends
-from pipeline.journal.raw import blocks, raw_file
+from pipeline.journal.raw import blocks, ends, header_of, raw_file
 from pipeline.journal.schema import EVENTS
 from protocol.journal.catalogue import File
 from protocol.journal.columns import batch_of
@@ -206,3 +206,33 @@ def _as_events(batch: pa.RecordBatch) -> pa.RecordBatch:
 @cache
 def _schema() -> pa.Schema:
     return to_arrow_schema(EVENTS, timezone="UTC")
+
+
+def at_time(journal: Journal, node: str, time: int, end: int, size: int) -> int:
+    """The seq of the first event of `node` from a time on, in microseconds since 1970; `end`: there is none.
+
+    Raises PipelineError.
+    """
+    files = list({file.first: file for file in reversed(journal.files(node, 0))}.values())[::-1]
+    after = bisect_left(files, time, key=lambda file: _begun(journal, file))
+    for file in files[max(after - 1, 0) :]:
+        try:
+            for batch in file_batches(journal, file, file.first, end, size):
+                late = pc.greater_equal(batch.column("ts").cast(pa.int64()), time)
+                at = pc.index(late, True).as_py()
+                if at >= 0:
+                    return int(batch.column("seq")[at].as_py())
+        except GoneError:  # sealed just now, or let go; whoever reads what is behind it, finds that out
+            continue
+    return end
+
+
+def _begun(journal: Journal, file: File) -> int:
+    """When a file began, or at most a moment later."""
+    if file.earliest is not None:
+        return file.earliest
+    try:
+        header = header_of(journal, file)
+    except GoneError:
+        return 0
+    return 1 << 62 if header is None else header.created

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pipeline.connector.choices import Choices, OptionError
+from pipeline.connector.choices import Choices, OptionError, bare, split, without_login
 from pipeline.connector.offsets import EARLIEST, LATEST
 from pipeline.connector.server import API_OF, API_PORTS, Server, server_of
-from pipeline.connector.urls import bare, split, without_login
 
 FORMAT: Final = "amqp-journal"
 _HTTP: Final = ("http://", "https://")

@@ -1,4 +1,4 @@
-"""Raw files, from where they have been read before: one that is written is read many times."""
+"""Raw files, from where they have been read before, and where journals end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pipeline.errors import PipelineError
-from pipeline.journal.journals import Journal
+from pipeline.journal.journals import GoneError, Journal
 from protocol.journal.catalogue import File
 from protocol.journal.decoder import Block, Decoder, FileHeader, JournalDamagedError, read_header
 
@@ -16,6 +16,10 @@ HEADER_BYTES: Final = 4096  # more than one has
 KNOWN_MAX: Final = 64
 
 _known: OrderedDict[tuple[str, str], RawFile] = OrderedDict()  # Spark uses workers again
+SEQ_MAX: Final = (1 << 62) - 1
+
+Seqs = dict[str, int]
+"""For each node the seq of an event."""
 
 
 class RawFile:
@@ -106,3 +110,27 @@ def next_of(journal: Journal, file: File, size: int) -> int:
     for _ in blocks(journal, file, known, known.behind, 1 << 62, size):
         pass
     return known.behind
+
+
+def ends(journal: Journal, size: int) -> Seqs:
+    """The seq behind each node's last event that is written. Raises PipelineError.
+
+    `size`: bytes that are read in one go, where only the bytes of the last file tell.
+    """
+    found: Seqs = {}
+    for node, extent in journal.extents().items():
+        found[node] = extent.next if extent.next is not None else _scanned(journal, node, size)
+    return found
+
+
+def _scanned(journal: Journal, node: str, size: int) -> int:
+    while True:
+        last = [file for file in journal.files(node, SEQ_MAX) if file.last is None]
+        extent = journal.extents()[node]
+        if not last and extent.next is not None:
+            return extent.next  # it has been sealed and let go just now
+        try:
+            if last:
+                return next_of(journal, last[-1], size)
+        except GoneError:
+            continue

@@ -25,7 +25,7 @@ from pipeline.journal.schema import EVENTS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pipeline.journal.progress import Progress
+    from pipeline.journal.plan import Progress
 
 
 class JournalDataSource(DataSource):
@@ -57,7 +57,7 @@ class JournalReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """What each task reads (DataSourceReader)."""
-        from pipeline.journal.planning import batch_tasks
+        from pipeline.journal.plan import batch_tasks
 
         return list(batch_tasks(self._options))
 
@@ -75,7 +75,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         """Where the first batch begins; asked more than once (DataSourceStreamReader)."""
-        from pipeline.journal.planning import json_of
+        from pipeline.journal.plan import json_of
 
         return json_of(self._planning().initial())
 
@@ -90,21 +90,21 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the next batch goes (DataSourceStreamReader)."""
-        from pipeline.journal.planning import json_of, seqs_of
+        from pipeline.journal.plan import json_of, seqs_of
 
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return json_of(self._planning().next_batch(seqs_of(start), rows))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's name)
         """How far the journals go, for whoever watches the query (DataSourceStreamReader)."""
-        from pipeline.journal.planning import json_of
+        from pipeline.journal.plan import json_of
 
         seen = self._planning().end_seen()
         return None if seen is None else json_of(seen)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """What each task reads of a batch (DataSourceStreamReader)."""
-        from pipeline.journal.planning import seqs_of
+        from pipeline.journal.plan import seqs_of
 
         return list(self._planning().slices(seqs_of(start), seqs_of(end)))
 
@@ -116,7 +116,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A batch is done, which the journal need not know (DataSourceStreamReader)."""
 
     def _planning(self) -> Progress:
-        from pipeline.journal.progress import Progress
+        from pipeline.journal.plan import Progress
 
         if self._progress is None:
             self._progress = Progress(self._options)
@@ -128,14 +128,14 @@ def register(spark: SparkSession) -> None:
 
     Raises PipelineError if Spark's workers start an interpreter that does not have the package.
     """
-    from pipeline.session import check_workers
+    from pipeline.requirements import check_workers
 
     check_workers(spark)
     spark.dataSource.register(JournalDataSource)
 
 
 def _read(options: JournalOptions, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-    from pipeline.journal.planning import Slice
+    from pipeline.journal.plan import Slice
 
     if not isinstance(partition, Slice):
         return iter(())

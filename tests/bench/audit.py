@@ -17,12 +17,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pipeline.command import parser
-from pipeline.digest.digests import of_sealed
-from pipeline.following import follow
+from pipeline.arguments import parser
+from pipeline.digest.sources import of_sealed
+from pipeline.incremental_audit import follow
 from pipeline.jobs.audit import Audit, audit
 from pipeline.jobs.verdicts import MEANINGS
-from pipeline.journal.reading import read_events
+from pipeline.journal.frames import read_events
 from pipeline.report.page import write_report
 from pipeline.session import build_session
 from tests.bench.cpu import since, until_now

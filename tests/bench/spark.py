@@ -29,8 +29,8 @@ from pipeline.connector.choices import Choices
 from pipeline.connector.columns import Columns
 from pipeline.connector.messages import Details
 from pipeline.connector.offsets import Place
-from pipeline.connector.outgoing import Outgoing
 from pipeline.connector.publisher import Publisher
+from pipeline.connector.rows import Outgoing
 from pipeline.connector.schema import source_schema
 from pipeline.connector.server import server_of
 from pipeline.connector.source import register

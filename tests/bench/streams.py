@@ -14,8 +14,8 @@ from urllib.request import Request, urlopen
 
 from broker.flavour import FLAVOUR
 from pipeline.connector.choices import Choices
-from pipeline.connector.outgoing import Outgoing
 from pipeline.connector.publisher import Publisher
+from pipeline.connector.rows import Outgoing
 from pipeline.connector.server import server_of
 from tests.brokers import Broker
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.digest.digests import Digest, of_sealed
+from pipeline.digest.sources import Digest, of_sealed
 from pipeline.journal.schema import EVENTS
 
 SLOW: Final = settings(

@@ -19,10 +19,9 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceStream
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from pipeline.connector.options import source_options
-from pipeline.connector.sink_options import sink_options
+from pipeline.connector.options import sink_options, source_options
+from pipeline.connector.sink import AmqpStagedWriter
 from pipeline.connector.source import AmqpDataSource, AmqpStreamReader
-from pipeline.connector.staged_sink import AmqpStagedWriter
 from pipeline.session import build_session
 
 BEFORE_ADVANCE: Final = "before advance"

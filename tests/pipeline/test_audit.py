@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.digest.digests import Digest, of_sealed
+from pipeline.digest.sources import Digest, of_sealed
 from pipeline.jobs.audit import FILE, audit
-from pipeline.jobs.levels import NEEDS_FULL
+from pipeline.jobs.facts import NEEDS_FULL
 from pipeline.jobs.order import order
-from pipeline.journal.reading import read_events
+from pipeline.journal.frames import read_events
 from tests.bench.audit import differences
 from tests.bench.journals import Planted
 from tests.pipeline.conftest import EVENTS

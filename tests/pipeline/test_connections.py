@@ -16,11 +16,11 @@ from pipeline.connector.choices import Choices, OptionError
 from pipeline.connector.link import connect
 from pipeline.connector.offsets import Place, shares
 from pipeline.connector.options import source_options
-from pipeline.connector.outgoing import Outgoing
-from pipeline.connector.progress import Progress
+from pipeline.connector.plan import Progress
 from pipeline.connector.publisher import Publisher
+from pipeline.connector.rows import Outgoing
 from pipeline.connector.server import RefusedError, Server, ServerError, close_idle, server_of
-from pipeline.connector.staged_sink import Attempt
+from pipeline.connector.sink import Attempt
 from pipeline.errors import PipelineError
 from tests.api import Api
 from tests.brokers import Broker

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from pipeline.digest.digest import digest
-from pipeline.digest.digests import of_sealed
 from pipeline.digest.schema import kept, lived, placed
-from pipeline.digest.sealed import read
+from pipeline.digest.sources import of_sealed, read
 from pipeline.errors import PipelineError
 from pipeline.jobs.audit import audit
 from pipeline.jobs.order import order, reordered

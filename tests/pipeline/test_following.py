@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.command import parser
-from pipeline.following import Batches, follow
+from pipeline.arguments import parser
+from pipeline.incremental_audit import Batches, follow
 from pipeline.jobs.verdicts import MEANINGS
-from pipeline.journal.reading import read_events
+from pipeline.journal.frames import read_events
 from protocol.journal import records as r
 from tests.bench.journals import Planted
 from tests.daemon import PATIENCE_S, ROOT, Output

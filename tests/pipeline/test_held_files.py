@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from broker.journal.sealing import let_go, seal
-from pipeline.digest.digests import of_live, of_sealed
+from pipeline.digest.sources import of_live, of_sealed
 from pipeline.jobs.audit import audit
 from pipeline.journal.inventory import hold_sealed
 from tests.brokers import Broker

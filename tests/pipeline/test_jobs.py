@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from broker.journal.sealing import seal
-from pipeline.command import parser
+from pipeline.arguments import parser
 from pipeline.errors import PipelineError
-from pipeline.lake import exporting
-from pipeline.lake.exporting import TABLE
-from pipeline.running import run
+from pipeline.lake import export
+from pipeline.lake.export import TABLE
+from pipeline.runs import run
 from tests.daemon import Daemon
 
 pytestmark = pytest.mark.spark
@@ -158,6 +158,6 @@ def test_iceberg(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
 def test_a_format_takes_its_extra(
     spark: SparkSession, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:
-    monkeypatch.setattr(exporting, "find_spec", lambda name: None)
+    monkeypatch.setattr(export, "find_spec", lambda name: None)
     with pytest.raises(PipelineError, match=rf"not installed: pip install 'amqpd\[{to}\]'"):
         done(spark, journal, "export", "--to", to, "--out", str(tmp_path / "lake"))

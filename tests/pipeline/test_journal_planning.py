@@ -14,8 +14,7 @@ from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError
 from pipeline.journal.journals import FolderJournal
 from pipeline.journal.options import Bound, journal_options, shown, source_of
-from pipeline.journal.planning import EVENTS_OF_TASK, Slice, json_of, resolved, seqs_of, tasks
-from pipeline.journal.progress import Progress
+from pipeline.journal.plan import EVENTS_OF_TASK, Progress, Slice, json_of, resolved, seqs_of, tasks
 from protocol.journal.encoder import Encoder
 from tests.journal_events import READ_BYTES as SIZE
 from tests.journal_events import lose, read, seqs

@@ -12,7 +12,7 @@ from broker.journal.sealing import let_go, seal
 from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError
 from pipeline.journal.journals import FolderJournal
-from pipeline.journal.planning import ends
+from pipeline.journal.raw import ends
 from tests.journal_events import READ_BYTES as SIZE
 from tests.journal_events import lose, read, seqs
 from tests.journals import NODE, Scribe, file_of, put

@@ -13,11 +13,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from broker.journal.sealing import let_go, seal
-from pipeline.command import parser
+from pipeline.arguments import parser
 from pipeline.errors import PipelineError
-from pipeline.journal.reading import read_events
+from pipeline.journal.frames import read_events
 from pipeline.journal.schema import EVENTS
-from pipeline.running import run
+from pipeline.runs import run
 from tests.api import Api
 from tests.brokers import Broker
 from tests.daemon import PATIENCE_S

@@ -10,17 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.command import parser
+from pipeline.arguments import parser
 from pipeline.errors import PipelineError
-from pipeline.following import NOT_FOLLOWED, follow
+from pipeline.incremental_audit import NOT_FOLLOWED, follow
 from pipeline.jobs.audit import FILE, audit
-from pipeline.jobs.facts import activity, facts, known_queues
-from pipeline.jobs.forwarding import forwarding_losses
-from pipeline.jobs.incremental import joined, portion, verdicts_of
+from pipeline.jobs.dead_letters import forwarding_losses
+from pipeline.jobs.facts import NEEDS_FULL, activity, facts, known_queues
 from pipeline.jobs.ledger import contributions, fold
-from pipeline.jobs.levels import NEEDS_FULL
+from pipeline.jobs.portions import joined, portion, verdicts_of
 from pipeline.jobs.verdicts import judged
-from pipeline.running import NEED_FULL, run
+from pipeline.runs import NEED_FULL, run
 from tests.pipeline.frames import digested, frame, table
 from tests.pipeline.test_verdicts import END, RULES
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.command import parser
+from pipeline.arguments import parser
 from pipeline.jobs.audit import Audit, audit
-from pipeline.running import run
+from pipeline.runs import run
 from tests.pipeline.frames import digested, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from pipeline import requirements
-from pipeline.command import duration, main, parser
+from pipeline.arguments import duration, parser
+from pipeline.cluster import arguments_of
+from pipeline.command import main
 from pipeline.requirements import missing
-from pipeline.submit import arguments_of
 from tests.bench.journals import Planted
 
 ROOT = Path(__file__).resolve().parents[2]

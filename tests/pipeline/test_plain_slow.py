@@ -9,17 +9,15 @@ from typing import Any
 import pytest
 from pamqp import base, commands
 
-from pipeline.connector import plain
+from pipeline.connector import foreign_streams
 from pipeline.connector.batches import read
 from pipeline.connector.choices import OptionError
 from pipeline.connector.link import framed
 from pipeline.connector.offsets import Place, Range
 from pipeline.connector.options import source_options
-from pipeline.connector.progress import Progress
-from pipeline.connector.reading import of_batch
+from pipeline.connector.plan import Progress, Slice, of_batch
 from pipeline.connector.schema import body_type, source_schema
 from pipeline.connector.server import ServerError
-from pipeline.connector.slices import Slice
 from pipeline.connector.streams import DataLossError
 from protocol.amqp091 import constants as c
 
@@ -52,7 +50,7 @@ class SlowLink:
             assert method.passive
             return commands.Queue.DeclareOk("s", self.told, 0)
         if isinstance(method, commands.Basic.Consume):
-            spec: Any = (method.arguments or {})[plain.OFFSET]
+            spec: Any = (method.arguments or {})[foreign_streams.OFFSET]
             first = {"first": 0, "last": max(self.rows - self.last, 0)}.get(spec, spec)
             self._frames = (frame for offset in range(first, self.rows) for frame in message(offset))
         return None
@@ -80,7 +78,7 @@ def message(offset: int) -> Iterator[tuple[int, bytes]]:
     """The frames of a message without a body."""
     deliver = commands.Basic.Deliver("t", offset + 1, False, "", "s")
     yield c.FRAME_METHOD, framed(deliver)[7:-1]
-    header = commands.Basic.Properties(headers={plain.OFFSET: offset})
+    header = commands.Basic.Properties(headers={foreign_streams.OFFSET: offset})
     flags = header.marshal()
     yield c.FRAME_HEADER, b"\x00\x3c\x00\x00" + bytes(8) + flags
 
@@ -92,7 +90,7 @@ def link(monkeypatch: pytest.MonkeyPatch) -> type[SlowLink]:
 
         waits: list[float] = []  # noqa: RUF012 (each test has its own)
 
-    monkeypatch.setattr(plain, "connect", Here)
+    monkeypatch.setattr(foreign_streams, "connect", Here)
     return Here
 
 
@@ -127,7 +125,7 @@ def test_a_stream_that_begins_and_does_not_go_on_is_waited_for(
     before = link.frame
 
     def slow(self: SlowLink, timeout: float) -> tuple[int, bytes] | None:
-        return before(self, timeout) if timeout > plain.QUIET_S else None
+        return before(self, timeout) if timeout > foreign_streams.QUIET_S else None
 
     monkeypatch.setattr(link, "frame", slow)
     (found,) = of_batch(options(False))
@@ -138,7 +136,7 @@ def test_a_stream_that_is_said_to_have_more_is_not_waited_for(link: type[SlowLin
     link.told, link.late = ROWS + 5000, 0  # before retention has taken some
     (found,) = of_batch(options(False))
     assert found.end == ROWS
-    assert link.waits == [plain.LOOK_S, plain.QUIET_S]
+    assert link.waits == [foreign_streams.LOOK_S, foreign_streams.QUIET_S]
 
 
 def test_the_end_of_a_stream_that_grows_is_not_waited_for(
@@ -152,21 +150,21 @@ def test_the_end_of_a_stream_that_grows_is_not_waited_for(
         return before(self, timeout)
 
     monkeypatch.setattr(link, "frame", frame)
-    monkeypatch.setattr(plain, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(foreign_streams, "time", SimpleNamespace(monotonic=lambda: now[0]))
     link.rows, link.last, link.late, link.told = 10_000, 9000, 0, 20_000
     (found,) = of_batch(options(False))
     assert 1000 < found.end < 1020
-    assert now[0] < 2 * plain.LOOK_S
+    assert now[0] < 2 * foreign_streams.LOOK_S
     now[0] = 0
     (found,) = of_batch(options(False, failOnDataLoss="false", endingOffsets='{"s": {"0": 20000}}'))
     assert 1020 < found.end < 1200
-    assert TIMEOUT_S < now[0] < TIMEOUT_S + 2 * plain.LOOK_S
+    assert TIMEOUT_S < now[0] < TIMEOUT_S + 2 * foreign_streams.LOOK_S
 
 
 @pytest.mark.parametrize("fail_on_loss", [True, False])
 def test_a_planned_batch_is_read_as_it_was_planned(link: type[SlowLink], fail_on_loss: bool) -> None:
     mine = Progress(options(True, failOnDataLoss=str(fail_on_loss).lower()))
-    link.late = plain.EMPTY_S + 1  # longer than anything is waited for here
+    link.late = foreign_streams.EMPTY_S + 1  # longer than anything is waited for here
     (part,) = mine.slices(at(1000), at(2000))
     assert (part.wanted.place, part.wanted.start, part.wanted.end) == (Place("s", 0), 1000, 2000)
     assert mine.next_batch(at(2000), None) == at(2000)
@@ -232,7 +230,7 @@ def test_a_stream_that_is_empty_is_waited_for_once(
     link.rows = 0
     mine = Progress(options(True, pollIntervalMs=1))
     start = mine.initial().json()
-    monkeypatch.setattr(plain, "EMPTY_S", None)
+    monkeypatch.setattr(foreign_streams, "EMPTY_S", None)
     assert mine.next_batch(start, None) == start == at(0)
     link.rows, link.late = 10, 0
     assert mine.next_batch(start, None) == at(10)

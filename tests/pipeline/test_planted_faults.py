@@ -9,11 +9,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from broker.journal.sealing import seal
-from pipeline.digest.digests import of_sealed
+from pipeline.digest.sources import of_sealed
 from pipeline.jobs.audit import Audit, audit
-from pipeline.jobs.incremental import joined, portion, verdicts_of
+from pipeline.jobs.portions import joined, portion, verdicts_of
 from pipeline.jobs.verdicts import MEANINGS, Rules
-from pipeline.journal.reading import read_events
+from pipeline.journal.frames import read_events
 from tests.faults import CRASH_AFTER, FAULTS, MESSAGES, written
 
 pytestmark = pytest.mark.spark

@@ -10,8 +10,8 @@ import pytest
 
 from pipeline.connector.offsets import NOTHING, Partition, Place
 from pipeline.journal.options import journal_options
-from pipeline.journal.progress import Progress as JournalProgress
-from pipeline.polling import PAUSE_MAX
+from pipeline.journal.plan import Progress as JournalProgress
+from pipeline.poll import PAUSE_MAX
 from tests.pipeline.test_progress import S, Said, at, progress
 
 
@@ -53,7 +53,7 @@ def waits(looks: list[float]) -> list[float]:
 @pytest.mark.parametrize("poll_ms", [30, 100, 250, 4000])
 def test_streams_are_looked_at_once_in_an_interval(monkeypatch: pytest.MonkeyPatch, poll_ms: int) -> None:
     clock = Clock()
-    monkeypatch.setattr("pipeline.polling.time", clock)
+    monkeypatch.setattr("pipeline.poll.time", clock)
     said = Watched(clock)
     mine = progress(monkeypatch, said, pollIntervalMs=poll_ms)
     assert mine.next_batch(at(0), None) == at(5)
@@ -75,8 +75,8 @@ def test_journals_are_looked_at_once_in_an_interval(
         looks.append(clock.now)
         return {"n": 5}
 
-    monkeypatch.setattr("pipeline.polling.time", clock)
-    monkeypatch.setattr("pipeline.journal.progress.ends", ends)
+    monkeypatch.setattr("pipeline.poll.time", clock)
+    monkeypatch.setattr("pipeline.journal.plan.ends", ends)
     said = {"path": str(tmp_path), "pollIntervalMs": str(poll_ms)}
     mine = JournalProgress(journal_options(said, streaming=True))
     assert mine.next_batch({"n": 1}, None) == {"n": 5}

@@ -12,7 +12,7 @@ import pytest
 from pipeline.connector.choices import OptionError
 from pipeline.connector.offsets import NOTHING, Offsets, Partition, Place
 from pipeline.connector.options import source_options
-from pipeline.connector.progress import Progress
+from pipeline.connector.plan import Progress
 from pipeline.connector.server import RefusedError
 from pipeline.connector.streams import DataLossError, Streams
 
@@ -80,7 +80,7 @@ class Queue:
 def progress(monkeypatch: pytest.MonkeyPatch, said: Said, **options: object) -> Progress:
     given = {"url": "amqp://h", "subscribe": "s", "pollIntervalMs": 1}
     texts = {name: str(value) for name, value in (given | options).items()}
-    monkeypatch.setattr("pipeline.connector.progress.Subscription", lambda _: said)
+    monkeypatch.setattr("pipeline.connector.plan.Subscription", lambda _: said)
     return Progress(source_options(texts, streaming=True))
 
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.progress_line import ProgressLine
+from pipeline.terminal import ProgressLine
 
 pytestmark = pytest.mark.spark
 UNDER_WAY = r"amqpd pipeline: audit, \d+ s: (Spark plans|\d+ of \d+ tasks of stage \d+)"

@@ -9,8 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pipeline.report.axis import TICKS, Axis
-from pipeline.report.plots import Line, marks, plot
+from pipeline.report.plots import TICKS, Axis, Line, marks, plot
 
 START = datetime(2026, 3, 4, 22, 10, 30, tzinfo=UTC)
 FIRST = int(START.timestamp() * 1e6)

@@ -12,11 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.jobs.audit import SHOWN, Audit
-from pipeline.report.axis import Axis, axis_of
-from pipeline.report.figures import figures
+from pipeline.report.figures import SAMPLE, figures, series, share_of
 from pipeline.report.page import page
-from pipeline.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
-from pipeline.report.series import SAMPLE, series, share_of
+from pipeline.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, axis_of
 from tests.pipeline.frames import WHEN, frame
 from tests.pipeline.test_jobs import done
 from tests.pipeline.test_order import QUEUE, came, went

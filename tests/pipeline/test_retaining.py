@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.errors import PipelineError
 from pipeline.journal.journals import FolderJournal
-from pipeline.lake.retaining import retain
+from pipeline.lake.retention import retain
 
 DAY = 1_767_225_600_000_000  # 2026-01-01
 

@@ -19,9 +19,8 @@ from broker.journal.leftovers import Found, find
 from broker.journal.reading import JournalError, Reading
 from broker.journal.sealing import let_go, seal
 from pipeline.errors import PipelineError
-from pipeline.lake import retaining
-from pipeline.lake.manifest import dropped
-from pipeline.lake.retaining import retain
+from pipeline.lake import retention
+from pipeline.lake.retention import dropped, retain
 from protocol.journal.encoder import Encoder
 from protocol.journal.files import DAY, LOCK, MANIFEST
 from tests.journals import EVENTS_OF_LIFE, NODE, STARTED, Scribe, file_of, put
@@ -189,7 +188,7 @@ def test_a_line_that_a_crash_has_cut_does_not_take_the_next_one_with_it(sealed: 
 
 
 def test_no_day_goes_while_somebody_seals(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retaining, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(retention, "PATIENCE_S", 0.0)
     put_days(sealed, node="other")
     sealing = seal(sealed)
     next(sealing)
@@ -216,7 +215,7 @@ def test_nobody_seals_while_days_are_looked_at(sealed: Path, monkeypatch: pytest
         told.append(run("seal", sealed, status=1))
         return file_digest(*arguments)
 
-    monkeypatch.setattr(retaining, "file_digest", look)
+    monkeypatch.setattr(retention, "file_digest", look)
     retain(sealed, KEEP_ONE, NOW)
     (line,) = told
     assert line.startswith(f"amqpd journal: {sealed} is being sealed by another process, or old days")

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from pipeline.command import is_brief, parser
+from pipeline.arguments import is_brief, parser
 from pipeline.requirements import missing
 
 SHOWN = """

@@ -15,14 +15,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from broker.journal.sealing import let_go, seal
-from pipeline.command import parser
-from pipeline.digest.digests import of_live, of_sealed
-from pipeline.digest.sealed import from_time, read
+from pipeline.arguments import parser
+from pipeline.digest.sources import from_time, of_live, of_sealed, read
+from pipeline.journal.frames import until_now
 from pipeline.journal.journals import FolderJournal
-from pipeline.journal.live import until_now
 from pipeline.journal.options import journal_options
-from pipeline.journal.planning import resolved
-from pipeline.running import run
+from pipeline.journal.plan import resolved
+from pipeline.runs import run
 from tests.daemon import ROOT
 from tests.journals import NODE, STARTED, Scribe, file_of, put
 from tests.pipeline.frames import table

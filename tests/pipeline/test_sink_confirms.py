@@ -15,9 +15,9 @@ from pamqp import base
 from pamqp.commands import Basic, Channel, Confirm, Connection
 from pyspark.sql.types import StringType, StructField, StructType
 
+from pipeline.connector.options import sink_options
 from pipeline.connector.server import ServerError
 from pipeline.connector.sink import AmqpWriter
-from pipeline.connector.sink_options import sink_options
 from tests.daemon import PATIENCE_S
 from tests.frames import HEAD, METHOD, PROTOCOL_HEADER, Frame, decode_method, method_bytes
 

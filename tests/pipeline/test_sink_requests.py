@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipeline.connector.choices import Choices
-from pipeline.connector.outgoing import Outgoing
+from pipeline.connector.options import sink_options
+from pipeline.connector.rows import Outgoing
 from pipeline.connector.server import Server, ServerError, close_idle, server_of
-from pipeline.connector.sink_options import sink_options
-from pipeline.connector.staged_sink import AmqpStagedWriter, Attempt, AttemptMade
+from pipeline.connector.sink import AmqpStagedWriter, Attempt, AttemptMade
 from pipeline.errors import PipelineError
 from protocol.streams.chunk import BODY, Chunk
 

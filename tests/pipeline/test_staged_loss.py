@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.connector.batches import read
 from pipeline.connector.options import SourceOptions, source_options
-from pipeline.connector.progress import Progress
+from pipeline.connector.plan import Progress
 from pipeline.connector.schema import body_type, source_schema
 from pipeline.connector.server import close_idle
 from pipeline.connector.streams import DataLossError

@@ -17,9 +17,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipeline.command import cause, parser
+from pipeline.arguments import parser
+from pipeline.command import cause
 from pipeline.errors import PipelineError
-from pipeline.running import run
+from pipeline.runs import run
 from tests.brokers import Broker
 from tests.daemon import ROOT
 

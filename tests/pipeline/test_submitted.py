@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.submit import command, environment, zip_sources
+from pipeline.cluster import command, environment, zip_sources
 from tests.bench.journals import Planted
 from tests.brokers import Broker
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.digest.digests import Digest
+from pipeline.digest.sources import Digest
 from pipeline.jobs.audit import audit
-from pipeline.jobs.incremental import joined, portion, verdicts_of
+from pipeline.jobs.portions import joined, portion, verdicts_of
 from pipeline.jobs.verdicts import MEANINGS, Rules
 from tests.pipeline.frames import SLOW, digested, frame, table
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from broker.journal.reading import Reading
 from broker.journal.sealing import seal
 from broker.journal.verifying import Verification
-from pipeline.digest.digests import of_sealed
+from pipeline.digest.sources import of_sealed
 from pipeline.jobs.audit import Audit, audit
 from tests.daemon import PATIENCE_S, Daemon
 from tests.journals import wait_for

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.waiting import until_told
+from pipeline.session import until_told
 
 pytestmark = pytest.mark.spark
 

@@ -7,12 +7,10 @@ from typing import cast
 
 import pytest
 
-from broker.bench.client10 import ID_MASK, Client10
-from broker.bench.consumer10 import Consumer10
-from broker.bench.flow import Flow
+from broker.bench.amqp10 import ID_MASK, Client10, Consumer10, Sender10, Transfers
 from broker.bench.plan import AMQP_10, Address, Plan
 from broker.bench.publisher import Publisher
-from broker.bench.sender10 import Sender10, Transfers
+from broker.bench.traffic import Traffic
 from protocol.amqp10.composing import decode_composite, encode_composite
 from protocol.amqp10.composites import Accepted, Released
 from protocol.amqp10.frames import frame
@@ -38,8 +36,8 @@ def deliveries(
     return bytes(out)
 
 
-def consumer_of(plan: Plan, queues: int = 1) -> tuple[Consumer10, Flow, Socket]:
-    flow = Flow(plan)
+def consumer_of(plan: Plan, queues: int = 1) -> tuple[Consumer10, Traffic, Socket]:
+    flow = Traffic(plan)
     consumer = Consumer10(plan, flow, [f"q{number}" for number in range(queues)])
     socket = Socket()
     consumer.connection_made(cast("asyncio.BaseTransport", socket))
@@ -235,7 +233,7 @@ class Scripted(Sender10):
 
 
 def publisher_of(plan: Plan, window: int) -> tuple[Publisher, Scripted, Socket]:
-    flow = Flow(plan)
+    flow = Traffic(plan)
     sender = Scripted(plan, flow, [(0, "q")], "topics" if plan.bindings else "")
     publisher = Publisher(plan, flow, [0], sender)
     socket = Socket()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.bench.checker import LANE_SHIFT, Checker
+from broker.bench.traffic import LANE_SHIFT, Checker
 
 
 class Receiver:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.bench.confirms import Confirms
-from broker.bench.histogram import Histogram
+from broker.bench.publisher import Confirms
+from broker.bench.traffic import Histogram
 
 
 def confirms_of(*batches: tuple[int, int]) -> tuple[Confirms, Histogram]:

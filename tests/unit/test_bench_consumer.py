@@ -6,11 +6,10 @@ from typing import Any, cast
 
 import pytest
 
+from broker.bench.amqp091 import Consumer091, template
 from broker.bench.connection import Connection
-from broker.bench.consumer091 import Consumer091
-from broker.bench.flow import Flow
 from broker.bench.plan import Address, Plan
-from broker.bench.sender091 import template
+from broker.bench.traffic import Traffic
 
 ADDRESS = Address("localhost", 5672, "guest", "guest", "/")
 TAG = b"\x0bbench-00000"
@@ -44,8 +43,8 @@ def delivery(tag: int, sequence: int, size: int, frame_max: int = 131072, redeli
     return struct.pack(">BHI", 1, 1, len(arguments)) + arguments + b"\xce" + content
 
 
-def consumer_of(plan: Plan) -> tuple[Consumer091, Flow, Socket]:
-    flow = Flow(plan)
+def consumer_of(plan: Plan) -> tuple[Consumer091, Traffic, Socket]:
+    flow = Traffic(plan)
     consumer = Consumer091(plan, flow, ["q"])
     socket = Socket()
     consumer.connection_made(cast("asyncio.BaseTransport", socket))

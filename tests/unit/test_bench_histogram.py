@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.bench.histogram import Histogram
+from broker.bench.traffic import Histogram
 
 
 @given(st.lists(st.integers(0, 2**45), min_size=1), st.floats(0.1, 100))

@@ -6,10 +6,10 @@ from typing import cast
 import pytest
 from pamqp import commands, frame
 
-from broker.bench.flow import Flow
+from broker.bench.amqp091 import Sender091
+from broker.bench.messages import patterns, routing_key
 from broker.bench.plan import Address, Plan
-from broker.bench.sender091 import Sender091
-from broker.bench.topics import patterns, routing_key
+from broker.bench.traffic import Traffic
 from tests.property.test_topic_trie import naive
 from tests.unit.test_bench_consumer import Socket
 
@@ -18,7 +18,7 @@ QUEUES = ["one", "two"]
 
 def keys_of(plan: Plan, count: int) -> list[str]:
     """The routing keys of the first messages that a publisher writes."""
-    sender = Sender091(plan, Flow(plan), [(0, "one")], "topics")
+    sender = Sender091(plan, Traffic(plan), [(0, "one")], "topics")
     socket = Socket()
     sender.connection_made(cast("asyncio.BaseTransport", socket))
     asyncio.run(sender.prepare())

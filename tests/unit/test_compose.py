@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from config.settings import Settings
-from pipeline.command import parser
+from pipeline.arguments import parser
 
 DOCKER = Path(__file__).resolve().parents[2] / "docker"
 COMPOSES = sorted(DOCKER.glob("compose*.yaml"))

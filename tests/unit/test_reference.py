@@ -24,7 +24,7 @@ from broker.core.arguments.queue import QUEUE_RULES
 from broker.core.policies.policy import QUEUE_KEYS
 from broker.ctl import delayed, listing, messages, objects, people, policies
 from config.settings import Settings
-from pipeline.command import JOBS
+from pipeline.arguments import JOBS
 
 HOOK = Path(__file__).parents[2] / "docs" / "hooks" / "reference.py"
 WORDS_MAX = 30

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.connector.listener import watch
 from pipeline.errors import PipelineError
-from pipeline.waiting import until_told
+from pipeline.session import until_told
 
 PARTITIONS: Final = ("queue", "date")
 EVERY: Final = "5 seconds"

@@ -1,19 +1,205 @@
-"""How a streaming query goes on: from the offsets that are committed to those of the next batch."""
+"""The plan of a query: at which offsets its batches begin and end, and what each task reads."""
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
-from pipeline.connector.offsets import Offsets, Partition, Place, offsets_of, shares, split
-from pipeline.connector.options import SourceOptions
-from pipeline.connector.reading import checked, going_on
-from pipeline.connector.slices import Slice
-from pipeline.connector.staged import GoneError
-from pipeline.connector.starting import resolved
-from pipeline.connector.subscription import Subscription
-from pipeline.polling import Poll
+from pyspark.sql.datasource import InputPartition
+
+from pipeline.connector.choices import OptionError
+from pipeline.connector.offsets import (
+    EARLIEST,
+    LATEST,
+    NOTHING,
+    AtTime,
+    Offsets,
+    Partition,
+    Place,
+    Range,
+    offsets_of,
+    shares,
+    split,
+)
+from pipeline.connector.options import Bound, SourceOptions
+from pipeline.connector.pushdown import Pushed
+from pipeline.connector.streams import DataLossError
+from pipeline.connector.subscription import GoneError, Subscription
+from pipeline.poll import Poll
+
+EVERYTHING: Final = Pushed()
+LOG: Final = logging.getLogger("amqpd.pipeline")
+
+
+class Slice(InputPartition):
+    """A range, and the reader for whom it is staged; None: it is of a stream."""
+
+    def __init__(self, wanted: Range, reader: str | None) -> None:
+        super().__init__(0)
+        self.wanted = wanted
+        self.reader = reader
+
+
+def resolved(
+    bound: Bound,
+    partitions: Sequence[Partition],
+    at_time: AtTime,
+    latest_if_none: bool,
+    goes_on: bool = False,
+) -> Offsets:
+    """An offset of each partition.
+
+    `latest_if_none`: where no message is from a time on, reading begins with what comes; else that is an
+    error. `goes_on`: `latest` is where a reader was, if that is known. An offset that is not there is left to
+    who reads.
+
+    Raises OptionError: an offset is of a partition that is not read, or is not said of one, as others are.
+    """
+    named = dict(bound.offsets) or dict(bound.times or {})
+    places = {each.place for each in partitions}
+    for place in named.keys() - places:
+        raise OptionError(
+            f"an offset is said of partition {place.number} of '{place.queue}', which is not read"
+        )
+    if named and not bound.by_time:
+        for place in sorted(places - named.keys()):
+            raise OptionError(f"no offset is said of partition {place.number} of '{place.queue}'")
+    positions: dict[Place, int] = {}
+    for each in partitions:
+        time = bound.time if bound.times is None else bound.times.get(each.place)
+        offset = bound.offsets.get(each.place, bound.offset)
+        if time is not None:
+            offset = _at(each, time, at_time, latest_if_none)
+        latest = each.kept if goes_on and each.kept is not None else each.next
+        positions[each.place] = {EARLIEST: each.first, LATEST: latest}.get(offset, offset)
+    return Offsets(positions, {each.place: each.incarnation for each in partitions})
+
+
+def _at(partition: Partition, time: int, at_time: AtTime, latest_if_none: bool) -> int:
+    """The offset of the first message from a time on, or of what comes.
+
+    Where a reader was is not asked: that may be before that time.
+    """
+    offset = at_time(partition.place, time)
+    if offset < partition.next:
+        return offset
+    if not latest_if_none:
+        place = partition.place
+        raise OptionError(
+            f"partition {place.number} of '{place.queue}' has no message from {time // 1000} ms since 1970 on"
+        )
+    return partition.next
+
+
+def of_batch(options: SourceOptions, filters: Pushed = EVERYTHING) -> list[Range]:
+    """The ranges that tasks read, as far as filters leave anything of them.
+
+    Raises OptionError, ServerError, DataLossError.
+    """
+    subscription = Subscription(options)
+    for queue in subscription.queues:
+        raise OptionError(
+            f"'{queue.place.queue}' is an ordinary queue: to read it takes messages out of it, and a batch "
+            "cannot do that safely: use readStream with trigger(availableNow=True)"
+        )
+    partitions = subscription.streams.partitions(options.ending.asked)
+    at_time = subscription.streams.at_time
+    start = resolved(options.starting, partitions, at_time, options.latest_if_none)
+    end = resolved(options.ending, partitions, at_time, latest_if_none=True)
+    # what begins behind its end has nothing
+    end = end.moved({place: max(offset, end.positions[place]) for place, offset in start.positions.items()})
+    ranges = checked(options, start, end, partitions)
+    return split(filters.narrowed(ranges, at_time), options.least_parts, options.part_rows)
+
+
+def checked(
+    options: SourceOptions,
+    start: Offsets,
+    end: Offsets,
+    partitions: list[Partition],
+    awaited: Mapping[Place, int] = NOTHING,
+) -> list[Range]:
+    """The ranges from `start` up to `end`, that are held against what is there.
+
+    With `failOnDataLoss` something that is not there is an error, without it is left out, and told.
+    `awaited`: offsets that need not be there yet.
+
+    Raises DataLossError.
+    """
+    by_place = {each.place: each for each in partitions}
+    ranges: list[Range] = []
+    for place, behind in end.positions.items():
+        incarnation = end.incarnations[place]
+        found = by_place.get(place)
+        name = _name(place)
+        first = start.positions.get(place, behind)
+        if found is None:
+            _lost(options, f"{name} is gone, with the messages up to {behind}")
+            continue
+        if found.incarnation != incarnation:
+            _lost(options, f"{name} was deleted and declared again: the messages up to {behind} are gone")
+            continue
+        begun = start.incarnations.get(place, incarnation)
+        if begun == incarnation and first > behind:
+            _lost(
+                options,
+                f"{name}: the messages up to {behind} were planned by a run whose beginning is not known, "
+                f"and this one would begin with {first}: a new checkpoint and startingTimestamp help",
+            )
+            continue
+        if behind > found.next and behind != awaited.get(place):
+            _lost(options, f"{name} ends before offset {found.next}, not {behind}")
+            behind = found.next
+        first = _there(options, found, first, begun, awaited)
+        if first < behind:
+            ranges.append(Range(place, incarnation, first, behind))
+    return ranges
+
+
+def going_on(
+    options: SourceOptions, offsets: Offsets, partitions: list[Partition], awaited: Mapping[Place, int]
+) -> Offsets:
+    """Where reading goes on that has come so far, as `checked` has it. Raises DataLossError.
+
+    A partition that was declared again begins anew.
+    """
+    positions: dict[Place, int] = {}
+    for each in partitions:
+        offset, incarnation = offsets.positions[each.place], offsets.incarnations[each.place]
+        positions[each.place] = _there(options, each, offset, incarnation, awaited)
+    incarnations = {each.place: each.incarnation for each in partitions}
+    return Offsets(offsets.positions | positions, offsets.incarnations | incarnations)
+
+
+def _there(
+    options: SourceOptions, found: Partition, offset: int, incarnation: str, awaited: Mapping[Place, int]
+) -> int:
+    """An offset, or the one that reading goes on with if that is not there any more."""
+    name = _name(found.place)
+    oldest = found.first - found.retained
+    if found.incarnation != incarnation:
+        _lost(options, f"{name} was deleted and declared again: the messages from {offset} are gone")
+        return found.first
+    if offset > found.next and offset != awaited.get(found.place):
+        _lost(options, f"{name} ends before offset {found.next}, not {offset}")
+        return found.next
+    if offset < oldest:
+        _lost(options, f"{name} begins with offset {oldest}: the messages from {offset} are gone")
+        return oldest
+    return offset
+
+
+def _name(place: Place) -> str:
+    return f"partition {place.number} of '{place.queue}'"
+
+
+def _lost(options: SourceOptions, what: str) -> None:
+    if options.fail_on_loss:
+        raise DataLossError(f"{what}; failOnDataLoss=false goes on without them")
+    LOG.warning("%s", what)
 
 
 class Progress:

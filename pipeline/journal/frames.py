@@ -1,20 +1,28 @@
-"""Sealed journals as DataFrames of events."""
+"""Journals as DataFrames of events: what is sealed, or that and what is live together."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pipeline.errors import PipelineError
+from pipeline.journal.journals import journal_of
+from pipeline.journal.options import FORMAT, journal_options
+from pipeline.journal.raw import ends
 from pipeline.journal.schema import EVENTS, QUANTITY_ALIAS
+from pipeline.journal.source import register
 
 FILES = StructType([*EVENTS.fields, StructField(QUANTITY_ALIAS, LongType())])
 """What is asked of files; what they do not have is null."""
+
+EVENTS_OF_BATCH: Final = 1_000_000
 
 
 def read_events(
@@ -69,3 +77,36 @@ def _column(name: str) -> Column:
     if name == "quantity":
         return F.coalesce(F.col(name), F.col(QUANTITY_ALIAS)).alias(name)
     return F.col(name)
+
+
+def live_events(spark: SparkSession, said: Mapping[str, str], since: datetime | None = None) -> DataFrame:
+    """All events up to now, or those from `since` on (EVENTS): the same each time, and read once.
+
+    `said`: options of `format("amqp-journal")`. Raises PipelineError: there is no journal.
+    """
+    return read_fixed(spark, until_now(said, since), since)
+
+
+def read_fixed(spark: SparkSession, fixed: Mapping[str, str], since: datetime | None) -> DataFrame:
+    """The same with the options of `until_now`."""
+    register(spark)
+    events = spark.read.format(FORMAT).options(**fixed).load()
+    return (events if since is None else events.where(F.col("ts") >= F.lit(since))).persist()
+
+
+def until_now(said: Mapping[str, str], since: datetime | None) -> dict[str, str]:
+    """Options with which the same events are read each time: those until now, unless they say of others.
+
+    Raises PipelineError: there is no journal.
+    """
+    options = journal_options(said, streaming=False)
+    now = ends(journal_of(options), options.fetch_bytes)
+    start = {} if since is None else {"startingTimestamp": str(int(since.timestamp() * 1000))}
+    return {"endingOffsets": json.dumps(now)} | dict(said) | start
+
+
+def live_stream(spark: SparkSession, said: Mapping[str, str]) -> DataFrame:
+    """All events from the first one that there is, and those that come, in batches."""
+    register(spark)
+    defaults = {"startingOffsets": "earliest", "maxEventsPerTrigger": str(EVENTS_OF_BATCH)}
+    return spark.readStream.format(FORMAT).options(**defaults | dict(said)).load()

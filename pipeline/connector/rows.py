@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from pipeline.connector.properties import OCTETS, PLACES, TIMESTAMP
-from pipeline.connector.sink_options import SinkOptions
+from pipeline.connector.options import SinkOptions
+from pipeline.connector.schema import OCTETS, PLACES, TIMESTAMP
 from pipeline.errors import PipelineError
 from protocol.amqp091.properties import HEADERS
 from protocol.amqp091.table import encode_table

@@ -21,13 +21,13 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.command import is_live, settings
-from pipeline.jobs.incremental import Carried, findings, is_over, joined, portion, queues_of, verdicts_of
-from pipeline.jobs.levels import lacks, not_judged
+from pipeline.arguments import is_live, settings
+from pipeline.jobs.facts import lacks, not_judged
+from pipeline.jobs.portions import Carried, findings, is_over, joined, portion, queues_of, verdicts_of
 from pipeline.jobs.verdicts import MEANINGS, Rules
+from pipeline.journal.frames import FILES, as_events, sealed_folder
 from pipeline.journal.options import source_of
-from pipeline.journal.reading import FILES, as_events, sealed_folder
-from pipeline.waiting import until_told
+from pipeline.session import until_told
 
 GRACE: Final = 600.0
 FILES_OF_BATCH: Final = 100
@@ -60,7 +60,7 @@ def follow(
 
 def _events(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
     if is_live(options):
-        from pipeline.journal.live import live_stream
+        from pipeline.journal.frames import live_stream
 
         return live_stream(spark, source_of(options.journal) | settings(options.option, "--option"))
     stream = spark.readStream.schema(FILES).option("maxFilesPerTrigger", FILES_OF_BATCH)

@@ -1,18 +1,28 @@
-"""How far Spark is with a job, for whoever waits for it."""
+"""What a person sees while a job runs: lines on standard error, and how far Spark is."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from types import TracebackType
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
-from pyspark.sql import SparkSession
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-from pipeline.command import CLEAR
+
+CLEAR: Final = "\r\x1b[K"  # of a terminal: this line is empty again
 
 ON_TERMINAL_S: Final = 0.5
 ELSEWHERE_S: Final = 30.0
+
+
+def tell(text: str) -> None:
+    """Write a line to standard error, in place of the progress line of a terminal."""
+    begun = CLEAR if sys.stderr.isatty() else ""  # a progress line, perhaps
+    sys.stderr.write(f"{begun}amqpd pipeline: {text}\n")
+    sys.stderr.flush()
 
 
 class ProgressLine:

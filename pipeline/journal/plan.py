@@ -1,4 +1,4 @@
-"""Offsets of journals, and what tasks read: for each node the seq of the next event."""
+"""The plan of a query: at which seqs its batches begin and end, and what each task reads."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from typing import Any, Final
 from pyspark.sql.datasource import InputPartition
 
 from pipeline.connector.choices import OptionError
-from pipeline.connector.offsets import EARLIEST, LATEST, VERSION
+from pipeline.connector.offsets import EARLIEST, LATEST, VERSION, shares
 from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError
-from pipeline.journal.journals import GoneError, Journal, journal_of
+from pipeline.journal.journals import Journal, journal_of
 from pipeline.journal.options import Bound, JournalOptions
-from pipeline.journal.raw import next_of
+from pipeline.journal.raw import Seqs, ends
+from pipeline.poll import Poll
 
 EVENTS_OF_TASK: Final = 65_536  # at least, so that many small files are one task
-SEQ_MAX: Final = (1 << 62) - 1
 LOG: Final = logging.getLogger("amqpd.pipeline")
-
-Seqs = dict[str, int]
-"""For each node the seq of an event."""
 
 
 class Slice(InputPartition):
@@ -55,35 +52,11 @@ def firsts(journal: Journal) -> Seqs:
     return {node: extent.first for node, extent in journal.extents().items()}
 
 
-def ends(journal: Journal, size: int) -> Seqs:
-    """The seq behind each node's last event that is written. Raises PipelineError.
-
-    `size`: bytes that are read in one go, where only the bytes of the last file tell.
-    """
-    found: Seqs = {}
-    for node, extent in journal.extents().items():
-        found[node] = extent.next if extent.next is not None else _scanned(journal, node, size)
-    return found
-
-
-def _scanned(journal: Journal, node: str, size: int) -> int:
-    while True:
-        last = [file for file in journal.files(node, SEQ_MAX) if file.last is None]
-        extent = journal.extents()[node]
-        if not last and extent.next is not None:
-            return extent.next  # it has been sealed and let go just now
-        try:
-            if last:
-                return next_of(journal, last[-1], size)
-        except GoneError:
-            continue
-
-
 def resolved(bound: Bound, journal: Journal, size: int) -> Seqs:
     """A seq for each node that there is. Raises OptionError: what is said is of others; PipelineError."""
     known = {EARLIEST: firsts(journal), LATEST: ends(journal, size)}
     if bound.time is not None:
-        from pipeline.journal.times import at_time
+        from pipeline.journal.events import at_time
 
         return {node: at_time(journal, node, bound.time, end, size) for node, end in known[LATEST].items()}
     if not bound.seqs:
@@ -155,3 +128,61 @@ def batch_tasks(options: JournalOptions) -> list[Slice]:
             )
     begin = {node: min(pair) for node, pair in known.items()}
     return tasks(journal, begin, end, options.fail_on_loss, options.fetch_bytes)
+
+
+class Progress:
+    """Plans the batches of a stream; one is in the process that plans. Raises PipelineError everywhere."""
+
+    def __init__(self, options: JournalOptions) -> None:
+        self._options = options
+        self._journal = journal_of(options)
+        self._initial: Seqs | None = None
+        self._end: Seqs | None = None  # with the trigger AvailableNow
+        self._seen: Seqs | None = None
+        self._poll = Poll(options.poll)
+
+    def initial(self) -> Seqs:
+        """Where the first batch begins; the same as long as this process lives."""
+        if self._initial is None:
+            self._initial = resolved(self._options.starting, self._journal, self._options.fetch_bytes)
+        return self._initial
+
+    def fix_end(self) -> None:
+        """Nothing that comes from now on is to be read."""
+        self._end = ends(self._journal, self._options.fetch_bytes)
+
+    def end_seen(self) -> Seqs | None:
+        """Where journals ended when that was last looked at."""
+        return self._seen
+
+    def next_batch(self, start: Seqs, rows: int | None) -> Seqs:
+        """Where the next batch ends; `start` itself if there is nothing for it."""
+        if not self._poll.is_due():
+            return start
+        tails = ends(self._journal, self._options.fetch_bytes) if self._end is None else self._end
+        self._seen = dict(tails)
+        new = tails.keys() - start.keys()
+        if new:
+            first = firsts(self._journal)
+            start = start | {node: first.get(node, tails[node]) for node in new}
+        for node, seq in start.items():
+            if seq > tails.get(node, seq):
+                self._step_back(node, seq, tails[node])
+        backlogs = {node: max(tails.get(node, seq) - seq, 0) for node, seq in start.items()}
+        given = backlogs if rows is None else shares(backlogs, rows)
+        end = {node: min(seq, tails.get(node, seq)) + given[node] for node, seq in start.items()}
+        if end == start:
+            self._poll.found_nothing()
+        return end
+
+    def slices(self, start: Seqs, end: Seqs) -> list[Slice]:
+        """What tasks read of a batch, which may have been planned in an earlier life."""
+        return tasks(self._journal, start, end, self._options.fail_on_loss, self._options.fetch_bytes)
+
+    def _step_back(self, node: str, seq: int, behind: int) -> None:
+        what = (
+            f"the journal of node '{node}' ends before event {behind}, and events up to {seq - 1} were read"
+        )
+        if self._options.fail_on_loss:
+            raise DataLossError(f"{what}: it is another one; failOnDataLoss=false goes on with what comes")
+        LOG.warning("%s", what)

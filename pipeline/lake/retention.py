@@ -1,8 +1,12 @@
-"""Deletion of sealed files that are old enough, by folders of a day."""
+"""Deletion of sealed files that are old enough, and the list of sealed files.
+
+Beside them there are lines about days that are dropped; protocol/journal/files.py says what they mean.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -15,12 +19,54 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pipeline.errors import PipelineError
-from pipeline.lake.manifest import Entry, dropped, entries, note_dropped
-from protocol.journal.files import LOCK, PARQUET
+from protocol.journal.files import LOCK, MANIFEST, PARQUET, Drop, drop_line, drops
 
 PATIENCE_S: Final = 30.0  # for a sealer, which `seal --follow` is each few seconds, mostly for a moment
 LOOK_S: Final = 0.1
 _DAY: Final = re.compile(r"date=(\d{4}-\d{2}-\d{2})")
+
+
+class Entry(NamedTuple):
+    """A sealed file: path in the folder, records, microseconds since 1970, SHA-256, and its line."""
+
+    file: str
+    rows: int
+    latest: int
+    sha256: str
+    line: str
+
+
+def entries(folder: Path) -> Iterator[Entry]:
+    """The files in a manifest, dropped or not; lines that are none are passed over: a crash may cut one."""
+    for line in _lines(folder):
+        try:
+            value: dict[str, Any] = json.loads(line)
+            yield Entry(value["file"], value["rows"], value["latest"], value["sha256"], line)
+        except (ValueError, KeyError, TypeError):
+            continue
+
+
+def dropped(folder: Path) -> list[Drop]:
+    """The days that were dropped, or that were going to be when their run was killed, in that order."""
+    return list(drops(_lines(folder)))
+
+
+def note_dropped(folder: Path, day: str, rows: int) -> None:
+    """Append the line that says that a day is dropped, and have it on disk: then its files may go."""
+    path = folder / MANIFEST
+    with path.open("ab") as file:
+        if file.tell() > 0 and not path.read_bytes().endswith(b"\n"):
+            file.write(b"\n")  # a crash has cut the line before
+        file.write(drop_line(day, rows).encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _lines(folder: Path) -> list[str]:
+    try:
+        return (folder / MANIFEST).read_text().splitlines()
+    except FileNotFoundError:
+        return []
 
 
 class _Known(NamedTuple):

@@ -1,4 +1,4 @@
-"""Jobs with what they read and write."""
+"""Runs of jobs: what each job reads, and where its results go."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from pipeline.command import STORE, is_live, settings
-from pipeline.digest.digests import Digest, of_live, of_sealed
+from pipeline.arguments import STORE, is_live, settings
+from pipeline.digest.sources import Digest, of_live, of_sealed
 from pipeline.errors import PipelineError
 from pipeline.jobs import lineage as lives
 from pipeline.jobs.audit import audit
-from pipeline.jobs.latency import latency
-from pipeline.jobs.levels import lacks_by_node, not_judged
+from pipeline.jobs.facts import lacks_by_node, not_judged
 from pipeline.jobs.order import order
-from pipeline.jobs.poison import poison
-from pipeline.jobs.traffic import traffic
+from pipeline.jobs.statistics import latency, poison, traffic
+from pipeline.journal.frames import read_events
 from pipeline.journal.options import shown, source_of
-from pipeline.journal.reading import read_events
-from pipeline.lake.exporting import compact, export
-from pipeline.lake.retaining import retain
+from pipeline.lake.export import compact, export
+from pipeline.lake.retention import retain
 
 Told = Callable[[str], None]
 Outcome = tuple[bool, dict[str, Any]]
@@ -45,7 +43,7 @@ def run(spark: SparkSession, options: argparse.Namespace, since: datetime | None
     if options.job == "retain":
         return False, retain(Path(options.journal), options.keep, datetime.now(UTC))
     if options.mode != "batch":
-        from pipeline.following import follow
+        from pipeline.incremental_audit import follow
 
         return follow(spark, options, tell)
     if options.job == "audit":
@@ -66,7 +64,7 @@ def run(spark: SparkSession, options: argparse.Namespace, since: datetime | None
 def _events(spark: SparkSession, options: argparse.Namespace, since: datetime | None) -> DataFrame:
     if not is_live(options):
         return read_events(spark, options.journal, since)
-    from pipeline.journal.live import live_events
+    from pipeline.journal.frames import live_events
 
     return live_events(spark, _said(options), since)
 
@@ -83,7 +81,7 @@ def _said(options: argparse.Namespace) -> dict[str, str]:
 
 def _store(spark: SparkSession, options: argparse.Namespace, tell: Told) -> dict[str, Any]:
     from pipeline.connector.source import register
-    from pipeline.lake.storing import store
+    from pipeline.lake.messages import store
 
     register(spark)
     said = {"url": options.url, "subscribe": options.subscribe, "startingOffsets": "earliest"}

@@ -1,4 +1,4 @@
-"""How long messages take: to their first delivery, in the queue, and with their consumer."""
+"""Statistics of queues: times, rates, bytes, redeliveries, and messages that come again and again."""
 
 from __future__ import annotations
 
@@ -81,3 +81,50 @@ def _quantile_names() -> list[str]:
 
 def _seconds(start: str, end: str) -> Column:
     return (F.col(end) - F.col(start)) / 1e6
+
+
+def traffic(events: DataFrame, window: str = "5 minutes") -> DataFrame:
+    """By queue and window: what came, was delivered, left, went back and was lost on the way.
+
+    node | vhost | queue | start | enqueued | bytes | delivered | redelivered | left | requeued | expired
+    | dead_lettered | dropped | redelivery_ratio (null without deliveries).
+    """
+    op = F.col("op")
+    of_queues = events.where(F.col("queue_id").isNotNull() & F.col("msg_uid").isNotNull())
+    again = (op == "deliver") & F.coalesce("redelivered", F.lit(False))
+    sums: dict[str, Column] = {
+        "enqueued": F.count_if(op == "enqueue"),
+        "bytes": F.sum(F.when(op == "enqueue", F.col("size")).otherwise(0)),
+        "delivered": F.count_if(op == "deliver"),
+        "redelivered": F.count_if(again),
+        "left": F.count_if(op.isin(*LEAVING)),
+        "requeued": F.count_if(op == "requeue"),
+        "expired": F.count_if(op == "expire"),
+        "dead_lettered": F.count_if(op == "dead_letter"),
+        "dropped": F.count_if(op.isin("drop_overflow", "reject")),
+    }
+    return (
+        of_queues.groupBy("node", "vhost", "queue", F.window("ts", window).alias("window"))
+        .agg(*(column.alias(name) for name, column in sums.items()))
+        .select("node", "vhost", "queue", F.col("window.start").alias("start"), *sums)
+        .withColumn("redelivery_ratio", F.try_divide("redelivered", "delivered"))
+        .orderBy("node", "vhost", "queue", "start")
+    )
+
+
+def poison(events: DataFrame, limit: int = 5) -> DataFrame:
+    """Entries that were delivered `limit` times or more, the worst first.
+
+    node | vhost | queue | queue_id | msg_uid | deliveries: how often | last_op | first_ts | last_ts
+    """
+    return (
+        events.where((F.col("delivery_count") >= limit) & F.col("msg_uid").isNotNull())
+        .groupBy("node", "vhost", "queue", "queue_id", "msg_uid")
+        .agg(
+            F.max("delivery_count").alias("deliveries"),
+            F.max_by("op", "seq").alias("last_op"),
+            F.min("ts").alias("first_ts"),
+            F.max("ts").alias("last_ts"),
+        )
+        .orderBy(F.desc("deliveries"), "msg_uid")
+    )
