@@ -13,16 +13,18 @@ COPY broker broker
 COPY protocol protocol
 COPY config config
 # AMQPD_COMPILE=1: an image of the slower pure Python flavour must not come about by accident
-RUN python -m venv /opt/amqpd && AMQPD_COMPILE=1 /opt/amqpd/bin/pip install -q --no-cache-dir "./${WHEEL##*/}"
+RUN python -m venv /opt/amqpd && AMQPD_COMPILE=1 /opt/amqpd/bin/pip install -q --no-cache-dir "./${WHEEL##*/}" \
+    && /opt/amqpd/bin/pip uninstall -q -y setuptools pip  # a broker installs nothing
 
 FROM ${BASE}
 RUN useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin amqpd \
     && install -d -o amqpd -g amqpd -m 0700 /var/lib/amqpd
 COPY --from=build /opt/amqpd /opt/amqpd
 COPY docker/healthcheck.py /opt/amqpd/healthcheck.py
-USER amqpd
+USER 10001
 # guest may log in from loopback only, which is inside the container: set AMQPD_DEFAULT_USER and AMQPD_DEFAULT_PASS
-ENV AMQPD_LISTEN=0.0.0.0:5672 \
+ENV PATH=/opt/amqpd/bin:$PATH \
+    AMQPD_LISTEN=0.0.0.0:5672 \
     AMQPD_ADMIN=0.0.0.0:15672 \
     AMQPD_DATA_DIR=/var/lib/amqpd
 VOLUME /var/lib/amqpd
