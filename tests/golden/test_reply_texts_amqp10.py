@@ -19,6 +19,8 @@ from tests.peer_channel import PeerChannel
 from tests.peer_session10 import PeerSession10, receiver, sender
 from tests.support.reply_texts import Answer, check, listed, unused_name
 
+pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has other texts")
+
 GOLDEN: Final = listed("amqp-1.0")
 
 

@@ -34,4 +34,4 @@ def check(answer: Answer, golden: Answer, name: str) -> None:
     if "begins" in expected:
         beginning = str(expected.pop("begins"))
         expected["text"] = beginning + str(answer["text"])[len(beginning) :]
-    assert answer == expected
+    assert answer == expected, f"{answer} instead of {expected}"
