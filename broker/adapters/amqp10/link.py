@@ -50,16 +50,16 @@ class Link10(SessionLink):
         self.destination: Dependent | None = None
 
     def full_name(self) -> str:
-        """What no other link of the broker is called."""
+        """The name of the link among all links of the broker."""
         return f"{self.session.peer.origin.name} {self.session.channel} {self.handle} {self.name}"
 
     # -- what a subclass does; a link that was refused at once does nothing
 
     def answered(self, count: i64) -> None:
-        """So many deliveries have been settled, the oldest."""
+        """Note that the oldest `count` deliveries have been settled."""
 
     def settled_last(self, delivery_id: i64) -> None:
-        """The sender has settled this delivery, after this side."""
+        """Note that the sender has settled a delivery, after this side."""
 
     def top_up(self) -> None:
         """Allow the sender more, if it is time for that."""
@@ -160,7 +160,7 @@ def send_on(session: Session10State, link: Sender) -> None:
 
 
 def send_all_on(session: Session10State) -> None:
-    """The same for all links of a session."""
+    """Send more of the deliveries that are on their way on the links of a session."""
     for link in list(session.sending):
         assert isinstance(link, Sender), "a link of which a delivery is on its way sends"
         send_on(session, link)

@@ -558,13 +558,13 @@ class IncomingLink(Link10):
         return not self.outcomes or outcome in self.outcomes
 
     def answered(self, count: i64) -> None:
-        """So many deliveries have been settled, the oldest (Link10)."""
+        """Note that the oldest `count` deliveries have been settled (Link10)."""
         self.tags.free(count)
         self.unanswered -= count
         owed_by(self.session).touch(self)
 
     def settled_last(self, delivery_id: i64) -> None:
-        """The sender has settled this delivery, after this side (Link10)."""
+        """Note that the sender has settled a delivery, after this side (Link10)."""
         self.tags.free_of(delivery_id)
         self.unanswered -= 1
         owed_by(self.session).touch(self)

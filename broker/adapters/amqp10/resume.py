@@ -63,7 +63,9 @@ TURN: Final[i64] = 256  # so many are sent, then others have their turn
 
 @final
 class Resuming(Resumption):
-    """Those of one target. Nothing else is sent before they are; what the link's lease ends before goes back.
+    """The deliveries that an earlier link has left to the link of one target.
+
+    Nothing else is sent before they are; what the link's lease ends before goes back.
 
     `doubts`: the receiver has not said all that it knows, so that what it does not mention is `doubtful`, and
     is for the link that resumes this one. `incomplete`: this side has not said all. In either case the link

@@ -13,7 +13,7 @@ from broker.core.schedule import ENTRIES
 
 
 def by_target(session: Session10State) -> dict[ConsumerTarget, list[i64]]:
-    """The numbers of all deliveries that are not settled, oldest first, by who has them."""
+    """Return the numbers of all deliveries that are not settled, oldest first, by their targets."""
     unsettled = session.unsettled
     numbers = unsettled.up_to(0)
     session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
@@ -27,7 +27,7 @@ def by_target(session: Session10State) -> dict[ConsumerTarget, list[i64]]:
 
 
 def numbers_of(session: Session10State, target: ConsumerTarget) -> list[i64]:
-    """The numbers of deliveries among which are all that `target` has and that are not settled."""
+    """Return the numbers of unsettled deliveries, among which are all those of `target`."""
     if session.let_go_of is not None:
         return session.let_go_of.get(target, [])
     numbers = session.unsettled.up_to(0)
@@ -36,7 +36,7 @@ def numbers_of(session: Session10State, target: ConsumerTarget) -> list[i64]:
 
 
 def held_by(session: Session10State, target: ConsumerTarget) -> dict[QueueConsumer, list[QueueEntry]]:
-    """What a link's receiver has not settled, oldest first, which nobody can settle from now on."""
+    """Take the deliveries that the receiver of a link has not settled, oldest first, out of `unsettled`."""
     unsettled = session.unsettled
     held: dict[QueueConsumer, list[QueueEntry]] = {}
     for number in numbers_of(session, target):
@@ -49,6 +49,6 @@ def held_by(session: Session10State, target: ConsumerTarget) -> dict[QueueConsum
 
 
 def abandoned(consumer: QueueConsumer) -> i64:
-    """How deliveries come back whose receiver does not say how."""
+    """Return how a delivery comes back whose receiver does not say how."""
     target = consumer.target
     return target.abandoned if isinstance(target, Target10) else CRASH
