@@ -21,7 +21,8 @@ from broker.core.entries.entry import QueueEntry
 from broker.core.message import Address, Body, Message
 from broker.core.queues.attach import detach
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.queue import Queue, queue_of
+from broker.core.queues.queue import queue_of
+from broker.core.queues.state import QueueState
 from broker.core.schedule import Alarm
 from protocol.amqp091 import methods
 from protocol.amqp091.constants import BASIC_DELIVER, FRAME_END, FRAME_METHOD, FRAME_MIN_SIZE
@@ -48,7 +49,7 @@ def fitted(message: Message, content: bytes, frame_max: i64) -> bytes | None:
     return None
 
 
-def too_long(queue: Queue, content: bytes, frame_max: i64) -> str:
+def too_long(queue: QueueState, content: bytes, frame_max: i64) -> str:
     """What a client is told that cannot be given a message of `queue`."""
     return (
         f"message in queue '{queue.name}' in vhost '{queue.vhost}' has a content header of "
@@ -100,7 +101,7 @@ class Target091(ChannelTarget):
         if content is None:
             content = self._load(consumer, entry)
         kept = content
-        queue = queue_of(consumer)
+        queue = consumer.queue
         if queue.entries.annotations is not None:
             frame_max = channel.connection.frame_max
             kept, content = given091(channel.server.conversions, message, content, queue, entry, frame_max)
@@ -155,7 +156,7 @@ class Target091(ChannelTarget):
         connection = self.channel.connection
         self.channel.unacked.add(entry, consumer)
         consumer.no_ack = False  # or the queue would take the message for settled
-        Misfit(self.channel, too_long(queue_of(consumer), content, connection.frame_max))
+        Misfit(self.channel, too_long(consumer.queue, content, connection.frame_max))
         self.close()  # what is behind it must not overtake it
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:

@@ -173,6 +173,7 @@ class ChannelTarget(PullingTarget):
     def share(self, window: Credit) -> None:
         """Count in the channel's window too; the caller adds to it what is out already."""
         self.session_credit = window
+        self.sized = True
         window.targets[self] = None
 
 

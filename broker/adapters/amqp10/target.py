@@ -24,7 +24,8 @@ from broker.core.message import NEVER, Address, Message
 from broker.core.ports import MessageStore
 from broker.core.queues.attach import detach
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.queue import Queue, queue_of
+from broker.core.queues.queue import queue_of
+from broker.core.queues.state import QueueState
 from broker.core.schedule import Alarm, Schedule
 from broker.core.transactions.transaction import Transaction
 from broker.core.vhosts.vhost import VirtualHost
@@ -73,7 +74,7 @@ class Front:
         self._alone = b""  # annotations that say nothing else
         self._header = Header()
 
-    def read(self, message: Message, entry: QueueEntry, store: MessageStore, queue: Queue) -> None:
+    def read(self, message: Message, entry: QueueEntry, store: MessageStore, queue: QueueState) -> None:
         """Take up a message that is about to go out. Raises what MessageStore.load raises."""
         content = message.content
         if content is None:
@@ -226,7 +227,7 @@ class Target10(PullingTarget):
         session = self._session
         message = entry.message
         front = self._front
-        front.read(message, entry, session.peer.server.store, queue_of(consumer))
+        front.read(message, entry, session.peer.server.store, consumer.queue)
         settled = self.settled
         unsettled = session.unsettled
         number = unsettled.skip() if settled else unsettled.add(entry, consumer)
@@ -266,7 +267,7 @@ class Target10(PullingTarget):
         number = session.unsettled.add(entry, consumer)  # if it cannot be read, it goes back with the session
         self.resumed[number] = tag
         front = self._front
-        front.read(entry.message, entry, session.peer.server.store, queue_of(consumer))
+        front.read(entry.message, entry, session.peer.server.store, consumer.queue)
         if consumer.lease is not None:
             consumer.lease.begin(number)
         self._split(number, tag, front, NOTHING_RECEIVED, resume=True)

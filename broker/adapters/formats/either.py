@@ -14,7 +14,7 @@ from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.message import Body, Message, copy_of
 from broker.core.ports import MessageStore
 from broker.core.queues.death import DeadLetter, Notice
-from broker.core.queues.queue import Queue
+from broker.core.queues.state import QueueState
 from broker.core.schedule import Schedule
 from broker.core.view import Criterion, MessageView
 from protocol.amqp091.content import body_of_frames, header_frame_bytes
@@ -210,7 +210,7 @@ def annotated_content(content: bytes, annotations: bytes) -> bytes:
     return properties.content()
 
 
-def content_given(content: bytes, queue: Queue, entry: QueueEntry) -> bytes:
+def content_given(content: bytes, queue: QueueState, entry: QueueEntry) -> bytes:
     """The content of an entry's message as a client is given it."""
     annotations = queue.entries.annotations_of(entry)
     return annotated_content(content, annotations) if annotations else content
@@ -220,7 +220,7 @@ def given091(
     conversions: Conversions,
     message: Message,
     content: bytes,
-    queue: Queue,
+    queue: QueueState,
     entry: QueueEntry,
     frame_max: i64,
 ) -> tuple[bytes, bytes]:
@@ -235,12 +235,12 @@ def given091(
     return given, converted
 
 
-def message_given(queue: Queue, entry: QueueEntry) -> Message:
+def message_given(queue: QueueState, entry: QueueEntry) -> Message:
     """The message of an entry, or a copy that has what consumers have added. Raises what load raises."""
     return annotated(queue, entry.message, queue.entries.annotations_of(entry))
 
 
-def annotated(queue: Queue, message: Message, annotations: bytes) -> Message:
+def annotated(queue: QueueState, message: Message, annotations: bytes) -> Message:
     """A message of `queue`, or a copy that has these annotations. Raises what load raises."""
     if not annotations:
         return message

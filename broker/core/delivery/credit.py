@@ -120,6 +120,8 @@ class Credit:
         """
         self.count_max = count_max
         self.bytes_max = bytes_max
+        for target in self.targets:
+            target.sized = target.is_sized()
         self.changed()
 
     def changed(self) -> None:

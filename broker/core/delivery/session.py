@@ -224,7 +224,12 @@ class PullingTarget(ConsumerTarget):
         credit.targets[self] = None
         if session_credit is not None:
             session_credit.targets[self] = None
+        self.sized = self.is_sized()
         self.desired = self.wants_work()
+
+    def is_sized(self) -> bool:
+        """Whether there is a window of bytes, or one that other targets share (ConsumerTarget)."""
+        return self.session_credit is not None or self.credit.bytes_max != 0
 
     # ---- credit and interest
 

@@ -60,7 +60,8 @@ class ConsumerTarget:
     """The client's end of its consumers, as queues see it: a consumer tag (0-9-1) or a link (1.0).
 
     `consumers`: its consumers, usually one. `peers`: its session. `desired`: the target wants work: it has
-    credit, the flow is on, the transport accepts data, and the target is not `closed`.
+    credit, the flow is on, the transport accepts data, and the target is not `closed`. `sized`: `fits`
+    depends on the size of the message, or on a window of the session; otherwise the queue does not ask.
 
     The call-outs must not call back into the queue, with two exceptions: `deliver` may restore credit as its
     last act, and `shown_all` removes the consumer.
@@ -71,8 +72,13 @@ class ConsumerTarget:
         self.consumers: list[QueueConsumer] = []
         self.closed: bool = False
         self.desired: bool = False
+        self.sized: bool = False
 
     # ---- questions of the queue
+
+    def is_sized(self) -> bool:
+        """Whether the size of a message, or the window of the session, decides if the message fits."""
+        raise NotImplementedError
 
     def fits(self, size: i64) -> bool:
         """Whether the windows have room for a message of `size` bytes."""

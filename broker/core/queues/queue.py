@@ -140,7 +140,7 @@ class Queue(ConsumedQueue):
         size = entry.message.size
         target = consumer.target
         # a consumer with an exhausted count window is NOT_INTERESTED: here only bytes can be missing
-        if not target.fits(size):
+        if target.sized and not target.fits(size):
             wait_for_size(self, consumer, entry)
             return False
         manager = self.manager
