@@ -1,3 +1,3 @@
-"""Byte formats of the wire, without I/O: bytes in, calls and bytes out; no socket, no clock."""
+"""The byte formats of the wire: bytes in, calls and bytes out, without sockets and clocks."""
 
 OWNER = "amqpd"

@@ -1,7 +1,7 @@
-"""SCRAM-SHA-256, the server's side: what is kept of a password, and the exchange. [RFC 5802, RFC 7677]
+"""SCRAM-SHA-256, the server's side: verifiers of passwords, and the exchange. [RFC 5802, RFC 7677]
 
-Nothing is looked up and nothing is random here: the caller finds the verifier of the user whom the client
-names and makes up the nonce. Channel binding (SCRAM-SHA-256-PLUS) is not offered.
+Nothing is looked up here and nothing is random. The caller finds the verifier of the user that the client
+names, and makes up the nonce. Channel binding (SCRAM-SHA-256-PLUS) is not offered.
 """
 
 import base64
@@ -37,7 +37,7 @@ _FORBIDDEN: Final = (
 
 
 class Verifier(NamedTuple):
-    """What is kept instead of a password: enough to check a proof, not enough to give one. [RFC 5802 3]"""
+    """The verifier of a password: enough to check a proof, not enough to make one. [RFC 5802 3]"""
 
     salt: bytes
     iterations: int
@@ -99,10 +99,10 @@ def prepared(text: str) -> str:
 
 @final
 class Exchange:
-    """One log-in: `first`, then `challenge`, then `final`. [RFC 5802 5]
+    """The exchange of a log-in: `first`, then `challenge`, then `final`. [RFC 5802 5]
 
-    `user` is whom the client claims to be, once `first` has been taken. All three raise
-    ProtocolError(SYNTAX_ERROR) for what the client did wrong, a proof that is false apart.
+    `user` is the user that the client claims to be, known after `first`. All three methods raise
+    ProtocolError(SYNTAX_ERROR) for the client's mistakes, but not for a false proof.
     """
 
     def __init__(self, nonce: str) -> None:

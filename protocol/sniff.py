@@ -1,4 +1,4 @@
-"""What a peer speaks, told from its first bytes. [amqp-0-9-1 4.2.2, amqp-1.0 2.2]"""
+"""Tell a peer's protocol from its first bytes. [amqp-0-9-1 4.2.2, amqp-1.0 2.2]"""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""AMQP in WebSocket messages: the server's side of one connection. [RFC 6455; AMQP WebSocket Binding 2]
+"""AMQP in WebSocket messages: the server's side of a connection. [RFC 6455; AMQP WebSocket Binding 2]
 
-wsproto reads and writes the handshake and the frames; here is what AMQP makes of them. Messages and their
-frames are no unit of AMQP: what they carry is one stream of bytes, cut anywhere.
+wsproto reads and writes the handshake and the frames. The boundaries of messages and frames mean nothing to
+AMQP: their payloads are a single stream of bytes, cut anywhere.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ _HEAD_END: Final = re.compile(rb"\n\r?\n")
 
 @final
 class WebSocketWire:
-    """One WebSocket: feed it what the peer sends, read the payload, send what `answer` and `message` give.
+    """A WebSocket without I/O: `feed` takes the peer's bytes, `read` returns the payload.
 
-    `open` from the end of the handshake until either side closes. `ended`: there is nothing more to be read,
-    because the peer has closed, or was refused; `trouble` says why it was. `behind`: frames may be left that
-    were not read yet. Web pages are welcome that are of the host that is asked, or of one of `origins`.
+    `answer`, `pong`, `message` and `close` return bytes to send. `open`: from the end of the handshake until
+    either side closes. `ended`: nothing more can be read, because the peer has closed or was refused.
+    `trouble` has the reason of a refusal. `behind`: frames that were not read yet may be left. Web pages are
+    accepted from the host that they connect to and from `origins`.
     """
 
     def __init__(self, origins: Collection[str] = ()) -> None:
@@ -87,7 +88,7 @@ class WebSocketWire:
         return b"".join(pieces)
 
     def answer(self) -> bytes:
-        """What is to be sent to the peer next, whatever AMQP has to say."""
+        """Return the bytes to send to the peer next, which do not depend on AMQP."""
         answer, self._answer = self._answer, b""
         return answer
 

@@ -1,6 +1,6 @@
-"""Content header and body frames: what the broker must know of them without decoding them. [amqp-0-9-1 4.2.6]
+"""Content header and body frames, of which the broker decodes no more than it needs. [amqp-0-9-1 4.2.6]
 
-Content is kept as the frames that the publisher sent: one header frame and its body frames, one slice.
+Content is kept as the frames that the publisher sent: a header frame and its body frames, in one slice.
 """
 
 from typing import Final
@@ -203,12 +203,12 @@ def body(content: bytes) -> bytes:
 
 
 def body_of_frames(frames: bytes) -> bytes:
-    """What some body frames carry, joined."""
+    """Return the payloads of body frames, joined."""
     return _payloads(frames, 0)
 
 
 def _payloads(frames: bytes, p: i64) -> bytes:
-    """What the frames from offset `p` on carry, joined."""
+    """Return the payloads of the frames from offset `p` on, joined."""
     parts: list[bytes] = []
     n: i64 = len(frames)
     while p < n:

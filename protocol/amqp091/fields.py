@@ -1,7 +1,7 @@
 """Field tables and method arguments, decoded in place: one pass, bounded depth. [amqp-0-9-1 4.2.5]
 
-pamqp copies all that follows for every value that it decodes, so that one frame of small values, sent before
-any login, would stop the broker for seconds; and it takes what is cut short for the value.
+pamqp copies the rest of the frame for every value that it decodes. A single frame of small values, sent
+before any login, would stop the broker for seconds. pamqp also accepts values that are cut short.
 """
 
 import struct

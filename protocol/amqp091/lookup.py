@@ -1,6 +1,6 @@
-"""One header or property of some content, found without decoding the others. [amqp-0-9-1 4.2.5, 4.2.6]
+"""Look up a single header or property of a content without decoding the others. [amqp-0-9-1 4.2.5, 4.2.6]
 
-What is malformed is not there: nothing here raises for what a publisher has sent.
+A malformed header or property counts as absent. Nothing here raises for bytes that a publisher sent.
 """
 
 from typing import Final

@@ -48,7 +48,7 @@ def short_string(text: str) -> bytes:
 
 
 def method_frame(channel: int, method: int, arguments: bytes = b"") -> bytes:
-    """One whole method frame."""
+    """Return a whole method frame."""
     return b"".join(
         (
             _FRAME.pack(c.FRAME_METHOD, channel, len(arguments) + 4),

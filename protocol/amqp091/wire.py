@@ -41,7 +41,7 @@ _APART: Final = -1
 
 
 class MethodSink(Protocol):
-    """Who is told of everything that is not the hot path: one connection."""
+    """The connection, which takes every method that is not on the hot path."""
 
     def on_method(self, channel: int, method: int, payload: bytes) -> None:
         """Take one method frame; `payload` begins with class and method id.
@@ -108,7 +108,7 @@ class Wire:
             self._need = 0
 
     def kept(self) -> bytes:
-        """What has arrived and is not used yet, from the beginning of a frame on."""
+        """Return the received bytes that are not parsed yet, from the beginning of a frame on."""
         return b"".join(self._chunks)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What the address of a source or target names. Whether that is there, nothing here knows.
+"""The addresses of sources and targets, and the nodes that they name. Whether a node exists is not checked.
 
 [RabbitMQ AMQP 1.0 addresses, version 2 and 1; Qpid; ActiveMQ]
 """
@@ -31,11 +31,12 @@ class AddressError(ValueError):
 
 @final
 class Node:
-    """What an address names: `kind`, one of the constants above, with the names that go with it.
+    """The node that an address names: `kind`, a constant above, with the names that belong to this kind.
 
     `key`: the routing key; None: the subject of each message. `creation`: one of the constants CREATED_...
-    `options`: what ActiveMQ's clients write behind a name, as `?consumer.exclusive=true`.
-    The name has no CR and no LF: AMQP 0-9-1 takes both out of names. Else one name would mean two queues.
+    `options`: the options that ActiveMQ's clients write behind a name, as `?consumer.exclusive=true`.
+    The name has no CR and no LF. AMQP 0-9-1 removes both from names, so a name
+    that kept them here would mean two queues.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Node:
 
 
 def node_of(address: str | None) -> Node:
-    """What `address` names, whether of a source or of a target. Raises AddressError."""
+    """Return the node that the `address` of a source or target names. Raises AddressError."""
     if not address:
         return Node(ANONYMOUS)
     path = _path(address)

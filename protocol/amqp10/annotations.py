@@ -1,4 +1,4 @@
-"""The message-annotations of a message: entries are put into them while the others stay as they are.
+"""The message annotations of a message: entries are added while all other entries keep their bytes.
 
 [amqp-1.0 3.2.10, 3.2.3]
 """

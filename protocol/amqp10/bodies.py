@@ -1,4 +1,4 @@
-"""The sections of a body that is not there as a whole: it comes in parts, cut anywhere. [amqp-1.0 3.2]"""
+"""The scan of the sections of a body that arrives in parts, cut anywhere. [amqp-1.0 3.2]"""
 
 from typing import Final, final
 
@@ -45,7 +45,7 @@ class BodyScan:
             p += taken
 
     def end(self) -> None:
-        """There is no more. Raises DecodeError if something is missing."""
+        """End the scan after the last part. Raises DecodeError if something is missing."""
         if self._left > 0 or self._start:
             raise truncated("body")
 

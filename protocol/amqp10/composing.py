@@ -1,8 +1,8 @@
-"""Composites out of described lists and back, by the table of definitions. [amqp-1.0 types 1.4]
+"""Make composites from described lists and back, by the table of definitions. [amqp-1.0 types 1.4]
 
-What is read is taken generously where the meaning is clear: either descriptor, integers of any width, a
-string for a symbol and a symbol for a string, a single value or a list where there may be several. What is
-written has all fields, because some peers look for them by their place without counting.
+Reading is generous where the meaning is clear. It accepts either descriptor, integers of any width, strings
+for symbols and symbols for strings, and a single value or a list where several are allowed. Writing includes
+all fields, because some peers look for fields by their place without counting.
 """
 
 from typing import Final, NamedTuple

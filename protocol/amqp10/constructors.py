@@ -1,4 +1,4 @@
-"""Constructors, and how far a value reaches: what is passed without being decoded. [amqp-1.0 1.2, 1.6]"""
+"""Constructors, and the ends of values: values are skipped without being decoded. [amqp-1.0 1.2, 1.6]"""
 
 from typing import Final
 

@@ -40,7 +40,7 @@ class Death:
     count: int = 1
 
     def value(self) -> Map:
-        """It as a map."""
+        """Return this death as a map."""
         keys: list[object] = list(self.routing_keys)
         fields: list[tuple[str, object]] = [
             ("queue", self.queue),

@@ -1,8 +1,8 @@
-"""Any AMQP 1.0 value out of bytes, within limits. [amqp-1.0 types 1.1-1.6]
+"""Decode any AMQP 1.0 value from bytes, within limits. [amqp-1.0 types 1.1-1.6]
 
-Where a value ends is known from its constructor and its size, so each is bounded by the end of what it lies
-in before it is looked at. Time and memory are in proportion to the bytes, whatever they are: whoever decodes
-decides how many they may be. Nothing is raised but DecodeError.
+The constructor and the size say where a value ends, so each value is checked against the end of the value
+around it before it is decoded. Time and memory are in proportion to the bytes. The caller limits the number
+of bytes. Only DecodeError is raised, whatever the bytes.
 """
 
 from typing import Final
@@ -34,7 +34,7 @@ _KEYS: Final = frozenset([type(None), bool, int, float, str, bytes, Symbol, Char
 
 
 def _widths() -> bytes:
-    """What each constructor is followed by: a width in bytes, or one of the three others."""
+    """Return for each constructor the width of its value in bytes, or _SIZE8, _SIZE32 or _UNKNOWN."""
     widths = [_UNKNOWN] * 256
     for code in range(256):
         if SCALARS[code] is not None and code < 0xA0:

@@ -1,7 +1,7 @@
 """The performative disposition, read from its frame. [amqp-1.0 2.7.6]
 
-Those of one peer differ in their ids mostly: what stands before and behind these, and stood there the last
-time, means the same again.
+Dispositions of the same peer mostly differ in their ids only. If the bytes before and behind the ids are the
+same as the last time, their meaning is kept and only the ids are read.
 """
 
 from typing import Final, final
@@ -25,10 +25,10 @@ _NULL: Final = bytes((NULL,))
 
 @final
 class Disposition:
-    """One disposition, used again for the next: `read` sets everything.
+    """A disposition that is reused for the next frame: `read` sets every field.
 
-    `receiver` is the role of who sent it. `last` is `first` when it is null. Whether it comes before `first`
-    is not looked at here.
+    `receiver` is the role of the peer that sent the disposition. `last` is `first` when it is null. `last`
+    may be before `first`: the order is not checked here.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """AMQP 1.0 values as bytes, each in its smallest encoding. [amqp-1.0 types 1.2-1.6]
 
-What is encoded is the broker's own or has been decoded, so trouble is a mistake of the caller: TypeError for
-what has no encoding, ValueError or OverflowError for what its type cannot hold.
+The values are the broker's own or have been decoded before, so an error is a mistake of the caller:
+TypeError for a value without an encoding, ValueError or OverflowError for a value out of its type's range.
 """
 
 from collections.abc import Callable, Iterable

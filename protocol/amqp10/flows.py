@@ -14,7 +14,7 @@ _FIELDS: Final = 11
 
 @final
 class Flow:
-    """One flow, used again for the next: `read` sets everything.
+    """A flow that is reused for the next frame: `read` sets every field.
 
     `next_incoming_id`, `handle`, `delivery_count`, `link_credit` and `available` are NONE when they are null.
     `properties` is a map, encoded.

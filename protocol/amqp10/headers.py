@@ -32,7 +32,7 @@ class Header:
         self._fields = Fields()
 
     def clear(self) -> None:
-        """There is none."""
+        """Set the defaults of a message without a header."""
         self.durable = self.has_priority = self.first_acquirer = False
         self.priority = PRIORITY_DEFAULT
         self.ttl = NONE

@@ -1,4 +1,4 @@
-"""What a field of a composite may be: a primitive type, read generously and written exactly."""
+"""The primitive types that fields of composites may have, read generously and written exactly."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple

@@ -1,6 +1,6 @@
-"""Frames that are sent for messages: transfers, split where they have to be; dispositions and flows.
+"""The frames that carry messages to a peer: transfers, split where necessary, dispositions and flows.
 
-All fields are there in each of them, null or not. [amqp-1.0 2.6.14, 2.7.4 to 2.7.6]
+Each frame has all fields, null or not. [amqp-1.0 2.6.14, 2.7.4 to 2.7.6]
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ _SETTLED: Final = trailer(True, False)
 
 @final
 class TransferTemplate:
-    """What the transfers of one link begin with; `size_max` is the largest frame that the peer takes."""
+    """The beginning that all transfers of a link share; `size_max` is the peer's largest frame."""
 
     def __init__(self, channel: i64, handle: i64, size_max: i64) -> None:
         self.size_max: i64 = size_max
@@ -67,12 +67,12 @@ class TransferTemplate:
         self._handle = out.getvalue()  # and the constructor of the delivery-id
 
     def whole(self, delivery_id: i64, tag: bytes, settled: bool, payload_bytes: i64) -> bytes | None:
-        """What stands before the payload of a transfer that is one frame; None if it has to be split."""
+        """Return the bytes before the payload of a transfer in a single frame; None if it has to be split."""
         head = self.head(delivery_id, tag, _SETTLED if settled else _UNSETTLED, payload_bytes)
         return head if len(head) + payload_bytes <= self.size_max else None
 
     def head(self, delivery_id: i64, tag: bytes, rest: bytes, payload_bytes: i64) -> bytes:
-        """What stands before the payload of a frame; `rest` is a `trailer`. It may be too large."""
+        """Return the bytes before the payload of a frame, which may be too large; `rest` is a `trailer`."""
         fields: i64 = len(self._handle) + 4 + 2 + len(tag) + len(rest)
         listed: i64 = 3 if fields <= _LIST8_MAX else 9
         out = BytesWriter()
@@ -90,10 +90,10 @@ class TransferTemplate:
 
 @final
 class SplitTransfer:
-    """One delivery in frames as large as the peer takes, written one by one, as its window allows.
+    """A delivery in frames as large as the peer takes, written frame by frame as the window allows.
 
-    The payload is `parts` and `further_bytes` more that `further` gives, each when it is about to be sent.
-    `state` is encoded. Each frame repeats delivery-id, tag and format.
+    The payload is `parts` and `further_bytes` more. `further` yields these, each part when it is about to be
+    sent. `state` is encoded. Each frame repeats delivery-id, tag and format.
     """
 
     def __init__(

@@ -136,5 +136,5 @@ def _next(fields: Fields, index: int) -> i64:
 
 
 def _content(raw: bytes) -> bytes:
-    """What is in an encoded binary, string or symbol."""
+    """Return the content of an encoded binary, string or symbol."""
     return raw[5:] if raw[0] >= _LONG else raw[2:]

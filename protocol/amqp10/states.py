@@ -1,4 +1,4 @@
-"""Delivery states: what is said of a delivery, read from a frame or made for one. [amqp-1.0 3.4, 4.5.8]"""
+"""Delivery states, read from a frame or made for a frame. [amqp-1.0 3.4, 4.5.8]"""
 
 from typing import Final, final
 
@@ -30,7 +30,7 @@ from protocol.amqp10.fields import Fields
 
 @final
 class DeliveryState:
-    """One state; `code` is its descriptor, and says which of the attributes mean anything.
+    """A delivery state; `code` is its descriptor, which decides the attributes that are meaningful.
 
     RECEIVED: section_number, section_offset. REJECTED: condition, description, info; without an error the
     condition is "". MODIFIED: delivery_failed, undeliverable_here, annotations. TRANSACTIONAL_STATE: txn_id,

@@ -1,7 +1,7 @@
 """The performative transfer, read from its frame. [amqp-1.0 2.7.5]
 
-Transfers of one sender say the same behind their delivery-tags. What was there the last time, and is there
-again byte for byte, means the same again: it is not read twice.
+Transfers of a sender mostly have the same fields behind their delivery-tags. If these bytes are the same as
+the last time, their meaning is kept and the bytes are not read again.
 """
 
 from typing import Final, final
@@ -25,10 +25,10 @@ _USUAL_BYTES_MIN: Final = 16  # of the frame, up to which offsets in front of th
 
 @final
 class Transfer:
-    """One transfer, used again for the next: `read` sets everything.
+    """A transfer that is reused for the next frame: `read` sets every field.
 
-    `delivery_id`, `message_format` and `rcv_settle_mode` are NONE when they are null; what is a boolean is
-    False then. `payload` is the offset behind the performative.
+    `delivery_id`, `message_format` and `rcv_settle_mode` are NONE when they are null. Booleans that are null
+    are False. `payload` is the offset behind the performative.
     """
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ class Symbol(str):
 
 
 class Char(str):
-    """One Unicode character."""
+    """A Unicode character."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
 """Attaches whose map of unsettled deliveries is longer than other performatives may be. [amqp-1.0 2.7.3]
 
-What the map says of each delivery stays encoded: to find it costs the same whatever it is, which decoding
-does not.
+The state of each delivery in the map stays encoded. Finding the end of a state takes the same time whatever
+the state is. Decoding does not.
 """
 
 from typing import Final, final
@@ -24,7 +24,7 @@ BEFORE: Final = ("name", "handle", "role", "snd-settle-mode", "rcv-settle-mode",
 
 @final
 class EncodedState:
-    """What an attach says of a delivery, as it came."""
+    """The state of a delivery in an attach, encoded as it arrived."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -1,6 +1,6 @@
-"""How much each side may send: transfers of a session, deliveries of a link. [amqp-1.0 2.5.6, 2.6.7]
+"""Windows and credit: how many transfers of a session and deliveries of a link each side may send.
 
-All numbers but windows and credits are serial, of 32 bits that wrap.
+All numbers except windows and credits are serial numbers of 32 bits that wrap. [amqp-1.0 2.5.6, 2.6.7]
 """
 
 from typing import final
@@ -37,11 +37,12 @@ class IncomingWindow:
         return self.left <= self.size // 2 and not self.shut
 
     def follow(self, next_outgoing_id: i64) -> None:
-        """What a flow of the peer says of its next transfer: it may have skipped some.
+        """Take the next-outgoing-id in a flow of the peer, which may have skipped transfers.
 
-        It may also be one that has come: RabbitMQ's Python client 2.0 counts deliveries, and not all of their
-        transfers, and its threads send flows that were written before the transfers in front of them. Only
-        what is before the session's first one is none of its ids. Raises PeerError(WINDOW_VIOLATION).
+        The id may also be the id of a transfer that has arrived. RabbitMQ's Python client 2.0 counts
+        deliveries instead of all their transfers. Its threads also send flows that were written before the
+        transfers in front of them. Only an id before the session's first id is refused. Raises
+        PeerError(WINDOW_VIOLATION).
         """
         ahead = distance(self.next_id, next_outgoing_id)
         if ahead + self.passed < 0:

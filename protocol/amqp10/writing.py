@@ -1,4 +1,4 @@
-"""Fields of performatives and states as bytes, in their one form of those that are allowed. [amqp-1.0 1.6]"""
+"""Fields of performatives and states as bytes, each in one of its allowed encodings. [amqp-1.0 1.6]"""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Contents of messages from one protocol to the other: pure, and nothing is raised whatever the bytes are.
+"""Convert the contents of messages between the protocols: pure, and without errors whatever the bytes are.
 
-What has no counterpart there, or does not decode, is left out, and all else is converted.
+A value that has no counterpart in the other protocol, or that does not decode, is left out.
 """

@@ -1,7 +1,7 @@
 """The history of a dead-lettered message: x-death of AMQP 0-9-1, x-opt-deaths of AMQP 1.0. [RabbitMQ 4]
 
-Times are seconds in the one and milliseconds in the other. x-death tells when the first death in a queue for
-a reason was; when the last one was is known from it only if there was no other.
+x-death has times in seconds, x-opt-deaths in milliseconds. x-death has the time of the first death in a
+queue for a reason. The time of the last such death is known from x-death only if there was no other.
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
-"""Messages of AMQP 1.0 that are changed in the words of AMQP 0-9-1.
+"""Edit messages of AMQP 1.0 by the names that AMQP 0-9-1 has for their parts.
 
-What is not named keeps its bytes, but for the sizes of the sections around it.
+Parts that an edition does not name keep their bytes, except the sizes of the sections around a change.
 """
 
 from typing import Final, final
@@ -68,13 +68,14 @@ class _Front:
 
 @final
 class Edition:
-    """What is to be changed in messages.
+    """The changes to make in messages.
 
-    `said` is a content of AMQP 0-9-1 with the properties and headers that are to be there. `changed` are the
-    places of the properties that are to be as it has them, or absent, by their names; `headers` the names of
-    the headers that are, with `bare` those alone. `payload` is to be the body, if there is one.
+    `said` is a content of AMQP 0-9-1 with the new properties and headers. `changed` has, by their names, the
+    places of the properties to set as in `said`, or to remove if `said` lacks them. `headers` has the names
+    of the headers to set or remove likewise. With `bare`, messages keep no other headers. `payload`: the new
+    body, None to keep the old body.
 
-    Raises ValueError for what no message of AMQP 1.0 can say.
+    Raises ValueError for a value that no message of AMQP 1.0 can have.
     """
 
     def __init__(

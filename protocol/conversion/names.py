@@ -1,4 +1,4 @@
-"""What properties of the one protocol are called among the annotations or headers of the other."""
+"""The names of one protocol's properties among the annotations or headers of the other protocol."""
 
 from typing import Final
 

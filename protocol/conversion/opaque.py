@@ -1,7 +1,7 @@
-"""Payloads of message formats that are not known, kept as messages of the one that is. [amqp-1.0 2.8.11]
+"""Payloads of unknown message formats, kept as messages of the known format. [amqp-1.0 2.8.11]
 
-Such a payload is a data section, behind an annotation that tells its format. Nobody can say whether it is
-durable, so it is.
+Such a payload becomes a data section behind an annotation that has its format. Whether the payload is
+durable cannot be read, so it counts as durable.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""The body of a message of AMQP 1.0 that comes in parts, cut anywhere. [amqp-1.0 3.2]"""
+"""The body of a message of AMQP 1.0 that arrives in parts, cut anywhere. [amqp-1.0 3.2]"""
 
 from typing import Final, final
 
@@ -16,11 +16,11 @@ START_BYTES_MAX: Final = 27  # of a data section before its contents: its name, 
 
 @final
 class BodyParts:
-    """What is in the data sections of a body, part by part.
+    """The content of a body's data sections, part by part.
 
-    `code`: the descriptor of the body's sections, 0 before the first one has come. `size`: bytes that were in
-    data sections so far; `left`: of the section under way, those that have not come. `ended`: what follows is
-    of no interest: a footer has begun, or this body has no data sections.
+    `code`: the descriptor of the body's sections, 0 before the first section. `size`: bytes of data sections
+    so far. `left`: bytes of the current section that have not come. `ended`: further bytes do not matter,
+    because a footer has begun or this body has no data sections.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,10 @@ class BodyParts:
         self._sections: i64 = 0
 
     def feed(self, part: bytes) -> list[bytes]:
-        """What of data sections is in the next part. Raises DecodeError for what is no section of a body."""
+        """Return the content of data sections in the next part.
+
+        Raises DecodeError for a section that does not belong in a body.
+        """
         data = self._start + part if self._start else part
         self._start = b""
         contents: list[bytes] = []

@@ -210,7 +210,7 @@ class _Properties:
 
 
 def _text(content: bytes, p: i64, end: i64, short: i64) -> bytes | None:
-    """What is in the value from `p` to `end`, if it is text of the constructor `short` or the long one."""
+    """Return the text from `p` to `end` if its constructor is `short` or the long one for the same type."""
     constructor: i64 = content[p]
     if constructor == short:
         raw = content[p + 2 : end]

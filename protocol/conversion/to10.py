@@ -146,7 +146,7 @@ def _properties(content: bytes) -> list[bytes | None]:
 
 
 def _body(content: bytes) -> bytes:
-    """What the body frames carry, joined."""
+    """Return the payloads of the body frames, joined."""
     n: i64 = len(content)
     parts: list[bytes] = []
     p: i64 = 0

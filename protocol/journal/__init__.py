@@ -1,1 +1,1 @@
-"""The journal's files: what stands in them, and how it is written and read."""
+"""The format of the journal's files, with an encoder and readers."""

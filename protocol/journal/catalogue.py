@@ -1,4 +1,4 @@
-"""Which files have which events of a journal, out of the names of files and the lines of the manifest."""
+"""The catalogue of a journal: the events that each file has, from file names and the manifest's lines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class File(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """What a node's journal has: from the seq `first` on. `next`: behind the last one, None: not known."""
+    """The range of a node's journal: from `first` to before `next`, both seqs. `next` is None if unknown."""
 
     first: int
     next: int | None

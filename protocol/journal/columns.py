@@ -1,4 +1,4 @@
-"""Events as columns of Arrow, made of records without a look at each. Takes pyarrow, for memory only."""
+"""Events as Arrow columns, made from records without a loop over the records. Imports pyarrow."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ WORDS: Final = r.RECORD_BYTES // 8
 
 
 class _Table:
-    """What the numbers of names of one kind stand for, for look-ups of a whole column."""
+    """The names of some kinds, by their numbers, for look-ups of a whole column."""
 
     def __init__(self, names: Names, kinds: Mapping[int, Sequence[int]], fields: int) -> None:
         """`kinds`: which of its fields each kind of names has at which place of these, -1: none."""

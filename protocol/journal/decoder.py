@@ -1,4 +1,4 @@
-"""Journal files as they are read: block after block, and around what is damaged."""
+"""The decoder of journal files: reads block after block and skips damaged parts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class JournalDamagedError(ValueError):
 
 
 class FileHeader(NamedTuple):
-    """What a file says of itself.
+    """The header of a file.
 
     `first`: the seq of its first record; `created`: microseconds since 1970; `size`: bytes of the header.
     """
@@ -106,7 +106,7 @@ _HEADER_BYTES: Final = BLOCK_HEADER.size
 
 
 def read_header(data: bytes) -> FileHeader:
-    """What the first bytes of a file say. Raises JournalDamagedError: they are not those of a journal."""
+    """Return the header in the first bytes of a file. Raises JournalDamagedError for bytes of no journal."""
     if len(data) < FILE_HEADER.size or data[:4] != FILE_MAGIC:
         raise JournalDamagedError("it does not begin as a journal does")
     _, version, length, first, created, _ = FILE_HEADER.unpack_from(data)

@@ -68,7 +68,7 @@ class Encoder:
         return checked(FILE_HEADER.pack(FILE_MAGIC, VERSION, len(name), first, int(created), 0), name)
 
     def end_file(self) -> None:
-        """What is recorded from now on comes into another file, in which names are told anew."""
+        """End the file: later records belong to another file, which defines its names anew."""
         assert self.count == 0, "what waits has used names of the file before"
         self._file += 1
 
@@ -121,7 +121,7 @@ class Encoder:
         self.count += 1
 
     def take(self) -> bytes:
-        """What waits, as blocks; it waits no longer. Empty: nothing waits."""
+        """Remove and return the waiting records as blocks; empty without any."""
         if self.count == 0:
             return b""
         records = self._records.getvalue()

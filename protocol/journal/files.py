@@ -1,17 +1,18 @@
-"""What the files of a journal are called.
+"""The names of the files of a journal.
 
-    <folder>/live/<node>-<first seq>.ajl.open    the one that is written
+    <folder>/live/<node>-<first seq>.ajl.open    the file that is being written
     <folder>/live/<node>-<first seq>.ajl         ended; kept for a while when it has been sealed
     <folder>/parquet/date=YYYY-MM-DD/hour=HH/<node>-<first seq>-<last seq>.parquet    sealed
-    <folder>/manifest.jsonl                      the sealed ones, a line of JSON for each
-    <folder>/.sealing                            locked (flock) by who seals, or deletes what is sealed
+    <folder>/manifest.jsonl                      the sealed files, a line of JSON for each
+    <folder>/.sealing                            locked (flock) while files are sealed or deleted
 
-The hour is that of a file's first event, UTC.
+The hour is the hour of a file's first event, UTC.
 
-Lines of the manifest stay when files go, so that nothing is sealed again. Who deletes a day's folder, as
-pipeline's job `retain`, appends a line first: {"dropped": "date=2026-11-20", "rows": 1000}. The files of
-that day above it may be missing from then on; those below it were sealed later, and are there. A job that
-was killed behind its line has left all of them or none: what is there counts, and may be dropped again.
+Lines of the manifest stay when files are deleted, so that no file is sealed again. A program that deletes a
+day's folder, as the pipeline's job `retain` does, first appends a line to the manifest:
+{"dropped": "date=2026-11-20", "rows": 1000}. The day's files in lines above may be missing from then on. The
+day's files in lines below were sealed later and are present. A job that was killed behind its line has left
+all files of the day or none. The files that are present count, and may be dropped again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _DIGITS: Final = 20
 
 
 class FileName(NamedTuple):
-    """What a name says. `last`: of a sealed file, else None."""
+    """The parts of a file's name. `last` is None for a file that is not sealed."""
 
     node: str
     first: int
@@ -92,7 +93,7 @@ def drops(lines: Iterable[str]) -> Iterator[Drop]:
 
 
 def parsed(name: str) -> FileName | None:
-    """What the name of a file says, raw (open or not) or sealed; None: it is neither."""
+    """Return the parts of the name of a raw file (open or not) or a sealed file; None for other names."""
     raw = name.removesuffix(OPEN)
     if raw.endswith(SUFFIX):
         node, _, first = raw.removesuffix(SUFFIX).rpartition("-")

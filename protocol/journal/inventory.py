@@ -1,8 +1,8 @@
-"""The files of a journal held against its manifest, out of lines and names alone.
+"""Compare the files of a journal with its manifest, by lines and names alone.
 
-A journal begins with event 1. The manifest keeps a line of each file that was ever sealed, and says which
-days were dropped. So a sealed file that is not there, or is there twice, is found wherever it is: first, in
-the middle or last.
+A journal begins with event 1. The manifest keeps a line for each file that was ever sealed, and lists the
+dropped days. So a sealed file that is missing or present twice is found, whether it is the first, the last or
+any other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names in the journal: a file says what each stands for before a record uses its number."""
+"""Names in the journal: a file defines the number of each name before a record uses this number."""
 
 from typing import Final, final
 
@@ -31,7 +31,7 @@ ACTORS: Final = {
 
 @final
 class Name:
-    """What a number stands for. `file`: the number of the file that has said so last."""
+    """A name and its number. `file`: the number of the last file that has defined this name."""
 
     def __init__(self, number: i64, kind: int, fields: tuple[str, ...]) -> None:
         self.number = number

@@ -1,4 +1,4 @@
-"""Events of a journal: records with their names in place of numbers, as people and programs read them."""
+"""Events of a journal as people and programs read them: records with names in place of numbers."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ TO_A_QUEUE: Final = r.DEAD_LETTER
 
 
 class Row(NamedTuple):
-    """One event. What does not apply is None; times are in microseconds since 1970.
+    """An event. Fields that do not apply are None; times are in microseconds since 1970.
 
-    `uid` is the message, `origin` the one that it was made of. `qpos`: its place in the queue; `first_qpos`:
-    where a range begins. `queue_id` tells a queue from an earlier one of its name. `quantity` of a `gap`: so
-    many seqs directly before the gap may be missing; None: nobody knows how many. `request`: the request of
-    the HTTP API that an operator has sent.
+    `uid` is the message, `origin` the message from which it was made. `qpos`: the place in the queue;
+    `first_qpos`: the beginning of a range. `queue_id` tells a queue from an earlier queue of the same name.
+    `quantity` of a `gap`: the number of seqs directly before the gap that may be missing; None if unknown.
+    `request`: the request of the HTTP API that an operator has sent.
     """
 
     node: str
@@ -137,6 +137,6 @@ def _row(node: str, record: Record, text: str, names: Names) -> Row:
 
 
 def _fields(names: Names, number: int, count: int) -> tuple[str | None, ...]:
-    """What a name says; nothing for a number that says nothing, or that the file has not explained."""
+    """Return the fields of a name; all None for number 0 or for a number that the file has not defined."""
     found = names.get(number)
     return (None,) * count if found is None or len(found[1]) != count else found[1]

@@ -1,1 +1,1 @@
-"""The byte format of streams, as it is on disk and as readers fetch it: nothing is done per row."""
+"""The byte format of streams, the same on disk and for readers: no work is done for each row."""

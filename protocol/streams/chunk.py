@@ -70,10 +70,10 @@ class Column:
 
 @final
 class Header:
-    """What the header of a chunk that begins at `at` in `data` says; its checksum is not compared.
+    """The header of the chunk that begins at `at` in `data`; the checksum is not compared.
 
-    `size`: bytes of the chunk. `first` and `behind`: the offsets in the stream of its first row, and of the
-    row that follows it.
+    `size`: bytes of the chunk. `first` and `behind`: the offsets in the stream of the chunk's first row and
+    of the row that follows the chunk.
 
     Raises ChunkDamagedError.
     """

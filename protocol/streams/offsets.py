@@ -1,6 +1,6 @@
-"""Where a message is in its stream, as consumers are told it: headers, or annotations.
+"""The offsets of messages in their streams, as consumers get them: headers or annotations.
 
-x-stream-offset, and x-stream-partition where there are several [RabbitMQ streams]
+x-stream-offset, and x-stream-partition if the stream has several partitions. [RabbitMQ streams]
 """
 
 from typing import Final
