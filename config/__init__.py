@@ -1,3 +1,3 @@
-"""Settings: what can be set, where it was set, and what is allowed."""
+"""The settings: their definitions, the places that set them, and their allowed values."""
 
 OWNER = "amqpd"

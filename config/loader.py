@@ -1,6 +1,7 @@
-"""Where settings come from: flag before environment before file before default.
+"""Load the settings: flag before environment before file before default.
 
-A wrong key or value is refused with the key, the place that set it, and what is allowed. Secrets stay hidden.
+A wrong key or value is refused. The refusal names the key, the place that set it, and the allowed values.
+Secrets stay hidden.
 """
 
 import difflib
@@ -29,12 +30,12 @@ _SERVICE_LINK: Final = re.compile(
 
 
 class SettingsError(Exception):
-    """The settings are not usable; the text has one line for each thing that is wrong."""
+    """The settings are not usable; the text has a line for each error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value as it was given, and where."""
+    """A value, and the place that set it."""
 
     value: object
     source: str
@@ -42,14 +43,14 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Settings, and for each name the place that set it."""
+    """The settings, and for each name the place that set it."""
 
     settings: Settings
     sources: Mapping[str, str]
 
 
 def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Loaded:
-    """Settings from `flags` (by setting name; None or an empty list: not given) and the environment.
+    """Load the settings from `flags` (by setting name; None or an empty list: not set), environment and file.
 
     `flags["config"]` or AMQPD_CONFIG names the file. Raises SettingsError.
     """
@@ -126,7 +127,7 @@ def _from_file(file: Given, problems: list[str]) -> dict[str, Given]:
 
 
 def _check_first_user(given: Mapping[str, Given], problems: list[str]) -> None:
-    """Refuse a first user who may come from anywhere with the password that everybody knows."""
+    """Refuse a first user other than `guest` without a configured password: the default is well known."""
     user = given.get("default_user")
     if user is not None and user.value != "guest" and "default_pass" not in given:
         problems.append(
@@ -136,7 +137,7 @@ def _check_first_user(given: Mapping[str, Given], problems: list[str]) -> None:
 
 
 def _check_tls(given: Mapping[str, Given], problems: list[str]) -> None:
-    """Refuse what TLS cannot do without another setting, and what would be without effect."""
+    """Refuse TLS settings that need another setting, and TLS settings without effect."""
     served = ["tls_listen", "websocket_tls_listen"]
     by_certificate = served + ([] if _is_set(given, "admin_tls_certificate") else ["admin_tls_listen"])
     by_ca = ["tls_verify"] + ([] if _is_set(given, "admin_tls_ca") else ["admin_tls_verify"])
@@ -165,7 +166,7 @@ def _check_tls(given: Mapping[str, Given], problems: list[str]) -> None:
 
 
 def _is_set(given: Mapping[str, Given], name: str) -> bool:
-    """Whether a setting was given that is not the word for none."""
+    """Whether a setting has a value other than the word for none."""
     if name not in given:
         return False
     value = given[name].value
@@ -189,7 +190,7 @@ def _shown(value: object) -> str:
 
 
 def _nearest(key: str, names: Iterable[str]) -> str:
-    """Name the closest settings, or all where none is close."""
+    """Name the settings with the closest names, or all settings if no name is close."""
     known = {name.removeprefix(PREFIX): name for name in sorted(names)}
     close = [known[name] for name in difflib.get_close_matches(key.removeprefix(PREFIX), known, n=2)]
     if close:

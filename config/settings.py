@@ -1,4 +1,4 @@
-"""The settings of the daemon: each one's name, meaning, form and default."""
+"""The settings of the daemon, each with its name, meaning, form and default."""
 
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -19,9 +19,9 @@ SIZE: Final = 'a number of bytes such as 1048576 or "64MiB"'
 
 
 class Settings(BaseModel):
-    """What the daemon was told. Immutable; every field can be set by flag, environment and file alike.
+    """The settings of the daemon. Immutable; every field can be set by flag, environment and file alike.
 
-    Each field's description is its help text; `allowed` in its schema extra says in words what may be given.
+    Each field's description is its help text; `allowed` in its schema extra describes the allowed values.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, hide_input_in_errors=True)
@@ -359,14 +359,14 @@ class Settings(BaseModel):
 
 
 def allowed(name: str) -> str:
-    """What may be given for setting `name`, in words."""
+    """Return the allowed values of setting `name`, in words."""
     extra = Settings.model_fields[name].json_schema_extra
     assert isinstance(extra, dict)
     return str(extra["allowed"])
 
 
 def absent(name: str) -> str:
-    """The word by which setting `name` says that there is none: `none` for a file, `off` for others."""
+    """Return the word that switches setting `name` off: `none` for a file, `off` for others."""
     return "none" if allowed(name).endswith("none") else "off"
 
 

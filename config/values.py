@@ -1,4 +1,4 @@
-"""How the values of settings are written: addresses, sizes, numbers, and what each form allows."""
+"""The forms of the values of settings: addresses, sizes, numbers, and the values that each form allows."""
 
 import os
 import re
@@ -144,7 +144,7 @@ def one_of(allowed: Collection[str]) -> Callable[[object], tuple[str, ...]]:
 
 
 def whole_number(value: object) -> int:
-    """Read an integer; neither a truth value nor a fraction is one. Raises ValueError."""
+    """Read an integer; truth values and fractions are refused. Raises ValueError."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value, re.ASCII):
@@ -155,7 +155,7 @@ def whole_number(value: object) -> int:
 
 
 def none_or_from(least: int) -> Callable[[int], int]:
-    """Let 0 pass, and what is at least `least`; raises ValueError for what is between."""
+    """Accept 0 and numbers of at least `least`. Raises ValueError for numbers between."""
 
     def check(value: int) -> int:
         if value != 0 and value < least:
@@ -230,7 +230,7 @@ def lower(value: object) -> object:
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
-    """Memory that this process may use: the machine's, or less where a control group limits it."""
+    """Return the memory that this process may use: the machine's, or the limit of a control group."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for limit in _group_limits(root):
         try:
@@ -243,7 +243,7 @@ def memory_bytes(root: Path = Path("/")) -> int:
 
 
 def _group_limits(root: Path) -> list[Path]:
-    """Where the memory limits of this process's control groups would be, its ancestors' included."""
+    """Return the paths of the memory limits of this process's control groups and their ancestors."""
     files = [root / "sys/fs/cgroup/memory.max", root / "sys/fs/cgroup/memory/memory.limit_in_bytes"]
     try:
         membership = (root / "proc/self/cgroup").read_text()

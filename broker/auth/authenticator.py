@@ -1,4 +1,4 @@
-"""Deciding whether somebody is who they say."""
+"""Authenticate users by the stored hashes of their passwords."""
 
 import hashlib
 import hmac
@@ -9,10 +9,10 @@ from broker.auth.users import Users
 
 
 class Authenticator:
-    """Knows what is kept of passwords, and which have been right.
+    """The stored hashes of the users' passwords, and the passwords known to be right.
 
     Checking a hash is slow on purpose. After the first success a keyed digest of the password is kept with
-    the user, in memory only, so that reconnects are cheap; whatever changes the user's password drops it.
+    the user, in memory only, so that reconnects are cheap. A change of the user's password drops the digest.
     """
 
     def __init__(self, users: Users) -> None:
@@ -22,7 +22,7 @@ class Authenticator:
     def remembered(self, user: str, password: str, loopback: bool) -> bool:
         """Whether a password is known to be right without a slow hash; if not, only the hash can tell.
 
-        Never for a user who may come from loopback alone and does not: the refusal takes as long as others.
+        Never for a user that may log in from loopback only and does not: the refusal takes as long as others.
         """
         known = self._users.get(user)
         if known is None or self.is_outside(user, loopback) or not known.remembered:
@@ -30,17 +30,17 @@ class Authenticator:
         return hmac.compare_digest(known.remembered, self._digest(user, password))
 
     def is_outside(self, user: str, loopback: bool) -> bool:
-        """Whether the user may come from loopback alone and does not."""
+        """Whether the user may log in from loopback only and does not."""
         known = self._users.get(user)
         return known is not None and known.loopback_only and not loopback
 
     def kept(self, user: str) -> Password:
-        """What is kept of the password of `user`; NO_PASSWORD, which none matches, for nobody."""
+        """Return the stored password of `user`; NO_PASSWORD, which nothing matches, for an unknown user."""
         known = self._users.get(user)
         return NO_PASSWORD if known is None else known.password
 
     def passed(self, user: str, password: str, loopback: bool) -> bool:
-        """Remember a password that matches what is kept; whether the user may come from where he does."""
+        """Remember a password that matches the stored hash; return whether the user may log in from there."""
         if self.is_outside(user, loopback):
             return False
         self._users.known(user).remembered = self._digest(user, password)

@@ -1,4 +1,4 @@
-"""Failed log-ins: how long the next one waits. Time is given, in seconds of a clock that never goes back."""
+"""Failed log-ins, and the delay of the next log-in. `now` is in seconds of a clock that never goes back."""
 
 import ipaddress
 from collections import OrderedDict
@@ -17,12 +17,13 @@ Key = tuple[str, str | None]
 
 @final
 class BackOff:
-    """Makes guessing slow: after a few failures each further one doubles the wait, up to 5 s.
+    """The failures that slow guessing down: after a few, each further failure doubles the delay, up to 5 s.
 
-    Failures are counted for a user's name from one network (an IPv4 address, or 64 bits of an IPv6 one), and
-    for a network by the names that failed from there. The first delay the next try of that name, the second
-    only refusals; so nobody with the right password is delayed by what others do elsewhere, nor by any number
-    of wrong names from the same network. What is remembered is bounded: the longest idle goes first.
+    Failures are counted for a user's name from a network (an IPv4 address, or 64 bits of an IPv6 address).
+    They are also counted for a network, by the names that failed from there. The first count delays the next
+    log-in with this name. The second count delays refusals only. So users with the right password are delayed
+    neither by failures elsewhere nor by any number of wrong names from the same network. The memory is
+    bounded: the longest idle entry is dropped first.
     """
 
     def __init__(self) -> None:
@@ -32,11 +33,11 @@ class BackOff:
         return len(self._failures)
 
     def wait(self, address: str, user: str, now: float) -> float:
-        """Seconds until `user` may try from `address`; 0: now."""
+        """Return the seconds until `user` may log in from `address`; 0: now."""
         return max(0.0, self._ready((network(address), user), FREE_FAILURES) - now)
 
     def hold(self, address: str, now: float) -> float:
-        """Seconds for which a refusal to `address` is held back, as many names have failed from there."""
+        """Return the seconds by which a refusal to `address` is delayed after failures of many names."""
         return max(0.0, self._ready((network(address), None), FREE_NAMES) - now)
 
     def failed(self, address: str, user: str, now: float) -> None:
@@ -52,7 +53,7 @@ class BackOff:
         self._count((where, user), now)
 
     def succeeded(self, address: str, user: str) -> None:
-        """Whoever knows the password is no guesser: forget the user's failures from there."""
+        """Forget the failures of a user from the network of `address`: the user knows the password."""
         self._failures.pop((network(address), user), None)
 
     def _count(self, key: Key, now: float) -> None:
@@ -68,7 +69,7 @@ class BackOff:
 
 
 def network(address: str) -> str:
-    """The part of an address that failures are counted for; a text that is no address as it is."""
+    """Return the network of an address, for which failures are counted; other texts as they are."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -59,7 +59,7 @@ def distinguished_name(subject: tuple[Attributes, ...]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """A value with what means something else escaped, and all that is not printable ASCII too."""
+    """Return a value with special characters escaped, and all characters that are not printable ASCII."""
     last = len(value) - 1
     written = []
     for position, character in enumerate(value):

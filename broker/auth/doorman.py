@@ -1,8 +1,8 @@
-"""Checks passwords for each network in turn, in threads that somebody else has.
+"""Check passwords network by network, in threads that the caller provides.
 
-A hash is slow on purpose. So that nobody can make others wait for theirs, one check is under way for a
-network at a time, the user names that wait there take turns, and what one check finds out counts for all who
-wait with the same name and password: hundreds of clients that reconnect at once cost one hash.
+A hash is slow on purpose. So that no peer delays others, only one check of a network runs at a time, and the
+user names that wait there are served round-robin. The result of a check counts for all waiting log-ins with
+the same name and password: hundreds of clients that reconnect at once cost a single hash.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ for all such names as long as no check has been timed."""
 
 @final
 class Check:
-    """A password to be checked. `abandon` it when nobody waits for the answer any more."""
+    """A password check. `abandon` the check when its answer is no longer needed."""
 
     __slots__ = ("_leave", "address", "answer", "loopback", "password", "timer", "user", "where")
 
@@ -57,7 +57,7 @@ class Check:
         self._leave = leave
 
     def abandon(self) -> None:
-        """Forget the check: nobody waits for its answer."""
+        """Forget the check: its answer is no longer needed."""
         self.answer = None
         leave, self._leave = self._leave, None
         if leave is not None:
@@ -80,7 +80,11 @@ Guesses = dict[str, list[Check]]
 
 @final
 class _Line:
-    """Checks, one at a time: `ready` by user, in turn; `parked` users wait after failures."""
+    """The checks of a network, run one at a time.
+
+    `ready`: the waiting checks by user, served round-robin. `parked`: the checks of users that are delayed
+    after failures.
+    """
 
     __slots__ = ("began", "parked", "ready", "running")
 
@@ -91,7 +95,7 @@ class _Line:
         self.running: list[Check] | None = None
 
     def guesses(self, user: str) -> Guesses:
-        """The guesses of a user; they take their turn if there was none."""
+        """Return the guesses of a user; a user without any is added to `ready`."""
         parked = self.parked.get(user)
         return self.ready.setdefault(user, {}) if parked is None else parked
 
@@ -110,7 +114,7 @@ class _Line:
         return checks
 
     def drop_empty(self, user: str) -> None:
-        """Forget a user for whom nobody waits."""
+        """Forget a user without waiting checks."""
         for users in (self.ready, self.parked):
             if user in users and not users[user]:
                 del users[user]
@@ -118,19 +122,19 @@ class _Line:
 
 @final
 class Doorman:
-    """Answers checks: at once where the password is remembered, else when their turn comes.
+    """Password checks: answered at once where the password is remembered, else by a hash in a thread.
 
-    `clock` gives seconds and never goes back; `later` calls after so many of them; `off_loop` runs its first
-    argument in a thread and then, on the loop, its second with what that gave.
+    `clock` returns seconds and never goes back. `later` calls a function after a number of seconds.
+    `off_loop` runs its first argument in a thread and then, on the loop, its second argument with the result.
 
-    A network has one line for the users who exist. A name for which no password is right has a line of its
-    own, in which a check takes as long as another one took and computes nothing: with any number of invented
-    names nobody delays a user who exists, nor learns who does. Until the first check has been timed, all such
-    names share one line, in which hashes are computed. After many wrong names from a network refusals are
-    held back, and right passwords are not.
+    A network has a line for the users that exist. A name for which no password is right has a line of its
+    own. A check in such a line takes as long as another check took, and computes nothing. So any number of
+    invented names neither delays a user that exists nor shows which users exist. Until the first check has
+    been timed, all such names share a line in which hashes are computed. After many wrong names from a
+    network, refusals are delayed and right passwords are not.
 
-    Of too many guesses that wait, the newest of the user with the most guesses is refused: never the only
-    guess of a user who exists.
+    When too many guesses wait, the newest guess of the user with the most guesses is refused, but never the
+    only guess of a user that exists.
     """
 
     def __init__(
@@ -150,7 +154,7 @@ class Doorman:
         self._spans: deque[float] = deque(maxlen=SPANS)
 
     def check(self, user: str, password: str, address: str, loopback: bool, answer: Answer) -> Check:
-        """Have a password checked; `answer` is called once, perhaps before this returns."""
+        """Check a password; `answer` is called once, perhaps before this returns."""
         check = Check(user, password, address, loopback, answer)
         if not self._answer_remembered(check):
             self._queue(check)
@@ -174,7 +178,7 @@ class Doorman:
         self._next(check.where)
 
     def _leave(self, check: Check) -> None:
-        """Remove a check that waits."""
+        """Remove a waiting check."""
         line = self._lines[check.where]
         guesses = line.guesses(check.user)
         checks = guesses[check.password]
@@ -233,7 +237,7 @@ class Doorman:
             self._next(where)
 
     def _checked(self, where: Place, line: _Line, kept: Password, right: bool) -> None:
-        """Take the outcome of a check, unless it says nothing of the password that the user has now."""
+        """Take the result of a check; if the user's password has changed meanwhile, check again."""
         checks, line.running = line.running, None
         assert checks is not None
         first = checks[0]
@@ -257,7 +261,10 @@ class Doorman:
         self._next(where)
 
     def _refuse(self, checks: list[Check]) -> None:
-        """Count one failure of all, and answer no; later, if many names have failed from there."""
+        """Count a single failure for all `checks`, and refuse them.
+
+        The refusal is delayed if many names have failed from this network.
+        """
         first, now = checks[0], self._clock()
         hold = self._backoff.hold(first.address, now)
         self._backoff.failed(first.address, first.user, now)
@@ -269,4 +276,4 @@ class Doorman:
 
 
 def _stay(check: Check) -> None:
-    """Let the check that is under way end."""
+    """Do nothing: a check that runs is not stopped."""

@@ -1,4 +1,4 @@
-"""Who gets in and what they may do: the adapters' port `Access`, with everything behind it."""
+"""The adapters' port `Access`: authentication and authorisation, with everything behind them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Login = PasswordLogin | ScramLogin | KnownLogin
 
 @final
 class Gate:
-    """Users behind the port that adapters have.
+    """The users behind the adapters' port `Access`.
 
-    `mechanisms` are those of `MECHANISMS` that are offered; `anonymous` is the user that ANONYMOUS logs in
-    as, "" to refuse it. `later` and `off_loop` are as for `Doorman`.
+    `mechanisms`: the mechanisms of `MECHANISMS` that are offered. `anonymous`: the user that ANONYMOUS logs
+    in, "" to refuse ANONYMOUS. `later` and `off_loop` are as for `Doorman`.
     """
 
     def __init__(
@@ -53,16 +53,16 @@ class Gate:
         self._offered = [*offered, sasl.ANONYMOUS] if anonymous else offered
 
     def keep_decoys(self, secret: bytes) -> None:
-        """Challenge users who do not exist as before the restart, if `secret` is the same as then."""
+        """Derive the challenges of unknown users from `secret`, so that they are the same after a restart."""
         self._decoy.keep(secret)
 
     # -- who gets in
 
     def mechanisms(self, origin: Origin) -> str:
-        """The mechanisms offered to a peer, as connection.start lists them.
+        """Return the mechanisms offered to a peer, as connection.start lists them.
 
-        EXTERNAL is for those whose certificate names a user: some clients take it before any password they
-        have, and would be refused.
+        EXTERNAL is offered only to peers whose certificate names a user. Some clients prefer EXTERNAL to any
+        password that they have, and would be refused.
         """
         external = origin.identity is not None and not why_not(self.users.get(origin.identity), origin)
         return " ".join(mechanism for mechanism in self._offered if external or mechanism != sasl.EXTERNAL)
@@ -70,7 +70,7 @@ class Gate:
     def login(self, mechanism: str, origin: Origin, applicant: Applicant) -> Login:
         """Begin a log-in. Raises ProtocolError(COMMAND_INVALID) for a mechanism that is not for this peer.
 
-        Who has a certificate may try EXTERNAL without an offer: the refusal is in the log, with the name.
+        A peer with a certificate may try EXTERNAL without an offer. The refusal is logged with the name.
         """
         if mechanism not in self._offered or (mechanism == sasl.EXTERNAL and origin.identity is None):
             raise ProtocolError(COMMAND_INVALID, f"unknown authentication mechanism '{mechanism}'")

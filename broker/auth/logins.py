@@ -1,4 +1,4 @@
-"""The mechanisms of SASL: what a client says step by step, and what that makes of it. [RFC 4422]"""
+"""The mechanisms of SASL, each with the client's messages step by step and their result. [RFC 4422]"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOO_MANY: Final = "too many failed log-ins"
 
 
 class Origin(Protocol):
-    """Where a peer comes from. `identity`: what its certificate says, None without a verified one."""
+    """The origin of a peer. `identity`: the name in its certificate, None without a verified certificate."""
 
     address: str
     loopback: bool
@@ -33,7 +33,7 @@ class Origin(Protocol):
 
 @final
 class PasswordLogin:
-    """PLAIN and AMQPLAIN: name and password in one message. [RFC 4616]"""
+    """PLAIN and AMQPLAIN: name and password in a single message. [RFC 4616]"""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class PasswordLogin:
         )
 
     def abandon(self) -> None:
-        """The peer has left."""
+        """End the log-in: the peer has disconnected."""
         if self._check is not None:
             self._check.abandon()
 
@@ -71,7 +71,7 @@ class PasswordLogin:
 
 @final
 class ScramLogin:
-    """SCRAM-SHA-256. A user that has no verifier, or does not exist, is challenged as others are."""
+    """SCRAM-SHA-256. A user without a verifier, and an unknown user, are challenged as others are."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class ScramLogin:
             self._finish(response)
 
     def abandon(self) -> None:
-        """The peer has left."""
+        """End the log-in: the peer has disconnected."""
         self._abandoned = True
 
     def _challenge(self) -> None:
@@ -121,7 +121,7 @@ class ScramLogin:
             self._applicant.challenged(self._exchange.challenge(verifier))
 
     def _finish(self, response: bytes) -> None:
-        """Check the proof; more of them than may fail in the meantime are not looked at."""
+        """Check the proof, unless too many log-ins have failed in the meantime."""
         user, origin = self._exchange.user, self._origin
         now = self._clock()
         if self._backoff.wait(origin.address, user, now) > 0.0:
@@ -150,9 +150,9 @@ class ScramLogin:
 
 @final
 class Decoy:
-    """Verifiers for users who have none: always the same for a name, and no password is right.
+    """Verifiers for users that have none: a name always has the same salt, and no password is right.
 
-    They are another set for each process, and so would give themselves away, until `keep` names a secret.
+    Each process has another set of verifiers, which would give them away, until `keep` sets a secret.
     """
 
     def __init__(self, iterations: int) -> None:
@@ -164,7 +164,7 @@ class Decoy:
         self._key = hashlib.blake2b(secret, person=b"scram decoys").digest()
 
     def verifier(self, user: str) -> scram.Verifier:
-        """What nobody can prove."""
+        """Return a verifier that no proof matches."""
         name = user.encode("utf-8", "surrogatepass")
         salt = hmac.digest(self._key, name, "sha256")[:16]
         return scram.Verifier(salt, self._iterations, secrets.token_bytes(32), secrets.token_bytes(32))
@@ -172,7 +172,7 @@ class Decoy:
 
 @final
 class KnownLogin:
-    """EXTERNAL and ANONYMOUS: who it is was known before; the message says nothing that counts."""
+    """EXTERNAL and ANONYMOUS: the user is known before the message, which does not matter."""
 
     def __init__(self, users: Users, user: str, origin: Origin, applicant: Applicant) -> None:
         self._users = users
@@ -189,11 +189,11 @@ class KnownLogin:
             self._applicant.accepted(self._user, b"")
 
     def abandon(self) -> None:
-        """The peer has left."""
+        """End the log-in: the peer has disconnected."""
 
 
 def why_not(known: User | None, origin: Origin) -> str:
-    """Why a user does not get in who needs no password; "" if it does."""
+    """Return why a user that needs no password may not log in; "" if the user may."""
     if known is None:
         return ABSENT
     return OUTSIDE if known.loopback_only and not origin.loopback else ""

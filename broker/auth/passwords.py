@@ -1,8 +1,8 @@
-"""What is kept of passwords, and whether one is right.
+"""The stored forms of passwords, and the check of a password.
 
 Own hashes are argon2id with the least parameters that OWASP recommends (19 MiB, 2 passes, 1 lane). Hashes
-that RabbitMQ made are checked too: base64(salt + digest(salt + password)), a salt of 4 bytes. [RabbitMQ
-passwords]
+from RabbitMQ are checked too: base64(salt + digest(salt + password)), a salt of 4 bytes.
+[RabbitMQ passwords]
 """
 
 import base64
@@ -33,7 +33,7 @@ _LANES_MAX: Final = 64
 
 
 class Password(NamedTuple):
-    """What is kept of one password: `hash` in the form that `hashing` names, and for SCRAM `verifier`."""
+    """The stored form of a password: `hash` in the form that `hashing` names, and `verifier` for SCRAM."""
 
     hash: str
     hashing: str = ARGON2ID
@@ -45,9 +45,9 @@ NO_PASSWORD: Final = Password("")
 
 
 def make_password(password: str, scram_iterations: int = SCRAM_ITERATIONS) -> Password:
-    """What to keep of a new password; no verifier with 0 iterations. Takes about a tenth of a second.
+    """Return the stored form of a new password; with 0 iterations without a verifier. Takes about 100 ms.
 
-    Raises PreconditionFailed for the empty password: nobody can log in with it.
+    Raises PreconditionFailed for the empty password, with which no log-in is allowed.
     """
     if not password:
         raise PreconditionFailed("a password cannot be empty; a user without a password has none")
@@ -58,14 +58,14 @@ def make_password(password: str, scram_iterations: int = SCRAM_ITERATIONS) -> Pa
 
 
 def hash_password(password: str) -> str:
-    """A salted argon2id hash in the PHC text form. Takes tens of milliseconds."""
+    """Return a salted argon2id hash in the PHC text form. Takes tens of milliseconds."""
     return _HASHER.hash(_octets(password))
 
 
 def imported(password_hash: str, hashing: str = RABBIT_SHA256, verifier: str = "") -> Password:
-    """What to keep of a password that was hashed elsewhere; an empty hash: the user has no password.
+    """Return the stored form of a password hashed elsewhere; an empty hash: the user has no password.
 
-    Raises PreconditionFailed if the hash is none of its kind, or the kind is not known here.
+    Raises PreconditionFailed if the hash does not have the form of its kind, or the kind is unknown.
     """
     if not password_hash:
         return NO_PASSWORD
@@ -84,9 +84,9 @@ def imported(password_hash: str, hashing: str = RABBIT_SHA256, verifier: str = "
 
 
 def matches(kept: Password, password: str) -> bool:
-    """Whether `password` is the one of which this was kept. Takes as long as `make_password` if it is not.
+    """Whether `password` is the password of `kept`. If not, takes as long as `make_password`.
 
-    False too for the empty password, and where none or nothing readable was kept.
+    False too for the empty password, and for a stored form that is empty or not readable.
     """
     if kept.hashing == ARGON2ID and kept.hash and password:
         try:
@@ -103,16 +103,16 @@ def matches(kept: Password, password: str) -> bool:
 
 
 def refuse(kept: Password, password: str) -> bool:
-    """False, after as long as a wrong password takes: the user may not log in from where he does.
+    """Return False after as long as a wrong password takes: the user may not log in from this origin.
 
-    The hash in `kept` is not looked at, so that the time does not tell whether the password is right.
+    The hash in `kept` is not used, so the time does not show whether the password is right.
     """
     waste_time(password)
     return False
 
 
 def waste_time(password: str) -> None:
-    """Take as long as a wrong password does, so that nobody learns which users there are."""
+    """Take as long as a wrong password does, so that the time does not show whether a user exists."""
     _HASHER.hash(_octets(password))
 
 

@@ -1,4 +1,4 @@
-"""What a user may do in one virtual host."""
+"""The permissions of a user in a virtual host."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PATTERNS_MAX: Final = 64
 class Permission:
     """Three regular expressions over names of exchanges and queues, as RabbitMQ understands them.
 
-    An expression matches anywhere in a name unless it is anchored; the empty one matches nothing. The
-    default exchange, whose name is empty, is asked for as `amq.default`. A permission with an expression that
-    cannot be used allows nothing, and `objection` says why ("" otherwise).
+    An expression matches anywhere in a name unless it is anchored. The empty expression matches nothing. The
+    default exchange, whose name is empty, is checked as `amq.default`. A permission with an unusable
+    expression allows nothing, and `objection` has the reason ("" otherwise).
     """
 
     __slots__ = ("_answers", "_patterns", "configure", "objection", "read", "write")
@@ -58,11 +58,11 @@ class Permission:
 
 @final
 class TopicPermission:
-    """Two regular expressions over the routing keys of one topic exchange. [RabbitMQ topic authorisation]
+    """Two regular expressions over the routing keys of a topic exchange. [RabbitMQ topic authorisation]
 
-    `{username}` and `{vhost}` in them stand for those of whoever asks. The empty expression matches the empty
-    key. A permission with an expression that cannot be used allows nothing, and `objection` says why (""
-    otherwise). An expression that the values make unusable allows nothing by itself.
+    `{username}` and `{vhost}` in an expression are replaced by the user's values. The empty expression
+    matches the empty key. A permission with an unusable expression allows nothing, and `objection` has the
+    reason ("" otherwise). An expression that becomes unusable with the values allows nothing by itself.
     """
 
     __slots__ = ("_answers", "_patterns", "objection", "read", "write")
@@ -101,7 +101,7 @@ class TopicPermission:
 
 
 def _expand(expression: str, variables: Mapping[str, str]) -> str:
-    """Put in the values, as texts and not as expressions; in one pass, so that a value is never expanded."""
+    """Insert the values as literal texts, in a single pass, so that a value is never expanded."""
     if not expression:
         return "^$"
     return re.sub(

@@ -1,4 +1,4 @@
-"""What the rooms in front of this one call things when they ask who somebody is and what he may do."""
+"""The names of access rights and of users' limits, and the protocol of a peer that logs in."""
 
 from typing import Final, Protocol
 
@@ -13,13 +13,13 @@ MAX_CHANNELS: Final = "max-channels"
 
 
 class Applicant(Protocol):
-    """A peer that wants in. Told `challenged` any number of times, then once one of the other two."""
+    """A peer that logs in. Gets any number of `challenged`, then either `accepted` or `refused`, once."""
 
     def challenged(self, challenge: bytes) -> None:
-        """Send this, and hand the peer's answer to the log-in."""
+        """Send `challenge` to the peer, and pass the peer's answer to the log-in."""
 
     def accepted(self, user: str, proof: bytes) -> None:
-        """The peer is `user`; `proof`, unless empty, is how it can tell that this is the right broker."""
+        """Accept the peer as `user`; `proof`, unless empty, proves to the peer that the broker is genuine."""
 
     def refused(self, user: str, why: str) -> None:
-        """The peer claimed to be `user` and is not let in; `why` is for the log and not for the peer."""
+        """Refuse the peer, which claimed to be `user`; `why` is for the log and not for the peer."""

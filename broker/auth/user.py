@@ -1,4 +1,4 @@
-"""One user, and the changes that describe users in the log: JSON-able dicts whose kind begins with `user`."""
+"""Users, and the changes that describe users in the log: JSON-able dicts whose kind begins with `user`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, cast, final
@@ -27,7 +27,7 @@ Change = dict[str, object]
 
 @final
 class User:
-    """One user. Replaced, not changed, with the password: `remembered` belongs to this password alone."""
+    """A user. A new password makes a new User, because `remembered` belongs to the old password alone."""
 
     __slots__ = ("limits", "loopback_only", "name", "password", "permissions", "remembered", "tags", "topics")
 
@@ -46,7 +46,7 @@ class User:
         """Digest of the password, once it was right; see `Authenticator`."""
 
     def replaced(self, password: Password, tags: tuple[str, ...], loopback_only: bool) -> "User":
-        """The same user with another password: nothing is remembered of the old one."""
+        """Return the same user with another password, without the digest of the old password."""
         user = User(self.name, password, tags, loopback_only)
         user.permissions = self.permissions
         user.topics = self.topics
@@ -55,7 +55,7 @@ class User:
 
 
 def user_change(name: str, password: Password, tags: tuple[str, ...], loopback_only: bool) -> Change:
-    """A user is as described, permissions and limits apart."""
+    """The change that sets a user, except permissions and limits."""
     return {
         "kind": USER,
         "name": name,
@@ -68,12 +68,12 @@ def user_change(name: str, password: Password, tags: tuple[str, ...], loopback_o
 
 
 def user_deleted(name: str) -> Change:
-    """A user is gone, with all permissions."""
+    """The change that deletes a user with all permissions."""
     return {"kind": USER + DELETED, "name": name}
 
 
 def permission_change(name: str, vhost: str, permission: Permission) -> Change:
-    """A user may do this in a virtual host."""
+    """The change that sets a user's permission in a virtual host."""
     return {
         "kind": PERMISSION,
         "name": name,
@@ -85,12 +85,12 @@ def permission_change(name: str, vhost: str, permission: Permission) -> Change:
 
 
 def permission_deleted(name: str, vhost: str) -> Change:
-    """A user may no longer open a virtual host."""
+    """The change that deletes a user's permission in a virtual host."""
     return {"kind": PERMISSION + DELETED, "name": name, "vhost": vhost}
 
 
 def topic_change(name: str, vhost: str, exchange: str, topic: TopicPermission) -> Change:
-    """A user may use these routing keys of a topic exchange."""
+    """The change that sets a user's permission for routing keys of a topic exchange."""
     return {
         "kind": TOPIC,
         "name": name,
@@ -102,17 +102,17 @@ def topic_change(name: str, vhost: str, exchange: str, topic: TopicPermission) -
 
 
 def topic_deleted(name: str, vhost: str, exchange: str) -> Change:
-    """A user may use all routing keys of a topic exchange again."""
+    """The change that allows a user all routing keys of a topic exchange again."""
     return {"kind": TOPIC + DELETED, "name": name, "vhost": vhost, "exchange": exchange}
 
 
 def limits_change(name: str, limits: Mapping[str, int]) -> Change:
-    """A user has these limits and no others."""
+    """The change that replaces a user's limits."""
     return {"kind": LIMITS, "name": name, "limits": dict(limits)}
 
 
 def changes_of(user: User) -> list[Change]:
-    """The changes that make exactly this user."""
+    """Return the changes that make exactly this user."""
     name = user.name
     changes = [user_change(name, user.password, user.tags, user.loopback_only)]
     changes += [permission_change(name, vhost, found) for vhost, found in user.permissions.items()]
@@ -123,7 +123,7 @@ def changes_of(user: User) -> list[Change]:
 
 
 def objections_of(user: User) -> list[str]:
-    """Which of a user's permissions cannot be used, so that they allow nothing, and why."""
+    """Return the reasons why permissions of a user are unusable; such a permission allows nothing."""
     found = [
         f"a permission of user '{user.name}' in vhost '{vhost}': {permission.objection}"
         for vhost, permission in user.permissions.items()
@@ -139,7 +139,7 @@ def objections_of(user: User) -> list[str]:
 
 
 def apply_change(users: dict[str, User], change: Change) -> None:
-    """Make one change again, at recovery. What concerns an absent user is ignored. Raises ValueError."""
+    """Apply a change at recovery. Changes of an absent user are ignored. Raises ValueError."""
     kind, name = change["kind"], _text(change, "name")
     known = users.get(name)
     if kind == USER:
@@ -182,13 +182,13 @@ def _text(change: Change, field: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no user can have. Raises PreconditionFailed."""
+    """Refuse a name that no user may have. Raises PreconditionFailed."""
     if not 0 < len(name.encode("utf-8", "surrogatepass")) <= NAME_BYTES_MAX or not name.isprintable():
         raise PreconditionFailed(f"a user's name is 1 to {NAME_BYTES_MAX} bytes of printable text")
 
 
 def checked_limits(limits: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
-    """Limits by name without those that are negative. Raises PreconditionFailed for any other mistake."""
+    """Return limits by name without the negative ones. Raises PreconditionFailed for any other mistake."""
     for name, value in limits.items():
         if name not in names:
             raise PreconditionFailed(f"limit '{name}' is not known, allowed: {', '.join(names)}")
@@ -198,7 +198,7 @@ def checked_limits(limits: Mapping[str, int], names: Iterable[str]) -> dict[str,
 
 
 def checked_tags(name: str, tags: Iterable[str]) -> tuple[str, ...]:
-    """Tags, each once. Raises PreconditionFailed."""
+    """Return the tags without duplicates. Raises PreconditionFailed."""
     checked = tuple(dict.fromkeys(tags))
     for tag in checked:
         if (

@@ -1,8 +1,8 @@
-"""Users: who there is, with what password, and what each may do in which virtual host.
+"""All users, with their passwords and their permissions in virtual hosts.
 
-*Owns* the model and its durable form, changes whose kind is `user` or starts with `user.`; they are appended
-to the store that the users were made with before they are made, and come back by `apply`.
-*Never* hashes a password: that is slow and belongs to the caller (`broker.auth.passwords`).
+*Owns* the model and its durable form: changes whose kind is `user` or starts with `user.`. A change is
+appended to the store of the users before the model changes. Recovery replays the changes with `apply`.
+*Never* hashes a password: hashing is slow and belongs to the caller (`broker.auth.passwords`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,10 +37,10 @@ LOOPBACK_ONLY: Final = "guest"
 
 
 class Users:
-    """All users, by name. Once the log has stopped, whatever would change them raises StoreFailed.
+    """All users, by name. After the log has stopped, every change raises StoreFailed.
 
-    `changed` is called with a user's name after every change of what that user may do, `deleted` after the
-    user is gone.
+    `changed` is called with a user's name after every change of the user's rights, `deleted` after the user
+    is deleted.
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -64,7 +64,7 @@ class Users:
         return user
 
     def names(self) -> list[str]:
-        """Everybody's names, in order."""
+        """Return the names of all users, sorted."""
         return sorted(self._users)
 
     # -- who there is
@@ -72,9 +72,9 @@ class Users:
     def add(
         self, name: str, password: Password, tags: Iterable[str] = (), loopback_only: bool | None = None
     ) -> User:
-        """Add a user who may do nothing yet. Raises PreconditionFailed if the name is taken or malformed.
+        """Add a user without permissions. Raises PreconditionFailed if the name is taken or malformed.
 
-        `loopback_only` is by default so for `guest` alone.
+        By default `loopback_only` is true for `guest` alone.
         """
         if name in self._users:
             raise PreconditionFailed(f"user '{name}' exists already")
@@ -87,9 +87,9 @@ class Users:
         tags: Iterable[str] = (),
         loopback_only: bool | None = None,
     ) -> User:
-        """Add a user, or replace password and tags of the one there is; permissions and limits stay.
+        """Add a user, or replace the password and tags of an existing user, who keeps permissions and limits.
 
-        Without `password` or `loopback_only` a user keeps the present one. Raises PreconditionFailed if the
+        Without `password` or `loopback_only` a user keeps the present value. Raises PreconditionFailed if the
         name or a tag is malformed, and for a new user without a password.
         """
         self._store.require()
@@ -125,7 +125,7 @@ class Users:
         self.deleted(name)
 
     def add_first(self, name: str, password: Password, vhost: str) -> bool:
-        """Add the first user, an administrator who may do everything in `vhost`; False if users exist."""
+        """Add the first user, an administrator with all permissions in `vhost`; False if users exist."""
         if self._users:
             return False
         self.add(name, password, tags=("administrator",))
@@ -135,10 +135,10 @@ class Users:
     # -- what each may do
 
     def permit(self, name: str, vhost: str, configure: str, write: str, read: str) -> None:
-        """Let the user open `vhost`, and there do what the regular expressions match.
+        """Allow the user to open `vhost`, with the rights that the regular expressions give there.
 
-        Raises NotFound for the user. Raises PreconditionFailed for an expression that cannot be used, unless
-        the user has the very same permission already.
+        Raises NotFound for the user. Raises PreconditionFailed for an unusable expression, unless the user
+        has the very same permission already.
         """
         user = self._to_change(name)
         permission = Permission(configure, write, read)
@@ -150,7 +150,7 @@ class Users:
         self.changed(name)
 
     def forbid(self, name: str, vhost: str) -> None:
-        """Take back what `permit` gave, if it did. Raises NotFound for the user."""
+        """Delete the permission that `permit` set, if there is one. Raises NotFound for the user."""
         user = self._to_change(name)
         if vhost in user.permissions:
             self._append(permission_deleted(name, vhost))
@@ -158,10 +158,10 @@ class Users:
             self.changed(name)
 
     def permit_topic(self, name: str, vhost: str, exchange: str, write: str, read: str) -> None:
-        """Hold the user's routing keys at a topic exchange to regular expressions.
+        """Restrict the user's routing keys at a topic exchange by regular expressions.
 
-        Raises NotFound for the user. Raises PreconditionFailed for an expression that cannot be used, unless
-        the user has the very same permission already.
+        Raises NotFound for the user. Raises PreconditionFailed for an unusable expression, unless the user
+        has the very same permission already.
         """
         user = self._to_change(name)
         topic = TopicPermission(write, read)
@@ -173,7 +173,7 @@ class Users:
         self.changed(name)
 
     def forget_topic(self, name: str, vhost: str, exchange: str | None = None) -> None:
-        """Take back what `permit_topic` restricted, at one exchange or at all of `vhost`. Raises NotFound."""
+        """Delete the restrictions of `permit_topic` at an exchange, or at all of `vhost`. Raises NotFound."""
         user = self._to_change(name)
         found = [key for key in user.topics if key[0] == vhost and exchange in (None, key[1])]
         for key in found:
@@ -183,7 +183,7 @@ class Users:
             self.changed(name)
 
     def forget_vhost(self, vhost: str) -> None:
-        """A virtual host is gone: so is what anybody may do in it."""
+        """Delete the permissions of all users in a deleted virtual host."""
         for name in self.names():
             self.forbid(name, vhost)
             self.forget_topic(name, vhost)
@@ -191,7 +191,7 @@ class Users:
     def set_limits(self, name: str, limits: Mapping[str, int]) -> None:
         """Replace the user's limits: `max-connections` and `max-channels`; negative: none. Raises NotFound.
 
-        Raises PreconditionFailed for a limit of another name, or one that is no whole number.
+        Raises PreconditionFailed for an unknown limit, or a limit that is no whole number.
         """
         user = self._to_change(name)
         checked = checked_limits(limits, USER_LIMITS)
@@ -200,12 +200,12 @@ class Users:
             user.limits = checked
 
     def permissions_in(self, vhost: str) -> list[tuple[str, Permission]]:
-        """Who may open `vhost`, by name, and what each may do there."""
+        """Return the users that may open `vhost`, by name, with their permissions there."""
         found = ((name, self._users[name].permissions.get(vhost)) for name in self.names())
         return [(name, permission) for name, permission in found if permission is not None]
 
     def topics_in(self, vhost: str) -> list[tuple[str, str, TopicPermission]]:
-        """User, exchange and topic permission, for each that there is in `vhost`."""
+        """Return user, exchange and topic permission for each topic permission in `vhost`."""
         return [
             (name, exchange, topic)
             for name in self.names()
@@ -249,7 +249,7 @@ class Users:
     # -- the durable form
 
     def describe(self) -> Iterator[list[Change]]:
-        """Changes that make exactly these users out of nobody, a list for each user.
+        """Return the changes that make exactly these users from an empty store, a list for each user.
 
         Users may change between two lists, as in `Broker.describe`.
         """
@@ -258,11 +258,11 @@ class Users:
             yield [] if user is None else changes_of(user)
 
     def objections(self) -> list[str]:
-        """What recovery brought back that cannot be used as it is, and why: it allows nothing."""
+        """Return the reasons why recovered permissions are unusable; such a permission allows nothing."""
         return [objection for user in self._users.values() for objection in objections_of(user)]
 
     def apply(self, change: Change) -> None:
-        """Make one change again, at recovery, without appending. What concerns an absent user is ignored."""
+        """Apply a change at recovery, without appending. Changes of an absent user are ignored."""
         apply_change(self._users, change)
 
     def _append(self, change: Change) -> None:
@@ -274,4 +274,4 @@ class Users:
 
 
 def _nobody_asked(name: str) -> None:
-    """Nobody wants to know."""
+    """Do nothing: the default of `changed` and `deleted`."""

@@ -1,4 +1,4 @@
-"""The event loop's side of a Schedule: it tells the time and calls when something is due."""
+"""The event loop's side of a Schedule: tells the time and runs the schedule when an alarm is due."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.core.schedule import NS_PER_MS, Schedule
 
 @final
 class AlarmClock:
-    """Drives the `schedule` that it makes with one timer of the loop."""
+    """The clock of the `schedule` that it makes, driven by a single timer of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""HTTP connections: how many there may be, of one address and in all, and which gives way to a new one."""
+"""HTTP connections: their limits in all and for each network, and the connection closed for a new one."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ class Caller(Protocol):
 
 @final
 class Callers:
-    """All HTTP connections, by the networks that they come from.
+    """All HTTP connections, by their networks.
 
-    At most `most` are open, and at most `per_address` from one network: an IPv4 address, or 64 bits of an
-    IPv6 one. The oldest one of the network with the most gives way, unless a request of a known user is
-    being answered on it. File descriptors are counted with those of AMQP in `strangers`.
+    At most `most` are open, and at most `per_address` from the same network: an IPv4 address, or 64 bits of
+    an IPv6 address. Above a limit, a connection of the network with the most connections is closed: the
+    oldest one that is not answering a request of a known user, or else the new connection. `strangers` counts
+    the file descriptors together with the descriptors of AMQP connections.
     """
 
     def __init__(self, strangers: Strangers, most: int, per_address: int, clock: Callable[[], float]) -> None:
@@ -57,7 +58,7 @@ class Callers:
         return self._count
 
     def arrived(self, caller: Caller) -> None:
-        """A peer has connected, and has shaken hands if that is over TLS."""
+        """Add a connection whose peer has connected, after the handshake if it is over TLS."""
         where = network(caller.address)
         mine = self._networks.setdefault(where, {})
         mine[caller] = None
@@ -73,20 +74,20 @@ class Callers:
             self._strangers.gone(caller)  # it was one since its handshake, if it is over TLS
 
     def logged_in(self, caller: Caller) -> None:
-        """A request has begun whose user is known: the connection does not give way."""
+        """Protect a connection from being closed for a new one: a request of a known user has begun."""
         if caller in self._networks.get(network(caller.address), {}):
             self._busy.add(caller)
             self._strangers.logged_in(caller, DESCRIPTORS)
 
     def answered(self, caller: Caller) -> None:
-        """The request has been answered: the connection may give way again."""
+        """End the protection of a connection: the request has been answered."""
         if caller in self._busy:
             self._busy.remove(caller)
             self._strangers.gone(caller)
             self._strangers.arrived(caller, _stranger(caller))
 
     def gone(self, caller: Caller) -> None:
-        """The connection is closed."""
+        """Remove a connection that is closed."""
         self._forget(caller)
         self._strangers.gone(caller)
 

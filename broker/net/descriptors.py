@@ -1,4 +1,4 @@
-"""File descriptors: as many as the system allows the process, and a reserve that connections leave alone."""
+"""File descriptors: the limit that the system allows the process, and a reserve not for connections."""
 
 import contextlib
 import resource
@@ -8,7 +8,7 @@ RESERVE: Final = 256  # for the log, which keeps up to 64 old segments open, the
 
 
 def raise_limit() -> int:
-    """Let the process have as many as the system allows it; returns how many that are."""
+    """Raise the process's limit to the highest that the system allows, and return this limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):  # a system may name a limit that it does not grant
@@ -18,5 +18,5 @@ def raise_limit() -> int:
 
 
 def for_connections(limit: int) -> int:
-    """How many of so many may be sockets of AMQP: all but the reserve, or half where there are few."""
+    """Return the part of `limit` for AMQP sockets: all but the reserve, or half where descriptors are few."""
     return limit - min(RESERVE, limit // 2)

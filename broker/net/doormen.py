@@ -1,4 +1,4 @@
-"""The threads that check passwords: of their own, so that a flood of log-ins does not hold up the log."""
+"""The threads that check passwords, apart from others so that a flood of log-ins does not delay the log."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _log = structlog.get_logger("amqpd.net")
 
 @final
 class Doormen:
-    """Runs what is slow on purpose."""
+    """A pool of threads for work that is slow on purpose."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="amqpd-password")
 
     def check(self, work: Callable[[], bool], answer: Callable[[bool], None]) -> None:
-        """Run `work` in a thread, then on the loop `answer` with its outcome; a failure counts as no."""
+        """Run `work` in a thread, then `answer` with the result on the loop; a failure counts as False."""
         future = self._loop.run_in_executor(self._threads, work)
         future.add_done_callback(lambda done: answer(_outcome(done)))
 
@@ -34,7 +34,7 @@ class Doormen:
         return await self._loop.run_in_executor(self._threads, work)
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Begin no further work."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

@@ -1,4 +1,4 @@
-"""Sockets that accept connections, and the timer that ticks them."""
+"""The sockets that accept AMQP connections, and the timer that ticks the connections."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ _log = structlog.get_logger("amqpd.net")
 
 
 class ListenError(Exception):
-    """An address that cannot be listened on; the text names it and why."""
+    """An address cannot be listened on; the text names the address and the reason."""
 
 
 class Bound(NamedTuple):
-    """An address that is listened on, and for which of the SCHEMES."""
+    """An address that is listened on, and its scheme, from SCHEMES."""
 
     protocol: str
     host: str
@@ -60,7 +60,7 @@ class Bound(NamedTuple):
 
 @final
 class Listener:
-    """All AMQP addresses of the daemon and every connection that came through them."""
+    """All AMQP addresses of the daemon, and every connection that came through them."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Listener:
         self.transports: set[Transport] = set()
 
     async def open_all(self, settings: Settings) -> None:
-        """Accept connections on all addresses that are set, `bound` from then on. Raises ListenError."""
+        """Accept connections on all configured addresses, `bound` from then on. Raises ListenError."""
         for place in settings.listen:
             await self._open("amqp", place.host, place.port, _directly)
         for place in settings.tls_listen:
@@ -102,7 +102,7 @@ class Listener:
             await self._open_tls("https/web-amqp", place.host, place.port, over)
 
     def where(self) -> str:
-        """Where it listens, as the daemon says when it is ready."""
+        """Return the addresses as the daemon shows them when it is ready."""
         found: dict[str, list[tuple[str, int]]] = {}
         for protocol, host, port in self.bound:
             found.setdefault(SCHEMES[protocol], []).append((host, port))
@@ -145,7 +145,7 @@ class Listener:
         self.bound.append(Bound(protocol, *where))
 
     async def close(self, grace_seconds: float) -> None:
-        """Stop accepting, send connection.close 320 to everybody, wait for their close-ok, then hang up."""
+        """Stop accepting, send connection.close 320 to all clients, wait for their close-ok, then hang up."""
         for listening in self._sockets:
             listening.close()
         if self._tls is not None:
@@ -208,5 +208,5 @@ def _not_listening(host: str, port: int, protocol: str, error: OSError) -> Liste
 
 
 def why(error: OSError) -> str:
-    """Why an address cannot be listened on, in words."""
+    """Return the reason why an address cannot be listened on, in words."""
     return "address already in use" if error.errno == errno.EADDRINUSE else str(error)

@@ -1,7 +1,7 @@
-"""The one place that delivers: connections that have work are pumped in turn, in slices of time.
+"""The only place that delivers: connections with work are pumped round-robin, in slices of time.
 
-Notification never delivers [Qpid pull model, Thread Model]: whatever makes work available only schedules a
-connection here, once, and the pump runs from the event loop, after the call that made the work has returned.
+Notification never delivers [Qpid pull model, Thread Model]. An operation that makes work only schedules a
+connection here, once. The pump runs from the event loop, after this operation has returned.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ QUANTUM: Final = 1024  # messages for one connection before the next one's turn
 
 @final
 class Pump(Scheduler):
-    """Ready connections, round robin."""
+    """The ready connections, served round-robin."""
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object], clock: Callable[[], float]) -> None:
         self._call_soon = call_soon
@@ -28,7 +28,10 @@ class Pump(Scheduler):
         self._armed = False
 
     def schedule(self, connection: Connection) -> None:
-        """Pump `connection` on one of the next turns of the loop; it calls this once until it is pumped."""
+        """Pump `connection` in one of the next turns of the loop.
+
+        A connection calls this once until it is pumped.
+        """
         if connection.in_round:
             self._ready.appendleft(connection)
         elif connection.patient:

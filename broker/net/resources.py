@@ -1,4 +1,4 @@
-"""Watches what the process takes of the machine: resident memory, and free space where the data is."""
+"""The watch on resources: the process's resident memory, and the free space on the disk with the data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _log = structlog.get_logger("amqpd")
 
 
 def resident_bytes(statm: Path = STATM) -> int:
-    """Memory that the process has, 0 where the system does not tell."""
+    """Return the process's resident memory, 0 if the system does not tell."""
     try:
         return int(statm.read_text().split()[1]) * PAGE_BYTES
     except (OSError, IndexError, ValueError):
@@ -34,7 +34,7 @@ def resident_bytes(statm: Path = STATM) -> int:
 
 
 def free_bytes(folder: str) -> int:
-    """Space that may still be written to where `folder` is, -1 where the system does not tell."""
+    """Return the bytes that may still be written to the disk of `folder`, -1 if the system does not tell."""
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -63,15 +63,15 @@ _MALLOC_INFO: Final = _malloc_info()
 
 
 def free_in_library() -> int:
-    """Bytes that the C library keeps for later, 0 where the library does not tell (only glibc does)."""
+    """Return the free bytes that the C library keeps, 0 if the library does not tell (only glibc does)."""
     return 0 if _MALLOC_INFO is None else _MALLOC_INFO().fordblks
 
 
 def keep_no_large_blocks() -> None:
-    """Have the C library return large blocks to the system when they are freed, where it can (glibc).
+    """Make the C library return large blocks to the system when they are freed, if it can (glibc).
 
-    By itself it keeps them once one has been freed, and those of threads for ever: a hash of a password takes
-    19 MiB in each thread that checks passwords.
+    By default the library keeps such blocks once one has been freed, and the blocks of threads for ever. A
+    hash of a password takes 19 MiB in each thread that checks passwords.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
@@ -80,7 +80,7 @@ def keep_no_large_blocks() -> None:
 
 
 def give_memory_back() -> None:
-    """Have the C library return to the system what it keeps for later, where it can (glibc)."""
+    """Make the C library return its free memory to the system, if it can (glibc)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -88,10 +88,10 @@ def give_memory_back() -> None:
 
 @final
 class Spare:
-    """Memory that the C library keeps after a burst, and that nobody uses again: given back to the system.
+    """Memory that the C library keeps unused after a burst, and that is returned to the system.
 
-    Told each second how much is free there. What was free at all of the last IDLE_CHECKS is given back if it
-    is IDLE_BYTES or more: a burst is over then, and the broker does not need the memory for the next one.
+    `check` takes the free bytes of the library each second. If at least IDLE_BYTES were free at all of the
+    last IDLE_CHECKS checks, the burst is over. The broker does not need this memory for the next burst.
     """
 
     def __init__(self, give_back: Callable[[], None]) -> None:
@@ -101,7 +101,7 @@ class Spare:
         self._checks = 0
 
     def check(self, free: int) -> None:
-        """Look, with so many bytes free."""
+        """Take the count of free bytes, and return memory to the system if the burst is over."""
         self._returned = min(self._returned, free)
         kept = free - self._returned
         self._least = kept if self._checks == 0 else min(self._least, kept)
@@ -116,7 +116,7 @@ class Spare:
 
 @final
 class Resources:
-    """Compares them with their limits when told to, every second or so, and tells `shortage`.
+    """The check of the process's memory and disk space against their limits, which updates `shortage`.
 
     `memory_max` is in bytes of resident memory, `disk_free_min` in bytes of free space; 0: not watched.
     """
@@ -132,11 +132,11 @@ class Resources:
         self._spare = Spare(give_memory_back)
 
     def tick(self) -> None:
-        """A second has passed: give back memory that nobody uses."""
+        """Return unused memory to the system; called every second."""
         self._spare.check(free_in_library())
 
     def check(self, log_is_full: bool) -> None:
-        """Look; `log_is_full`: the log had no room for its latest batch."""
+        """Measure and update `shortage`; `log_is_full`: the log had no room for its latest batch."""
         low_on_memory = self._is_low_on_memory()
         self.disk_free = free_bytes(self._folder)
         low_on_disk = log_is_full or 0 <= self.disk_free < self.disk_free_min

@@ -1,4 +1,4 @@
-"""Who has connected and not logged in yet: no more than so many, and who came first goes first."""
+"""Connections that have not logged in yet: limited in number, and the oldest is closed first."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _log = structlog.get_logger("amqpd.net")
 
 @final
 class Stranger:
-    """A peer that has not logged in. It has so many file descriptors; `turn_away` ends it at once.
+    """A peer that has not logged in. `descriptors`: its file descriptors; `turn_away` ends it at once.
 
-    `door`: by which ports it came, AMQP or ADMIN.
+    `door`: the ports through which the peer came, AMQP or ADMIN.
     """
 
     def __init__(
@@ -31,13 +31,13 @@ class Stranger:
 
 @final
 class Strangers:
-    """All peers, from the moment they are accepted: each is a stranger until it logs in, then it is known.
+    """All peers from the moment they are accepted: strangers until they log in, known afterwards.
 
-    At most `strangers_max` strangers come by one door, and all peers together have at most `descriptors_max`
-    file descriptors: the log needs others. When there is one stranger too many, the first one of that door
-    gives way. When there is a descriptor too few, the first one of the door with the most strangers gives
-    way: a flood at one door shuts nobody out at the other. That is the new one itself if all others are
-    known.
+    At most `strangers_max` strangers come through the same door. All peers together have at most
+    `descriptors_max` file descriptors, because the log needs others. With a stranger too many, the oldest
+    stranger of this door is closed. With a descriptor too many, the oldest stranger of the door with the most
+    strangers is closed, so a flood at one door shuts no peer out at the other. If all other peers are known,
+    the new peer itself is closed.
     """
 
     def __init__(self, strangers_max: int, descriptors_max: int) -> None:
@@ -48,7 +48,7 @@ class Strangers:
         self._descriptors = 0
 
     def arrived(self, connection: object, stranger: Stranger) -> None:
-        """Somebody has connected; over TLS once when it is accepted, and once more after the handshake."""
+        """Add a peer that has connected. Over TLS, called on accepting and again after the handshake."""
         strangers = self._doors[stranger.door]
         before = strangers.get(connection)
         self._descriptors += stranger.descriptors - (0 if before is None else before.descriptors)
@@ -58,14 +58,14 @@ class Strangers:
         self._keep_descriptors()
 
     def logged_in(self, connection: object, descriptors: int = 1) -> None:
-        """The peer is no stranger any more, and may have so many descriptors."""
+        """Make a stranger known, with the number of descriptors that it may have from now on."""
         if self._forget(connection):
             self._known[connection] = descriptors
             self._descriptors += descriptors
             self._keep_descriptors()
 
     def gone(self, connection: object) -> None:
-        """It has disconnected, known or not; harmless if it was turned away."""
+        """Remove a peer that has disconnected, known or not; nothing happens if it was turned away."""
         if connection in self._known:
             self._descriptors -= self._known.pop(connection)
         else:

@@ -1,4 +1,4 @@
-"""TLS as it was set up: certificate, key, whom clients' certificates are trusted from, and who they say."""
+"""The TLS configuration: certificate, key, trusted authorities, and the user in a client's certificate."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TlsError(Exception):
 
 @final
 class HandshakeFailed(ssl.SSLError):
-    """A peer with which there will be no TLS: `why`, and the `alert` that tells it. [RFC 8446 6.2]"""
+    """A failed handshake: `why`, and the `alert` that tells the peer. [RFC 8446 6.2]"""
 
     def __init__(self, error: ssl.SSLError, alert: bytes) -> None:
         super().__init__(*error.args)
@@ -40,12 +40,12 @@ class HandshakeFailed(ssl.SSLError):
 
 @final
 class TlsSession(ssl.SSLObject):
-    """One connection's TLS. Event loops drop the alert of a handshake that fails; the error saves it."""
+    """The TLS of a connection. Event loops drop the alert of a failed handshake; the error keeps it."""
 
     outgoing: ssl.MemoryBIO
 
     def do_handshake(self) -> None:
-        """Go on with the handshake. Raises HandshakeFailed, or ssl.SSLWantReadError when the peer is next."""
+        """Continue the handshake. Raises HandshakeFailed; ssl.SSLWantReadError until the peer answers."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -68,7 +68,7 @@ class TlsContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> TlsSession:
-        """Begin a connection that reads and writes those buffers."""
+        """Begin a connection that reads from `incoming` and writes to `outgoing`."""
         made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
         assert isinstance(made, TlsSession)
         made.outgoing = outgoing
@@ -84,9 +84,9 @@ class Source(NamedTuple):
 
 @final
 class Tls:
-    """What connections over TLS begin with: `context` is that of the next one.
+    """The TLS of a port's connections; `context` is the context of the next connection.
 
-    Without a `key` the certificate's file has the key. `name_in` gives the user that a verified certificate
+    Without a `key` the certificate's file has the key. `name_in` returns the user that a verified certificate
     names. Raises TlsError.
     """
 
@@ -108,7 +108,7 @@ class Tls:
         self.context = self._make()
 
     def reload(self) -> None:
-        """Read the files again. Raises TlsError, and nothing has changed then."""
+        """Read the files again. Raises TlsError, and keeps the present context then."""
         self.context = self._make()
 
     def _make(self) -> ssl.SSLContext:
@@ -134,7 +134,7 @@ class Tls:
 
 
 def tls_of(settings: Settings) -> Tls | None:
-    """TLS of the AMQP ports as it was set; None without an address for it. Raises TlsError."""
+    """Return the TLS of the AMQP ports by the settings; None without an address for TLS. Raises TlsError."""
     if settings.tls_certificate is None or not (settings.tls_listen or settings.websocket_tls_listen):
         return None
     return Tls(
@@ -148,7 +148,7 @@ def tls_of(settings: Settings) -> Tls | None:
 
 
 def admin_tls_of(settings: Settings) -> Tls | None:
-    """TLS of the admin port: its own files, else those of AMQP; None without an address. Raises TlsError."""
+    """Return the admin port's TLS: its own files, else AMQP's; None without an address. Raises TlsError."""
     if not settings.admin_tls_listen:
         return None
     certificate = _source("admin_tls_certificate", settings.admin_tls_certificate)
@@ -164,7 +164,7 @@ def admin_tls_of(settings: Settings) -> Tls | None:
 
 
 def reload_all(served: Iterable[Tls]) -> None:
-    """Read the files of all again; where that fails, log why and change nothing."""
+    """Read the files of all ports again; if this fails, log the reason and change nothing."""
     reloaded = False
     for tls in served:
         reloaded = True
@@ -183,7 +183,7 @@ def _source(setting: str, path: Path | None) -> Source | None:
 
 
 def origin_of(transport: asyncio.Transport, name_in: NameIn | None, since: int) -> Origin:
-    """Where the peer of a connection comes from, and who its certificate says it is; `since` as in Origin."""
+    """Return the origin of a connection's peer, with the name in its certificate; `since` as in Origin."""
     peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
     if not isinstance(peer, tuple) or not isinstance(own, tuple):
         return Origin("", 0, False, since=since)  # gone already
@@ -222,7 +222,7 @@ def _no_password() -> str:
 
 
 def _reason(error: Exception) -> str:
-    """What OpenSSL found, in its words."""
+    """Return OpenSSL's error, in its words."""
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).replace("_", " ").lower()
     return str(error)

@@ -1,7 +1,7 @@
-"""Addresses on which TLS is spoken: each connection that comes shakes hands before it is one like the others.
+"""Listeners for TLS: each connection completes its handshake before the protocol takes it over.
 
-The handshakes are the daemon's own tasks rather than a server's of the event loop, so that those that fail
-are told with who it was, that they are no more than so many, and that a new certificate is that of the next.
+The handshakes are tasks of the daemon, not of a server of the event loop. So failed handshakes are logged
+with their peers, the number of handshakes is limited, and a new certificate counts for the next connection.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ _log = structlog.get_logger("amqpd.net")
 
 @final
 class TlsListener:
-    """Listening sockets, and the handshakes that are under way on them.
+    """Listening sockets, and the handshakes in progress on them.
 
-    A connection is made before its handshake, and is counted among the `strangers` of a `door` from then
-    on. No handshake takes longer than `seconds`. With `per_address`, no network has more of them at once: the
-    oldest of its handshakes gives way. A network is an IPv4 address, or 64 bits of an IPv6 one.
+    A connection is made before its handshake, and is counted among the `strangers` of a `door` from then on.
+    No handshake takes longer than `seconds`. With `per_address`, each network has at most this number of
+    handshakes at once; for a new handshake above the limit, the oldest of the network is ended. A network is
+    an IPv4 address, or 64 bits of an IPv6 address.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class TlsListener:
         self._seldom = Seldom(time.monotonic) if door == ADMIN else None  # a flood must not fill the log
 
     async def open(self, host: str, port: int, make: Make) -> Address:
-        """Accept connections on every address of `host`. Returns what was bound first. Raises OSError."""
+        """Accept connections on every address of `host`. Returns the address bound first. Raises OSError."""
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         bound: list[Address] = []
         for family, kind, number, _, address in dict.fromkeys(found):
@@ -86,7 +87,7 @@ class TlsListener:
         return bound[0]
 
     async def close(self) -> None:
-        """Accept no more, and give up on handshakes that are under way."""
+        """Stop accepting, and end the handshakes in progress."""
         tasks = [*self._accepting, *self._handshakes]
         for task in tasks:
             task.cancel()
@@ -135,7 +136,7 @@ class TlsListener:
             self._seldom.warning(_log, event, peer=peer, reason=reason)
 
     async def _shake_hands(self, client: socket.socket, peer: str, protocol: object) -> bool:
-        """Returns whether the protocol, which the event loop is to talk to, has the connection now."""
+        """Return whether the protocol that the event loop will call has the connection now."""
         try:
             spare = client.dup()  # the event loop closes the other one as soon as a handshake fails
         except OSError as error:
@@ -164,9 +165,9 @@ class TlsListener:
         return False
 
     async def _tell(self, client: socket.socket, alert: bytes) -> None:
-        """Say why the handshake failed, and take what the peer sends until it has heard that.
+        """Send the reason why the handshake failed, and read until the peer has received the reason.
 
-        What is unread when a socket is closed resets the connection, and the peer might lose the alert.
+        A socket that is closed with unread bytes resets the connection, and the peer could lose the alert.
         """
         with contextlib.suppress(OSError, TimeoutError):
             client.send(alert)

@@ -1,7 +1,7 @@
-"""One TCP connection at the asyncio edge: bytes in, one write per turn out, timers.
+"""A TCP connection at the asyncio edge: bytes in, a single write per turn out, timers.
 
-A duck-typed native class instead of an asyncio.BufferedProtocol subclass: uvloop needs only the methods, and
-a subclass would lose its native layout when compiled.
+The transport is a duck-typed native class instead of a subclass of asyncio.BufferedProtocol. uvloop needs
+only the methods, and a subclass would lose its native layout when compiled.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ _log = structlog.get_logger("amqpd.net")
 
 
 class Watcher(Protocol):
-    """Who knows all transports."""
+    """The owner of all transports."""
 
     def arrived(self, transport: Transport) -> None:
-        """A peer has connected, and has shaken hands if that is over TLS."""
+        """Take a transport whose peer has connected, after the handshake if it is over TLS."""
 
     def logged_in(self, transport: Transport) -> None:
-        """Its peer has proved who it is."""
+        """Note that the transport's peer has authenticated."""
 
     def gone(self, transport: Transport) -> None:
-        """Its socket is closed."""
+        """Forget a transport whose socket is closed."""
 
 
 @final
 class Transport:
-    """What uvloop calls, and what the connection writes to. Created for each accepted socket."""
+    """The protocol that uvloop calls and the socket that a connection writes to, for an accepted socket."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Transport:
     # -- called by the event loop
 
     def connection_made(self, socket: asyncio.Transport) -> None:
-        """A client has connected."""
+        """Take the socket of a client that has connected."""
         self._socket = socket
         socket.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
         self._origin = origin_of(socket, self._name_in, self._server.broker.schedule.date())
@@ -108,11 +108,11 @@ class Transport:
         self._watcher.arrived(self)
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        """Where the loop may put what it reads."""
+        """Return the buffer into which the loop reads."""
         return _VIEW
 
     def buffer_updated(self, size: int) -> None:
-        """`size` bytes have arrived."""
+        """Take `size` bytes that have arrived."""
         self._heard = True
         data = bytes(_VIEW[:size])
         connection = self.connection
@@ -126,21 +126,21 @@ class Transport:
             self._loop.call_soon(self._resume_full)
 
     def eof_received(self) -> bool:
-        """The client has closed its side; closing ours is the answer."""
+        """Close this side after the client has closed its side."""
         return False
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it is written to."""
+        """Note that the client does not read as fast as it is written to."""
         if self.connection is not None:
             self.connection.set_blocked(True)
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """Note that the client has caught up."""
         if self.connection is not None:
             self.connection.set_blocked(False)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The socket is gone: everything that the connection held goes back."""
+        """End the connection: the socket is closed, and everything that the connection owned is released."""
         connection = self.connection
         if connection is not None:
             connection.lost("" if error is None else str(error))
@@ -152,13 +152,13 @@ class Transport:
     # -- called by the connection
 
     def write(self, data: bytes) -> None:
-        """Hand `data` to the socket; nothing happens once it is closed."""
+        """Write `data` to the socket; nothing happens after it is closed."""
         if not self.is_closing() and self._socket is not None:
             self._spoke = True
             self._socket.write(data)
 
     def close(self) -> None:
-        """Close after what was written has been sent."""
+        """Close after all written bytes have been sent."""
         if self._closing_ticks < 0 or self._peer_closes:
             self._peer_closes = False
             self._closing_ticks = LINGER_SECONDS * TICKS_PER_SECOND
@@ -166,7 +166,7 @@ class Transport:
             self._socket.close()
 
     def end_output(self) -> None:
-        """Send no more, and close when the peer does; what it still sends is read and ignored."""
+        """Send no more, and close when the peer closes. Until then input is read and ignored."""
         socket = self._socket
         if socket is None or socket.is_closing() or not socket.can_write_eof():
             self.close()
@@ -192,19 +192,19 @@ class Transport:
         return self._ended or self._socket is None or self._socket.is_closing()
 
     def hold(self, reason: int) -> None:
-        """Stop reading until every reason for it has been released."""
+        """Pause reading until every reason has been released."""
         self._pause(reason)
 
     def release(self, reason: int) -> None:
-        """Take back one or more reasons for not reading."""
+        """Release one or more reasons for not reading."""
         self._unpause(reason)
 
     def logged_in(self) -> None:
-        """The peer has proved who it is."""
+        """Note that the peer has authenticated."""
         self._watcher.logged_in(self)
 
     def closing(self, seconds: int) -> None:
-        """The connection waits for close-ok; give up after `seconds`."""
+        """Wait for close-ok, for at most `seconds`."""
         self._closing_ticks = seconds * TICKS_PER_SECOND
 
     @property
@@ -215,7 +215,7 @@ class Transport:
     # -- called by the listener's timer
 
     def tick(self) -> None:
-        """Half a second has passed: heartbeats, handshake and closing deadlines."""
+        """Check heartbeats and the deadlines of handshake and closing; called every half second."""
         self._age_ticks += 1
         connection = self.connection
         if self._closing_ticks >= 0:
@@ -239,9 +239,10 @@ class Transport:
         self._heartbeats(connection.heartbeat)
 
     def _keeps_parts(self, connection: ServedConnection) -> bool:
-        """Whether a held publisher may keep what it has sent of bodies; ends the connection if not.
+        """Whether a held publisher may keep its incomplete bodies in memory; ends the connection if not.
 
-        That memory is free again when the bodies are whole, and they will not be before memory is free.
+        This memory is free again when the bodies are complete, but they cannot complete before memory is
+        free.
         """
         size = connection.part_bytes()
         if size <= PART_BYTES_FREE:
@@ -260,7 +261,7 @@ class Transport:
         return True
 
     def _has_hung_up(self) -> bool:
-        """Whether the peer's end has come, which nobody reads while reading is paused; where TCP tells."""
+        """Whether the peer has closed while reading is paused, as far as TCP tells."""
         if TCP_INFO < 0 or self._socket is None:
             return False
         try:
@@ -270,7 +271,7 @@ class Transport:
         return state != TCP_ESTABLISHED
 
     def _heartbeats(self, seconds: i64) -> None:
-        """Send one when half the interval went by in silence, hang up after two intervals without a byte.
+        """Send a heartbeat after half the interval without output; hang up after two intervals without input.
 
         [amqp-0-9-1 4.2.7]
         """

@@ -22,10 +22,10 @@ _log = structlog.get_logger("amqpd.net")
 
 @final
 class WebSocket(asyncio.Transport, asyncio.BufferedProtocol):
-    """One peer's WebSocket: to the transport `above` it is the socket, which carries the payload alone.
+    """The WebSocket of a peer, which the transport `above` uses as a socket that carries the payload alone.
 
-    To that the connection is made when the peer has connected, so that it bounds the time of HTTP too. Web
-    pages of `origins` are welcome.
+    The transport's connection is made when the peer has connected, so that the transport's deadlines hold for
+    the HTTP handshake too. Web pages of `origins` are accepted.
     """
 
     def __init__(
@@ -45,70 +45,70 @@ class WebSocket(asyncio.Transport, asyncio.BufferedProtocol):
     # -- called by the event loop
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has connected."""
+        """Take the socket of a client that has connected."""
         self._below = transport
         self._above.connection_made(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop may put what it reads."""
+        """Return the buffer into which the loop reads."""
         return _VIEW
 
     def buffer_updated(self, nbytes: int) -> None:
-        """`nbytes` bytes have arrived."""
+        """Take `nbytes` bytes that have arrived."""
         self._wire.feed(bytes(_VIEW[:nbytes]))
         if not self._paused and not self._due:
             self._take_turn()
 
     def eof_received(self) -> bool:
-        """The client has closed its side, without a word in WebSocket."""
+        """End the connection: the client has closed its side without a WebSocket close frame."""
         return self._above.eof_received()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it is written to."""
+        """Note that the client does not read as fast as it is written to."""
         self._full = True
         self._above.pause_writing()
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """Note that the client has caught up."""
         self._full = False
         self._above.resume_writing()
         self._pong()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """Tell the transport above that the socket is closed."""
         self._below = None
         self._above.connection_lost(exc)
 
     # -- called by the transport above
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What the socket knows, and that this is a WebSocket."""
+        """Return the socket's information, and True for WEBSOCKET."""
         if name == WEBSOCKET:
             return True
         return default if self._below is None else self._below.get_extra_info(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """When to pause and resume writing."""
+        """Set the sizes at which writing pauses and resumes."""
         if self._below is not None:
             self._below.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that the peer has yet to take."""
+        """Return the bytes that the peer has not taken yet."""
         return 0 if self._below is None else self._below.get_write_buffer_size()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send `data` in messages; nothing happens before the handshake and once it is closed."""
+        """Send `data` in messages; nothing happens before the handshake or after closing."""
         below, wire = self._below, self._wire
         for start in range(0, len(data), MESSAGE_BYTES):
             if below is not None and wire.open:
                 below.write(wire.message(bytes(data[start : start + MESSAGE_BYTES])))
 
     def can_write_eof(self) -> bool:
-        """To close is what ends the output here: the peer is still heard until it has answered."""
+        """Return False: only `close` ends the output, and the peer is read until it has answered."""
         return False
 
     def close(self) -> None:
-        """Close after what was written has been sent, and the peer has answered that it is closed."""
+        """Close after all written bytes have been sent and the peer has answered the close."""
         below = self._below
         if self._closing or below is None:
             return
@@ -130,19 +130,19 @@ class WebSocket(asyncio.Transport, asyncio.BufferedProtocol):
         return self._closing or self._wire.ended or self._below is None or self._below.is_closing()
 
     def pause_reading(self) -> None:
-        """Hand over nothing more."""
+        """Pass no more payload on."""
         self._paused = not self._closing
         self._regulate()
 
     def resume_reading(self) -> None:
-        """Go on where it was paused."""
+        """Continue to pass payload on."""
         self._paused = False
         self._regulate()
 
     # -- turns
 
     def _take_turn(self) -> None:
-        """Hand over what one turn may, and answer what is not for AMQP."""
+        """Pass on the payload of a turn, and answer the frames that are not for AMQP."""
         self._due = False
         below = self._below
         if self._paused or below is None or below.is_closing():
@@ -166,14 +166,14 @@ class WebSocket(asyncio.Transport, asyncio.BufferedProtocol):
             self._above.buffer_updated(len(payload))
 
     def _pong(self) -> None:
-        """Answer pings, unless the peer does not read: the latest one is answered when it does."""
+        """Answer pings. If the peer does not read, only the latest ping is answered when it reads again."""
         if not self._full and self._below is not None:
             pong = self._wire.pong()
             if pong:
                 self._below.write(pong)
 
     def _regulate(self) -> None:
-        """Have a further turn if frames are left, and read from the socket if none are."""
+        """Schedule a further turn if frames are left, and read from the socket if none are."""
         below = self._below
         if below is None or below.is_closing():
             return
