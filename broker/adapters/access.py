@@ -1,7 +1,7 @@
-"""Who may come in and what they may do there: what the adapters ask, whoever answers.
+"""Access control as the adapters see it: SASL log-ins and the rights of users, behind a port.
 
-No adapter knows users, passwords or permissions; it has a peer of some origin, which goes through one SASL
-exchange and has a name after it.
+No adapter knows users, passwords or permissions. An adapter has a peer with an origin. The peer goes through
+a SASL exchange, and has a user name afterwards.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ EXCHANGE: Final = "exchange"
 
 @final
 class Origin:
-    """Where a peer comes from.
+    """The origin of a peer.
 
-    `peer` is its address with the port, as the log names it. `identity` is the name that a verified
-    certificate gives it, None without one. `cipher` is empty on a connection without TLS. It came to
-    `local_address`; `since` is when, in milliseconds since 1970. `websocket`: AMQP comes in messages of a
-    WebSocket. `name` tells the connection from others.
+    `peer`: the peer's address with the port, as the log names it. `identity`: the name in a verified
+    certificate of the peer, None without one. `cipher` is empty on a connection without TLS. `local_address`:
+    the address to which the peer connected. `since`: the time of connecting, in milliseconds since 1970.
+    `websocket`: AMQP comes in messages of a WebSocket. `name` tells the connection from others.
     """
 
     def __init__(
@@ -65,20 +65,20 @@ def _endpoint(address: str, port: int) -> str:
 
 
 class Login(Protocol):
-    """One SASL exchange. [RFC 4422]"""
+    """A SASL exchange. [RFC 4422]"""
 
     def respond(self, response: bytes) -> None:
-        """Take the peer's next message; the applicant is told, perhaps before this returns.
+        """Take the peer's next message; the applicant is called, perhaps before this returns.
 
         Raises ProtocolError(SYNTAX_ERROR) for a message that makes no sense.
         """
 
     def abandon(self) -> None:
-        """The peer has left: tell nobody anything."""
+        """End the exchange without a result: the peer has disconnected."""
 
 
 class Access(Protocol):
-    """Who may come in and what they may do."""
+    """The port for authentication and authorisation."""
 
     def mechanisms(self, origin: Origin) -> str:
         """The SASL mechanisms offered to a peer, with spaces between them."""
@@ -104,9 +104,9 @@ class Access(Protocol):
 
 @final
 class Rights:
-    """What one user may do in one virtual host; refusals in RabbitMQ's words. [RabbitMQ access control]
+    """The rights of a user in a virtual host, with refusals in RabbitMQ's words. [RabbitMQ access control]
 
-    Asked on every operation, but for basic.publish: that asks when its route is resolved.
+    Rights are checked on every operation. The check of basic.publish happens when its route is resolved.
     """
 
     def __init__(self, access: Access, user: str, vhost: str) -> None:
@@ -119,7 +119,7 @@ class Rights:
         return self._access.allowed(self.user, self.vhost, what, name)
 
     def require(self, what: str, kind: str, name: str) -> None:
-        """Refuse what the user may not do. Raises AccessRefused."""
+        """Refuse an operation for which the user has no right. Raises AccessRefused."""
         if not self._access.allowed(self.user, self.vhost, what, name):
             if kind == EXCHANGE and name == DEFAULT_EXCHANGE:
                 name = "amq.default"
@@ -128,15 +128,15 @@ class Rights:
             )
 
     def require_any(self, kind: str, name: str) -> None:
-        """Refuse the name of something that the user may do nothing with at all. Raises AccessRefused."""
+        """Refuse the name of an object for which the user has no right at all. Raises AccessRefused."""
         if not (self.allow(READ, name) or self.allow(WRITE, name)):
             self.require(CONFIGURE, kind, name)
 
     def require_forwarding(self, kind: str, name: str, to: object) -> None:
-        """Hold who makes something that passes messages on to what they may do themselves. [RabbitMQ]
+        """Refuse a new object that forwards messages, unless the user could forward them directly. [RabbitMQ]
 
-        `to` is the exchange that a new queue has its dead letters sent to, or a new exchange its unroutable
-        messages: they must be able to read the one and write to the other. Raises AccessRefused.
+        `to` is the dead-letter exchange of a new queue, or the alternate exchange of a new exchange. The user
+        must be able to read the new object and to write to `to`. Raises AccessRefused.
         """
         if isinstance(to, str):
             self.require(READ, kind, name)
@@ -145,10 +145,10 @@ class Rights:
     def require_binding(
         self, kind: str, destination: str, source: str, exchange: Exchange | None, key: str
     ) -> None:
-        """To bind and to unbind is to write to the destination and to read from the source. [RabbitMQ]
+        """Require the rights to bind or unbind: write to the destination, read from the source. [RabbitMQ]
 
-        `kind` is that of the destination, `exchange` what is called `source`, if there is such a one. Raises
-        AccessRefused, also for the default exchange at either end.
+        `kind` is the kind of the destination. `exchange` is the exchange called `source`, if it exists.
+        Raises AccessRefused, also for the default exchange at either end.
         """
         self.require(WRITE, kind, destination)
         if kind == EXCHANGE:
@@ -159,7 +159,7 @@ class Rights:
             self.require_topic(READ, exchange, key)
 
     def require_topic(self, what: str, exchange: Exchange, routing_key: str) -> None:
-        """Refuse a routing key that the user may not publish (write) or bind (read) with.
+        """Refuse a routing key with which the user may not publish (write) or bind (read).
 
         Raises AccessRefused.
 

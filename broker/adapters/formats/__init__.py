@@ -1,1 +1,1 @@
-"""What stored messages of either protocol say, and how one becomes the other."""
+"""The stored messages of both protocols: views of their properties, and conversions."""

@@ -42,7 +42,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 
 
 def parse_expiration(text: str) -> i64:
-    """Milliseconds. Raises PreconditionFailed, with RabbitMQ's reasons, for what is none."""
+    """Return the milliseconds of an expiration. Raises PreconditionFailed, with RabbitMQ's reasons."""
     found = _NUMBER.match(text)
     if found is None:
         raise _invalid(text, "no_integer")
@@ -82,7 +82,7 @@ _NUMBERS: Final = {"delivery_mode": p.DELIVERY_MODE, "priority": p.PRIORITY, "ti
 
 @final
 class View091(MessageView):
-    """What stands in a content header. `headers` raises ProtocolError for what does not decode."""
+    """A view of a content header. `headers` raises ProtocolError for headers that do not decode."""
 
     def __init__(self, properties: Properties) -> None:
         self._properties = properties
@@ -135,9 +135,9 @@ class View091(MessageView):
 
 @final
 class ContentView(MessageView):
-    """What stands in the content header of a message that was published before.
+    """A view of the content header of a message that was published before.
 
-    `lookup` and `property` find one value without decoding the others. What is malformed is not there.
+    `lookup` and `property` find a value without decoding the others. Malformed values count as absent.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -145,7 +145,7 @@ class ContentView(MessageView):
         self._whole: View091 | None = None
 
     def lookup(self, name: str) -> object | None:
-        """What an identifier of a selector stands for (MessageView)."""
+        """Return the value of an identifier of a selector (MessageView)."""
         content = self.content
         start = header_at(content, name.encode(errors="surrogatepass"))
         if start >= 0:
@@ -168,11 +168,11 @@ class ContentView(MessageView):
         return self.whole().further_keys()
 
     def released_content(self, name: str) -> bytes:
-        """The content for consumers of a message that was held (MessageView). Raises ProtocolError."""
+        """Return the content that consumers get of a delayed message (MessageView). Raises ProtocolError."""
         return self.whole().released_content(name)
 
     def whole(self) -> View091:
-        """The view of all of it. Raises ProtocolError."""
+        """Return the view with all headers decoded. Raises ProtocolError."""
         if self._whole is None:
             self._whole = View091(Properties(self.content))
         return self._whole
@@ -190,7 +190,7 @@ class ContentView(MessageView):
 
 
 def _indexes() -> dict[str, int]:
-    """The properties by all names that identifiers of selectors may have for them."""
+    """Return the properties by all names that identifiers of selectors may have for them."""
     found = _TEXTS | _NUMBERS
     found |= {field: found[name] for field, name in JMS_FIELDS.items()}
     return found | {PREFIX + name: index for name, index in (_TEXTS | _NUMBERS).items()}
@@ -200,9 +200,9 @@ _INDEXES: Final = _indexes()
 
 
 def marks(name: str, value: object) -> bytes:
-    """Bytes that stand in the header of every message for which this identifier has this value.
+    """Return bytes that are in the header of every message for which this identifier has this value.
 
-    b"" if there are none of which that is certain.
+    b"" if no such bytes are certain.
     """
     if name == JMS_DELIVERY_MODE or isinstance(value, bool) or not isinstance(value, (str, int)):
         return b""
@@ -221,11 +221,11 @@ RETURNED: Final = b"x-delivery-count"
 
 
 def with_counts(content: bytes, entry: QueueEntry, frame_max: int) -> bytes:
-    """The content with headers that say how often the entry was given out, and came back, before this time.
+    """Return the content with headers that count the entry's earlier deliveries and returns.
 
-    Of those that came back, all that count. For entries of a queue that counts, after they were acquired. The
-    content stays as it is when the headers would make its header frame too long for the client, and when
-    those that it has do not decode.
+    Only returns that count are included. For entries of a queue that counts, after their acquisition. The
+    content stays unchanged when the headers would make its header frame too long for the client, and when its
+    own headers do not decode.
     """
     before: int = entry.delivery_count - 1
     returned: int = entry.counted - 1
@@ -242,7 +242,7 @@ def with_counts(content: bytes, entry: QueueEntry, frame_max: int) -> bytes:
 
 
 def counted_fields(fields: list[Field], acquired: int, returned: int) -> list[Field]:
-    """Headers that say how often a message was given out and came back, instead of what they said of that."""
+    """Return the headers with new counts of deliveries and returns, in place of earlier counts."""
     counts = [(ACQUIRED, _number(acquired)), (RETURNED, _number(returned))]
     return [field for field in fields if field[0] != ACQUIRED and field[0] != RETURNED] + counts
 
@@ -258,11 +258,11 @@ _EXPIRED: Final[tuple[bytes, ...]] = (_EXPIRED_BY, _EXPIRED_WHILE)
 
 
 def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:
-    """The dead letter of a message with this content (LetterWriter).
+    """Return the dead letter of a message with this content (LetterWriter).
 
-    The expiration goes, so that it does not die of that again, and so do the further routing keys if they are
-    void. What a publisher wrote of deaths is not believed. Headers that do not decode are of no use to
-    anybody, and go too.
+    The expiration is removed, so that the dead letter does not expire again. The further routing keys are
+    removed too unless they are kept. Deaths that a publisher wrote are ignored. Headers that do not decode
+    are of no use, and are removed.
     """
     properties = Properties(content)
     fields = _fields(properties)
@@ -293,7 +293,7 @@ def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:
 
 
 def _with_past(fields: list[Field], past: Past | None) -> list[Field]:
-    """How often the queue gave it out, and whose time was over; what the headers said of that before goes."""
+    """Return the headers with the queue's counts and the expired lease, in place of earlier ones."""
     fields = [field for field in fields if field[0] not in _EXPIRED]
     if past is None:
         return fields
@@ -320,7 +320,7 @@ def _deaths(fields: list[Field]) -> list[Death]:
 
 
 def _keys(fields: list[Field]) -> list[str]:
-    """The routing keys that the publisher added. [RabbitMQ sender-selected distribution]"""
+    """Return the routing keys that the publisher added. [RabbitMQ sender-selected distribution]"""
     keys: list[str] = []
     for name, value in fields:
         if name == _COPIES:
@@ -333,7 +333,7 @@ def _keys(fields: list[Field]) -> list[str]:
 
 
 def _expiration(message: Message, properties: Properties) -> str:
-    """Milliseconds as text, "" if the message had none."""
+    """Return the milliseconds as text, "" if the message has none."""
     if message.expiration >= 0:
         return str(int(message.expiration))
     octets = properties.octets(EXPIRATION)
@@ -342,7 +342,7 @@ def _expiration(message: Message, properties: Properties) -> str:
 
 @final
 class LetterView(MessageView):
-    """A dead letter as routing sees it: nothing that is wrong with its headers keeps it from its way."""
+    """A dead letter as routing sees it: malformed headers count as absent and do not stop the routing."""
 
     def __init__(self, view: View091) -> None:
         self._view = view
@@ -360,7 +360,7 @@ class LetterView(MessageView):
 
 
 def write_receipt(headers: dict[str, object], body: bytes, persistent: bool, correlation_id: str) -> bytes:
-    """The content of a receipt (ReceiptWriter)."""
+    """Return the content of a receipt (ReceiptWriter)."""
     return compose(headers, body, "application/json", persistent, correlation_id or None)
 
 
@@ -369,10 +369,10 @@ _SHORT: Final = 1024  # bytes of content that are searched faster than it is fou
 
 @final
 class Sieve091:
-    """The content that a criterion is true for.
+    """The filter of contents for which a criterion is true.
 
-    If it asks for an equality, most of the rest is told by what is not in the header: a name with a string,
-    or with an integer.
+    If the criterion demands an equality, most other contents are excluded by a search of the header for the
+    bytes of the name and the string or integer.
     """
 
     def __init__(self, criterion: Criterion) -> None:
@@ -401,7 +401,7 @@ class Sieve091:
         return self._criterion.matches(ContentView(content))
 
     def _has_other_number(self, content: bytes, end: i64) -> bool:
-        """Whether the header that must be there is not, or is certainly another number."""
+        """Whether the demanded header is absent, or is certainly another number."""
         named = self._named
         at: i64 = content.find(named, 0, end)
         if at < 0:

@@ -1,9 +1,9 @@
 """Messages of AMQP 1.0 as they are stored: views, headers and dead letters.
 
-They are the annotations that begin with x- and the application properties. Of several with the same name the
-first counts, and an annotation before an application property, which is part of the bare message and so
-never changed. x-opt-delivery-delay and x-opt-delivery-time go by the core's names for them too. What is
-malformed is not there.
+The headers of a message are its annotations that begin with x- and its application properties. Of several
+with the same name the first counts. An annotation counts before an application property, because these are
+part of the bare message and never change. x-opt-delivery-delay and x-opt-delivery-time are headers by the
+core's names for them too. Malformed headers count as absent.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def simple_value(value: object) -> object:
-    """A decoded value as headers have it; NOTHING for a compound, which no application property may be.
+    """Return a decoded value as headers have it; NOTHING for a compound, which no application property is.
 
-    Symbols and characters become strings, UUIDs their text, binaries bytearrays and timestamps datetimes,
-    or milliseconds if they are too far away for that. Decimals are NOTHING.
+    Symbols and characters become strings, UUIDs their text, and binaries bytearrays. Timestamps become
+    datetimes, or milliseconds if no datetime can hold them. Decimals are NOTHING.
     """
     if value is None or isinstance(value, (bool, float)):
         return value
@@ -70,9 +70,10 @@ def simple_value(value: object) -> object:
 
 
 def header_value(value: object) -> object:
-    """As `simple_value`, but lists and arrays become lists, and maps dicts of what has a string for its key.
+    """As `simple_value`, but lists and arrays become lists, and maps become dicts.
 
-    What is in them and has no such value is left out. An array of values without width is NOTHING.
+    Elements without such a value, and pairs whose key is no string, are left out. An array of values without
+    width is NOTHING.
     """
     if isinstance(value, list):
         return _values(value)
@@ -114,7 +115,7 @@ _SCHEDULED: Final = {DELAY: b"x-opt-delivery-delay", DELIVERY_TIME: b"x-opt-deli
 
 
 def all_headers(content: bytes, layout: Layout) -> dict[str, object]:
-    """The headers with their values."""
+    """Return the headers with their values."""
     headers: dict[str, object] = {}
     entries = _annotations(content, layout)
     while entries.advance():
@@ -137,7 +138,7 @@ def all_headers(content: bytes, layout: Layout) -> dict[str, object]:
 
 
 def header_named(content: bytes, layout: Layout, name: str) -> object:
-    """The header of this name, NOTHING if there is none."""
+    """Return the header of this name, NOTHING if there is none."""
     try:
         key = name.encode()
     except UnicodeEncodeError:
@@ -156,7 +157,7 @@ def header_named(content: bytes, layout: Layout, name: str) -> object:
 
 
 def annotation_name(content: bytes, layout: Layout, name: str) -> bytes:
-    """The name of the annotation that is this header, if there is one."""
+    """Return the name of the annotation that is this header, if there is one."""
     key = name.encode()
     if name in _SCHEDULED and annotation(content, layout, key) is NOTHING:
         other = _SCHEDULED[name]
@@ -166,7 +167,7 @@ def annotation_name(content: bytes, layout: Layout, name: str) -> bytes:
 
 
 def annotation(content: bytes, layout: Layout, name: bytes) -> object:
-    """The annotation of this name as a header, NOTHING if there is none."""
+    """Return the annotation of this name as a header, NOTHING if there is none."""
     entries = _annotations(content, layout)
     while entries.advance():
         if entries.is_for(name):
@@ -177,7 +178,7 @@ def annotation(content: bytes, layout: Layout, name: bytes) -> object:
 
 
 def raw_annotation(content: bytes, layout: Layout, name: bytes) -> object:
-    """The annotation of this name as it is decoded, NOTHING if there is none."""
+    """Return the decoded annotation of this name, NOTHING if there is none."""
     entries = _annotations(content, layout)
     while entries.advance():
         if entries.is_for(name):
@@ -201,7 +202,7 @@ def _key(entries: Entries) -> str | None:
 
 
 def _decoded(entries: Entries) -> object:
-    """The value of an entry, NOTHING if it does not decode."""
+    """Return the value of an entry, NOTHING if it does not decode."""
     try:
         value, _ = decode(entries.data, entries.key_end, entries.end)
     except DecodeError:
@@ -229,9 +230,9 @@ _JMS_PLACES: Final = {
 
 @final
 class View10(MessageView):
-    """What stands in front of the body of a message that is kept. What is malformed is not there.
+    """A view of the sections before the body of a stored message. Malformed values count as absent.
 
-    Which headers it has is said in the module `headers`. Nothing is raised whatever the content is.
+    The module's docstring defines the headers. No error is raised, whatever the content is.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -264,10 +265,10 @@ class View10(MessageView):
         return [key for key in value if isinstance(key, str)] if isinstance(value, list) else []
 
     def released_content(self, name: str) -> bytes:
-        """The content with an annotation that has the number negated (MessageView).
+        """Return the content with an annotation that has the number negated (MessageView).
 
-        Where an application property has it, the annotation is one more, and counts: the rest of the message
-        stays as it is.
+        If an application property has the number, the annotation is added and counts, because the bare
+        message stays unchanged.
         """
         number = header_named(self.content, self.layout, name)
         assert isinstance(number, int | float | str), "what was held has a number there"
@@ -275,7 +276,7 @@ class View10(MessageView):
         return with_annotations(self.content, self.layout, [], [key], [encode(-int(number))])
 
     def property(self, name: str) -> object | None:
-        """A property, as AMQP 0-9-1 would have it (MessageView): of at most 255 bytes.
+        """Return a property as AMQP 0-9-1 has it (MessageView): of at most 255 bytes.
 
         Ids are text: a UUID with urn:uuid: before it, a number in decimal and a binary in hexadecimal digits.
         `type` is the annotation x-basic-type, `app_id` the group-id, `expiration` the ttl.
@@ -284,10 +285,10 @@ class View10(MessageView):
         return None if isinstance(value, str) and not is_short(value) else value
 
     def lookup(self, name: str) -> object | None:
-        """What an identifier of a selector stands for (MessageView).
+        """Return the value of an identifier of a selector (MessageView).
 
-        Fields of JMS are as its mapping to AMQP 1.0 has them, and with `properties.` in front all properties
-        have their names of AMQP 1.0 too, with underscores.
+        Fields of JMS follow the JMS mapping to AMQP 1.0. With the prefix `properties.`, all properties also
+        have their names of AMQP 1.0, with underscores.
         """
         value = header_named(self.content, self.layout, name)
         if value is not NOTHING:
@@ -301,7 +302,7 @@ class View10(MessageView):
         return self._property(name) if name in PROPERTIES else None
 
     def header(self) -> Header:
-        """The header, as one without fields if it is malformed."""
+        """Return the header; a malformed header has no fields."""
         header = self._header
         if header is None:
             header = Header()
@@ -315,7 +316,7 @@ class View10(MessageView):
         return header
 
     def priority(self) -> i64:
-        """The priority that the header has, NONE if it has none of its own."""
+        """Return the priority in the header, NONE if the header has none."""
         layout = self.layout
         if layout.header == NONE:
             return NONE
@@ -353,7 +354,7 @@ class View10(MessageView):
         return self._place(p.SUBJECT) if value is None and name == "JMSType" else value
 
     def _sequence(self) -> int | None:
-        """The group-sequence, which is a serial number: the upper half of them is negative."""
+        """Return the group-sequence as a serial number: numbers of the upper half are negative."""
         value = self._place(p.GROUP_SEQUENCE)
         if not isinstance(value, int):
             return None
@@ -395,12 +396,12 @@ _TOLD: Final = (b"reason", b"queue", b"exchange")  # of the first death and the 
 
 
 def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:
-    """The dead letter of a message with this content (LetterWriter).
+    """Return the dead letter of a message with this content (LetterWriter).
 
-    All that is told stands in the annotations, by the names of AMQP 0-9-1's headers but for x-opt-deaths. The
-    ttl leaves the header, so that it does not die of that again, and so do the further routing keys the
-    annotations if they are void. What a publisher wrote of deaths is not believed. Annotations that do not
-    decode are of no use to anybody, and go too. The bare message stays as it is.
+    The history is written into the annotations, by the names of AMQP 0-9-1's headers except x-opt-deaths. The
+    ttl is removed from the header, so that the dead letter does not expire again. The further routing keys
+    are removed from the annotations unless they are kept. Deaths that a publisher wrote are ignored.
+    Annotations that do not decode are of no use, and are removed. The bare message stays unchanged.
     """
     view = View10(content)
     copies = view.further_keys()
@@ -429,24 +430,24 @@ def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:
 
 
 def deaths_of(content: bytes) -> list[Death]:
-    """The history that a dead letter tells of, the latest death first."""
+    """Return the history in a dead letter, the latest death first."""
     return decode_deaths(raw_annotation(content, scan_front(content), DEATHS))
 
 
 def first_queue(content: bytes) -> str:
-    """The queue in which a dead letter died first, "" if it does not say."""
+    """Return the queue in which a dead letter died first, "" if the letter does not name it."""
     queue = raw_annotation(content, scan_front(content), FIRST + b"queue")
     return queue if isinstance(queue, str) else ""
 
 
 def without_history(content: bytes) -> bytes:
-    """A dead letter without what it tells of its deaths."""
+    """Return a dead letter without its history of deaths."""
     told = [prefix + what for prefix in (FIRST, LAST) for what in _TOLD]
     return with_annotations(content, scan_front(content), [DEATHS, *told], [], [])
 
 
 def _add_past(told: dict[bytes, object], past: Past | None) -> None:
-    """How often the queue gave it out, and whose time was over."""
+    """Add the queue's counts and the expired lease."""
     if past is None:
         return
     if past.deliveries > 0:
@@ -460,7 +461,7 @@ def _add_past(told: dict[bytes, object], past: Past | None) -> None:
 def _written(
     message: Message, view: View10, without: list[bytes], deaths: list[Death], told: dict[bytes, object]
 ) -> bytes:
-    """The content with a header that has no ttl, and with what is told in its annotations."""
+    """Return the content with a header without ttl, and with the history in its annotations."""
     layout = view.layout
     header = view.header()
     durable = message.persistent if layout.header == NONE else header.durable
@@ -482,5 +483,5 @@ def _written(
 
 
 def _ttl(message: Message, view: View10) -> int:
-    """Milliseconds, NONE if the message had none."""
+    """Return the milliseconds, NONE if the message has none."""
     return int(message.expiration if message.expiration >= 0 else view.header().ttl)

@@ -29,7 +29,7 @@ from protocol.errors import ProtocolError
 
 
 def view_of(message: Message, store: MessageStore) -> MessageView:
-    """The view of a message that was published before (Views). Raises what MessageStore.load raises."""
+    """Return a view of a message that was published before (Views). Raises what MessageStore.load raises."""
     content = message.content
     if content is None:
         content = store.load(message)
@@ -37,7 +37,7 @@ def view_of(message: Message, store: MessageStore) -> MessageView:
 
 
 def write_letter(message: Message, store: MessageStore, notice: Notice) -> DeadLetter:
-    """The dead letter of a message (LetterWriter). Raises what MessageStore.load raises."""
+    """Return the dead letter of a message (LetterWriter). Raises what MessageStore.load raises."""
     content = message.content
     if content is None:
         content = store.load(message)
@@ -50,10 +50,10 @@ def write_letter(message: Message, store: MessageStore, notice: Notice) -> DeadL
 
 @final
 class SelectorFilter(EntryFilter):
-    """The entries whose messages a criterion is true for, most often a selector.
+    """The filter of entries by a criterion on their messages, most often a selector.
 
-    `trouble`: who is told, once, that content cannot be read. That is unknown then, and does not pass: the
-    look may be on behalf of somebody else, whose connection it must not close. None: who asks gets an error.
+    `trouble` is called once if a content cannot be read. Such an entry does not pass, because the check may
+    run for another connection, which its error must not close. None: the error is raised.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SelectorFilter(EntryFilter):
     def passes(self, entry: QueueEntry) -> bool:
         """Whether the criterion is true for the message (EntryFilter).
 
-        Raises what the store raises, if nobody else is told of trouble.
+        Raises what the store raises, if `trouble` is None.
         """
         content = entry.message.content
         if content is None:
@@ -104,9 +104,9 @@ _OVERHEAD: Final = 256  # of one that is kept
 
 @final
 class Conversions:
-    """The latest of them, by the contents that they are of: a message for many consumers is converted once.
+    """The latest conversions, by contents: a message for many consumers is converted once.
 
-    They take up to KEPT_BYTES_MAX with what they are of. `value_as_text`: see `content091`.
+    The contents and their conversions take up to KEPT_BYTES_MAX. `value_as_text`: see `content091`.
     """
 
     def __init__(self, schedule: Schedule, value_as_text: bool = False) -> None:
@@ -116,7 +116,7 @@ class Conversions:
         self._bytes: i64 = 0
 
     def content(self, content: bytes) -> bytes:
-        """The content header and body frames for some sections."""
+        """Return the content header and body frames for the sections of a message."""
         if len(content) > KEPT_EACH_MAX:
             return self.made(content)
         found = self._kept.get(content)
@@ -126,11 +126,11 @@ class Conversions:
         return found
 
     def made(self, content: bytes, ttl: i64 = NONE) -> bytes:
-        """A new one, not kept. `ttl`: see `content091`."""
+        """Convert a content without keeping the result. `ttl`: see `content091`."""
         return content091(content, value_as_text=self._value_as_text, ttl=ttl)
 
     def expiring(self, content: bytes, expiration: i64, date: i64) -> bytes:
-        """Convert `content` with what is left now of an expiration that began on `date` (0: unknown)."""
+        """Convert `content` with the rest of an expiration that began on `date` (0: unknown)."""
         left = expiration
         if date > 0:
             left -= max(self._schedule.date() - date, 0)
@@ -146,10 +146,10 @@ class Conversions:
 
 
 def content_for091(conversions: Conversions, message: Message, content: bytes) -> bytes:
-    """The content header and body frames, of any channel and size, for `content`, which `message` is kept as.
+    """Return the stored `content` of `message` as content header and body frames, of any channel and size.
 
-    That of AMQP 0-9-1 stays what it is. A message of AMQP 1.0 with an expiration tells what is left of it. Of
-    a large body there are no frames, and the header does not say how long it is: that is not known yet
+    A content of AMQP 0-9-1 stays unchanged. A message of AMQP 1.0 with an expiration gets the rest of the
+    expiration. For a large body only the header is returned, without the body's size, which is not known yet
     (`amqp091.large`).
     """
     if content[0] != 0:
@@ -162,10 +162,10 @@ def content_for091(conversions: Conversions, message: Message, content: bytes) -
 
 
 def content_for10(message: Message, content: bytes) -> bytes:
-    """The sections for `content`, which `message` is kept as: a header, annotations, and the bare message.
+    """Return the stored `content` of `message` as sections: a header, annotations, and the bare message.
 
-    The annotations name exchange and routing key. Of a large body only what stands in front of it is there,
-    the start of its data section, which is the last, included: `message.size` bytes follow.
+    The annotations name exchange and routing key. Of a large body only the bytes before it are returned. They
+    include the start of its data section, the last section: `message.size` bytes follow.
     """
     address = message.address
     if message.body is None:
@@ -174,9 +174,9 @@ def content_for10(message: Message, content: bytes) -> bytes:
 
 
 def pieces_of(body: Body, content: bytes, store: MessageStore) -> Iterator[bytes]:
-    """A large body as sections, or what of a data section follows `content_for10`.
+    """Return a large body in pieces: its sections, or the content of the data section after `content_for10`.
 
-    `content` is what is kept in front of it. Each piece is made when it is asked for. Raises what
+    `content` is the stored content before the body. Each piece is made when it is requested. Raises what
     MessageStore.load raises.
     """
     sections = is_sections(content)
@@ -188,10 +188,10 @@ def pieces_of(body: Body, content: bytes, store: MessageStore) -> Iterator[bytes
 
 
 def annotated_content(content: bytes, annotations: bytes) -> bytes:
-    """A content with these, which are an encoded map and replace what has the same names.
+    """Return a content with annotations from an encoded map, which replace those with the same names.
 
-    In a message of AMQP 0-9-1 they are headers; what has no field value there is left out, and so are all
-    of them if its headers do not decode.
+    In a message of AMQP 0-9-1 annotations become headers. Annotations without a field value are left out, and
+    all annotations if the message's headers do not decode.
     """
     keys, values = entries_of(annotations)
     if is_sections(content):
@@ -211,7 +211,7 @@ def annotated_content(content: bytes, annotations: bytes) -> bytes:
 
 
 def content_given(content: bytes, queue: QueueState, entry: QueueEntry) -> bytes:
-    """The content of an entry's message as a client is given it."""
+    """Return the content of an entry's message as a client gets it, with the consumers' annotations."""
     annotations = queue.entries.annotations_of(entry)
     return annotated_content(content, annotations) if annotations else content
 
@@ -224,9 +224,9 @@ def given091(
     entry: QueueEntry,
     frame_max: i64,
 ) -> tuple[bytes, bytes]:
-    """The content of an entry's message as it is given, and converted for a client of AMQP 0-9-1.
+    """Return the content that a client of AMQP 0-9-1 gets of an entry's message, as stored and converted.
 
-    If that has no room for what consumers have added, it is without.
+    If the client's frames have no room for the consumers' annotations, the content is without them.
     """
     given = content_given(content, queue, entry)
     converted = content_for091(conversions, message, given)
@@ -236,12 +236,12 @@ def given091(
 
 
 def message_given(queue: QueueState, entry: QueueEntry) -> Message:
-    """The message of an entry, or a copy that has what consumers have added. Raises what load raises."""
+    """Return the message of an entry, or a copy with the consumers' annotations. Raises what load raises."""
     return annotated(queue, entry.message, queue.entries.annotations_of(entry))
 
 
 def annotated(queue: QueueState, message: Message, annotations: bytes) -> Message:
-    """A message of `queue`, or a copy that has these annotations. Raises what load raises."""
+    """Return a message of `queue`, or a copy with these annotations. Raises what load raises."""
     if not annotations:
         return message
     content = queue.store.load(message) if message.content is None else message.content

@@ -1,1 +1,1 @@
-"""What connections of both protocols share."""
+"""The parts that connections of both protocols share."""

@@ -1,4 +1,4 @@
-"""The connections that are open, and the reasons for which a connection is not read."""
+"""The open connections, and the reasons for not reading from a connection."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Edge(Protocol):
     """The socket's side of a connection."""
 
     def write(self, data: bytes) -> None:
-        """Hand bytes to the socket."""
+        """Write bytes to the socket."""
 
     def close(self) -> None:
-        """Close after what was written has been sent."""
+        """Close after all written bytes have been sent."""
 
     def end_output(self) -> None:
-        """Send no more, and close when the peer does; what it still sends is read and ignored."""
+        """Send no more, and close when the peer closes. Until then input is read and ignored."""
 
     def await_hangup(self, seconds: int) -> None:
         """Let the peer close first; end the output if it has not done so after `seconds`."""
@@ -38,16 +38,16 @@ class Edge(Protocol):
         """Whether writing is pointless."""
 
     def hold(self, reason: int) -> None:
-        """Stop reading until every reason for it has been released."""
+        """Pause reading until every reason has been released."""
 
     def release(self, reason: int) -> None:
-        """Take back one or more reasons for not reading."""
+        """Release one or more reasons for not reading."""
 
     def logged_in(self) -> None:
-        """The peer is no stranger any more."""
+        """Note that the peer has authenticated."""
 
     def closing(self, seconds: int) -> None:
-        """Close-ok is awaited; give up after `seconds`."""
+        """Wait for close-ok, for at most `seconds`."""
 
 
 FRAME_BYTES_MAX: Final = 8192  # until tune-ok; the specification promises 4096, tokens are longer
@@ -62,28 +62,28 @@ CONNECTION: Final = 40  # as many deliveries as one that is closed; each channel
 
 
 class OpenConnection(Protocol):
-    """A connection of any protocol after its log-in and the choice of its virtual host."""
+    """A connection of either protocol after its log-in and the choice of its virtual host."""
 
     def rights_changed(self) -> None:
-        """What the user may do is no longer what it was: nothing that was decided before holds."""
+        """Forget everything that was decided by the user's permissions, which have changed."""
 
     def shortage_began(self) -> None:
-        """Whatever publishes from now on has to be held."""
+        """Hold the connection from its next publish on."""
 
     def log_is_behind(self) -> None:
-        """Publish nothing more until what has been appended is on disk."""
+        """Publish no more until everything appended is on disk."""
 
     def vhost_deleted(self) -> None:
-        """Its virtual host is gone: hear nothing more, and be sent nothing, until `force_close` follows."""
+        """Take no more frames and deliver no more: the virtual host is deleted. `force_close` follows."""
 
     def forget_deliveries(self, most: i64) -> i64:
-        """Forget up to `most` that are outstanding, of queues that are gone; returns how many those were."""
+        """Forget up to `most` unsettled deliveries of deleted queues; return their number."""
 
     def channels_open(self) -> int:
-        """How many channels it has, or what is as much work to close."""
+        """Return the number of channels, or of objects that take as much work to close."""
 
     def force_close(self, reason: str) -> None:
-        """Close the connection: an operator wants it so, or what it works with is gone."""
+        """Close the connection: an operator has closed it, or the virtual host or user is deleted."""
 
 
 @final
@@ -98,13 +98,13 @@ class Connections:
         self._farewells = Farewells(schedule)
 
     def add(self, connection: OpenConnection, user: str, vhost: str) -> None:
-        """A connection has been opened."""
+        """Add a connection that has been opened."""
         self.all[connection] = user
         self._of_user.setdefault(user, {})[connection] = None
         self._in_vhost.setdefault(vhost, {})[connection] = None
 
     def remove(self, connection: OpenConnection, user: str, vhost: str) -> None:
-        """A connection is gone; nothing happens if it was never added, or has been removed."""
+        """Remove a connection that is closed; nothing happens if it was never added, or has been removed."""
         if self.all.pop(connection, None) is not None:
             _remove(self._of_user, user, connection)
             _remove(self._in_vhost, vhost, connection)
@@ -118,19 +118,19 @@ class Connections:
         return list(self._in_vhost.get(vhost, ()))
 
     def count_of_user(self, user: str) -> int:
-        """How many connections a user has."""
+        """Return the number of a user's connections."""
         return len(self._of_user.get(user, ()))
 
     def count_in_vhost(self, vhost: str) -> int:
-        """How many connections there are to a virtual host."""
+        """Return the number of connections to a virtual host."""
         return len(self._in_vhost.get(vhost, ()))
 
     def channels_of_user(self, user: str) -> int:
-        """How many channels (sessions) a user has open."""
+        """Return the number of channels (sessions) that a user has open."""
         return self._channels.get(user, 0)
 
     def add_channels(self, user: str, count: i64) -> None:
-        """A user has opened channels; with a negative count, closed some."""
+        """Count channels that a user has opened; with a negative count, closed."""
         left = self._channels.get(user, 0) + count
         if left > 0:
             self._channels[user] = left
@@ -140,19 +140,19 @@ class Connections:
     # -- what others tell them
 
     def rights_changed(self, user: str) -> None:
-        """What a user may do has changed."""
+        """Tell the connections of a user that the user's permissions have changed."""
         for connection in self.of_user(user):
             connection.rights_changed()
 
     def user_deleted(self, user: str) -> None:
-        """A user is gone, and all connections with him. [RabbitMQ connection tracking]"""
+        """Close the connections of a deleted user. [RabbitMQ connection tracking]"""
         close_all(self.of_user(user), f"user '{user}' is deleted")
 
     def vhost_deleted(self, vhost: str) -> None:
-        """A virtual host is gone, and all connections with it. [RabbitMQ connection tracking]
+        """Close the connections of a deleted virtual host, in slices. [RabbitMQ connection tracking]
 
-        They count no longer, and are closed when all else in it has been let go of: there may be many, and
-        one may have very many consumers.
+        The connections no longer count. They are closed after everything else in the virtual host has been
+        released, because there may be many, and one may have very many consumers.
         """
         for connection in self._in_vhost.pop(vhost, {}):
             _remove(self._of_user, self.all.pop(connection), connection)
@@ -160,13 +160,13 @@ class Connections:
             self._farewells.add(connection, vhost)
 
     def vhost_left(self, vhost: str) -> None:
-        """What was in a virtual host that is gone has been let go of."""
+        """Begin to close the connections of a deleted virtual host, where all else has been released."""
         self._farewells.begin(vhost)
 
 
 @final
 class Farewells(Alarm):
-    """Connections to virtual hosts that are gone, to be closed in slices."""
+    """The connections to deleted virtual hosts, which are closed in slices."""
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()
@@ -175,11 +175,11 @@ class Farewells(Alarm):
         self._due: deque[tuple[OpenConnection, str]] = deque()
 
     def add(self, connection: OpenConnection, vhost: str) -> None:
-        """Have one be closed, not before `begin`."""
+        """Add a connection to close, not before `begin`."""
         self._waiting.setdefault(vhost, []).append(connection)
 
     def begin(self, vhost: str) -> None:
-        """Have those that were in a virtual host be closed, the first of them at once."""
+        """Begin to close the connections of a virtual host, the first of them at once."""
         for connection in self._waiting.pop(vhost, ()):
             self._due.append((connection, vhost))
         if self.due == 0:
@@ -201,7 +201,7 @@ class Farewells(Alarm):
 
 
 def close_all(connections: Iterable[OpenConnection], reason: str) -> None:
-    """Close connections, saying why."""
+    """Close connections for `reason`."""
     for connection in connections:
         connection.force_close(reason)
 
@@ -218,19 +218,20 @@ LOOK_BYTES: Final = 16777216
 
 
 class Held:
-    """Somebody who publishes and is held."""
+    """A publisher that is held during a shortage."""
 
     def end(self) -> None:
-        """There is enough again."""
+        """Release the publisher: the shortage is over."""
         raise NotImplementedError
 
 
 @final
 class Shortage:
-    """Whether there is one, of what, and whom it holds. `reason` is empty while there is none.
+    """The shortage of memory or disk space, and the publishers that it holds. `reason` is empty without one.
 
-    As with RabbitMQ a connection is held when it publishes during a shortage, and told so if it understands
-    that. Who only consumes goes on, and makes room. `look` measures, and may call `update`.
+    As in RabbitMQ, a connection is held when it publishes during a shortage. A connection that understands
+    the notification is told. Connections that only consume go on, and free space. `look` measures, and may
+    call `update`.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -243,7 +244,7 @@ class Shortage:
         self._unlooked: i64 = 0  # bytes that were received since the last look
 
     def update(self, memory: bool, disk: bool) -> None:
-        """Say what is short now; holds publishers from their next publish on, or lets them go."""
+        """Set the shortages; hold publishers from their next publish on, or release them."""
         self.memory = memory
         self.disk = disk
         words = [word for word, short in (("memory", memory), ("disk", disk)) if short]
@@ -257,7 +258,7 @@ class Shortage:
                 publisher.end()
 
     def received(self, size: i64) -> None:
-        """Count bytes that a client has sent, before they are taken; may begin a shortage and ends none."""
+        """Count bytes that a client has sent, before they are handled; may begin a shortage and ends none."""
         self._unlooked += size
         if self._unlooked >= LOOK_BYTES:
             self._unlooked = 0
@@ -266,4 +267,4 @@ class Shortage:
 
 
 def _look_nowhere() -> None:
-    """Nothing is watched."""
+    """Do nothing: no resource is watched."""

@@ -1,4 +1,4 @@
-"""Publishers that are ahead of the log wait for the disk."""
+"""The brake on publishers that are ahead of the log: they wait for the disk."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ FAR_BEHIND_BYTES: Final = 67108864  # beyond it all publishers wait, also those 
 
 
 def brake(connection: ServedConnection) -> None:
-    """The log is behind: have the publisher wait, or all of them.
+    """Make the publisher, or all publishers, wait for the log, which is behind.
 
-    However many there are, a batch stays far below the 4 GiB that its header can tell.
+    However many publishers there are, a batch stays far below the 4 GiB that its header can express.
     """
     connection.log_is_behind()
     server = connection.server
@@ -28,17 +28,17 @@ def brake(connection: ServedConnection) -> None:
 
 @final
 class LogBrake(DurableWaiter):
-    """Holds a publisher back while the log is behind: its batches stay small, and so do memory and stalls."""
+    """The brake on a publisher while the log is behind: batches stay small, and so do memory and stalls."""
 
     def __init__(self, connection: ServedConnection) -> None:
         self.connection = connection
 
     def on_durable(self, batch: i64) -> None:
-        """Let the publisher go on: what it was ahead by is on disk."""
+        """Release the publisher: everything that it had published is on disk."""
         self._let_go()
 
     def on_store_failed(self, reason: str) -> None:
-        """The publisher may go on, to be refused."""
+        """Release the publisher, whose next publish is refused."""
         self._let_go()
 
     def _let_go(self) -> None:
@@ -47,7 +47,7 @@ class LogBrake(DurableWaiter):
 
 
 def wait_for_log(connection: ServedConnection) -> None:
-    """Read nothing from a connection until what has been appended is on disk."""
+    """Read nothing from a connection until everything appended is on disk."""
     connection.braked = True
     connection.edge.hold(HELD_FOR_LOG)
     connection.server.store.wait(LogBrake(connection))

@@ -1,4 +1,4 @@
-"""Deliveries that must be settled in time, and what becomes of those that are not."""
+"""The time limits of deliveries, and the release of deliveries that are not settled in time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = structlog.get_logger("amqpd.channel")
 
 
 class Leases(LeaseHolder):
-    """One Lease for each length that the consumers of a channel or session have.
+    """The leases of the consumers of a channel or session, a Lease for each length.
 
     A subclass knows the deliveries by their numbers.
     """
@@ -34,7 +34,7 @@ class Leases(LeaseHolder):
     # ---- what a subclass implements, with `is_unsettled`
 
     def used(self) -> set[Lease | None]:
-        """The leases that consumers have."""
+        """Return the leases that consumers have."""
         raise NotImplementedError
 
     def end(self, numbers: list[i64]) -> None:
@@ -42,13 +42,13 @@ class Leases(LeaseHolder):
         raise NotImplementedError
 
     def whose(self) -> tuple[str, str, i64]:
-        """The peer, the user and the channel, for the log."""
+        """Return the peer, the user and the channel, for the log."""
         raise NotImplementedError
 
     # ----
 
     def lasting(self, milliseconds: i64) -> Lease:
-        """The lease of this length."""
+        """Return the lease of this length."""
         length: int = milliseconds
         lease = self._by_length.get(length)
         if lease is None:
@@ -65,13 +65,13 @@ class Leases(LeaseHolder):
         self.end(numbers)
 
     def stop(self) -> None:
-        """Everything has been let go of."""
+        """Stop all leases: every delivery has been released."""
         for lease in self._by_length.values():
             lease.stop()
         self._by_length.clear()
 
     def _sweep(self) -> None:
-        """Forget the leases that no consumer and no delivery has: there is no end of different lengths."""
+        """Forget leases without consumers and deliveries: the number of different lengths is unlimited."""
         used = self.used()
         for length, lease in list(self._by_length.items()):
             if lease not in used and lease.is_idle():
@@ -80,7 +80,7 @@ class Leases(LeaseHolder):
         self._sweep_at = 2 * len(self._by_length) + SWEEP_MIN
 
     def _tell(self, numbers: list[i64]) -> None:
-        """Log it, but not for each message."""
+        """Log late deliveries, but not each of them."""
         self._untold += len(numbers)
         now = self._schedule.now()
         if now < self._tell_at:

@@ -1,4 +1,4 @@
-"""Telling a queue when a consumer comes to be served and when it ceases to be: `x-notify-active`."""
+"""Notices to a queue when a consumer becomes active or inactive: `x-notify-active`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLICE: Final = 200  # messages that are published in one turn
 
 @final
 class _Change:
-    """One message to come. `to` is the name of the queue that gets it."""
+    """A notice to publish. `to`: the name of the queue that gets the notice."""
 
     def __init__(self, virtual_host: VirtualHost, to: str, told: dict[str, object]) -> None:
         self.virtual_host = virtual_host
@@ -32,9 +32,9 @@ class _Change:
 
 @final
 class ActivityNotices(Alarm):
-    """What is to be told, in the order in which it happened, when the step in which it happened is over.
+    """The notices of a step, published in their order when the step is over.
 
-    The messages are the broker's own: a queue that is stopped takes them.
+    The notices are the broker's own messages: a stopped queue takes them.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -45,7 +45,7 @@ class ActivityNotices(Alarm):
     def add(
         self, virtual_host: VirtualHost, to: str, consumer: QueueConsumer, active: bool, why: str
     ) -> None:
-        """`consumer` is served from now on, or no longer, because of `why`."""
+        """Add the notice that `consumer` is active from now on, or inactive, because of `why`."""
         told: dict[str, object] = {
             "queue": consumer.queue.name,
             "consumer_tag": consumer.tag,
@@ -56,7 +56,7 @@ class ActivityNotices(Alarm):
         self._schedule.set(self, self._schedule.now())
 
     def ring(self) -> None:
-        """Publish a slice of it (Alarm)."""
+        """Publish a slice of the notices (Alarm)."""
         changes = self._changes[:SLICE]
         del self._changes[:SLICE]
         if self._changes:
@@ -66,7 +66,7 @@ class ActivityNotices(Alarm):
 
 
 def _publish(change: _Change) -> None:
-    """Put one message into its queue; it is lost if the queue is gone, or full and refuses it."""
+    """Enqueue a notice; it is lost if the queue is deleted, or is full and refuses it."""
     virtual_host = change.virtual_host
     queue = virtual_host.queues.get(change.to)
     if queue is None:
@@ -79,7 +79,7 @@ def _publish(change: _Change) -> None:
 
 
 def check_notified(rights: Rights, virtual_host: VirtualHost, name: str, consumed: str) -> None:
-    """Refuse to tell the queue `name` of a consumer of the queue `consumed`.
+    """Refuse to send notices about a consumer of the queue `consumed` to the queue `name`.
 
     Raises:
         AccessRefused: the user may not publish to the default exchange.

@@ -1,4 +1,4 @@
-"""A client's connection of either protocol, and its turns."""
+"""A client's connection of either protocol, and the turns in which it takes frames."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from broker.core.schedule import Alarm, Worker
 
 
 class ServedConnection(Connection):
-    """What one client has open. Created by the transport after the protocol header, gone with the socket.
+    """A client's connection. Created by the transport after the protocol header; ends with the socket.
 
     `heartbeat`: seconds; the transport sends AMQP 0-9-1 heartbeats and hangs up without them; 0: it does
-    neither. `publishes`: it may be ahead of the log; `braked`: it was, and is not read from.
+    neither. `publishes`: the connection may be ahead of the log. `braked`: it was ahead, and is not read
+    from.
     """
 
     def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin) -> None:
@@ -42,55 +43,55 @@ class ServedConnection(Connection):
         raise NotImplementedError
 
     def start(self) -> None:
-        """Say what comes first from this side."""
+        """Send the first frame of this side."""
         raise NotImplementedError
 
     def receive(self, data: bytes) -> None:
-        """Take the next bytes from the socket; ends the turn with one write."""
+        """Take the next bytes from the socket; ends the turn with a single write."""
         raise NotImplementedError
 
     def keep_back(self, reason: i64) -> None:
-        """Take no more frames, but read on, until every reason for it has been released."""
+        """Take no more frames, but continue to read, until every reason has been released."""
         raise NotImplementedError
 
     def release(self, reason: i64) -> None:
-        """Go on, unless there is another reason not to."""
+        """Release reasons; continue unless others are left."""
         raise NotImplementedError
 
     def kept_bytes(self) -> i64:
-        """How much has been read that no frame has been taken from."""
+        """Return the number of bytes that were read and belong to no frame taken so far."""
         raise NotImplementedError
 
     def admit_new(self) -> None:
-        """Ask whether a queue, exchange or binding may be added: memory may be short.
+        """Check whether a queue, exchange or binding may be added, because memory may be short.
 
         Raises:
-            LimitReached: it may not, in AMQP 1.0. In 0-9-1 it may, and the connection is held behind it.
+            LimitReached: memory is short, in AMQP 1.0. In 0-9-1 the connection is held after the addition.
         """
         raise NotImplementedError
 
     def part_bytes(self) -> i64:
-        """Bytes in memory of contents that have come in part, if frames of theirs may be held."""
+        """Return the bytes in memory of incomplete contents, if frames of the connection may be held."""
         return 0
 
     def is_deaf(self) -> bool:
-        """Whether it takes no frames any more."""
+        """Whether the connection takes no frames any more."""
         raise NotImplementedError
 
     def log_is_behind(self) -> None:
-        """Read nothing more from whoever publishes until what has been appended is on disk."""
+        """Read nothing more from a publishing connection until everything appended is on disk."""
         raise NotImplementedError
 
     def force_close(self, reason: str) -> None:
-        """Close the connection: an operator wants it so, or the broker stops."""
+        """Close the connection: an operator has closed it, or the broker stops."""
         raise NotImplementedError
 
     def give_place(self, condition: str, text: str, info: dict[str, object]) -> None:
-        """Close the connection, which has a container, because another one has taken its place."""
+        """Close the connection, which has a container, because another connection has taken its place."""
         raise NotImplementedError
 
     def lost(self, reason: str) -> None:
-        """The socket is gone: everything that the connection held goes back."""
+        """End the connection and release everything that it owns: the socket is closed."""
         raise NotImplementedError
 
 
@@ -99,11 +100,12 @@ KEPT_BYTES_MAX: Final = 1048576  # with more, no more is read before the next tu
 
 @final
 class Turns(Worker):
-    """The turns of one connection in which it takes frames.
+    """The turns in which a connection takes frames.
 
-    What is left of a read when a turn has cost enough is kept back, in its order. It is read on, as long as
-    that is not much: TLS loses what has arrived when the peer hangs up while nobody reads. If the socket goes
-    before all is done, that is done first; if the connection is closed, the rest is dropped.
+    When a turn has cost enough, the rest of a read is kept back in its order. Reading continues as long as
+    little is kept, because TLS loses bytes that arrive when the peer hangs up while reading is paused. If the
+    socket closes first, the kept frames are handled before the connection ends. If the connection is closed,
+    the rest is dropped.
     """
 
     def __init__(self, connection: ServedConnection) -> None:
@@ -120,7 +122,7 @@ class Turns(Worker):
             schedule.set(self._next, schedule.now())
 
     def end_later(self, reason: str) -> bool:
-        """The socket has gone: whether the connection ends when what was received is done."""
+        """Return whether the connection, whose socket has closed, ends after the kept frames are handled."""
         if self._next.due == 0 or self._connection.is_deaf():
             return False
         self._ended = reason
@@ -140,12 +142,12 @@ class Turns(Worker):
 
 @final
 class _NextTurn(Alarm):
-    """The next one."""
+    """The alarm for the next turn."""
 
     def __init__(self, turns: Turns) -> None:
         super().__init__()
         self._turns = turns
 
     def ring(self) -> None:
-        """Go on (Alarm)."""
+        """Take the next frames (Alarm)."""
         self._turns.go_on()

@@ -1,7 +1,7 @@
-"""What clients of either protocol change of the topology, as far as their user may.
+"""Changes of the topology that clients of either protocol request, within the rights of their users.
 
-Each function raises what the virtual host does, and AccessRefused. `client` is the connection that asks, to
-which its exclusive queues belong.
+Each function raises what the virtual host raises, and AccessRefused. `client` is the requesting connection,
+which owns its exclusive queues.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def declare_exchange(
     internal: bool,
     arguments: dict[str, object],
 ) -> Exchange:
-    """Make an exchange, or find it as described."""
+    """Create an exchange, or check that the existing one is as described."""
     refuse_default(name)
     client.rights.require(CONFIGURE, EXCHANGE, name)
     if name not in virtual_host.exchanges:
@@ -44,7 +44,7 @@ def declare_exchange(
 def delete_exchange(
     client: ServedConnection, virtual_host: VirtualHost, name: str, if_unused: bool = False
 ) -> bool:
-    """Delete an exchange; one that is absent is deleted already. Returns whether it was durable."""
+    """Delete an exchange, which may be absent. Return whether it was durable."""
     exchange = virtual_host.exchanges.get(name)
     if not is_predeclared(name):
         refuse_default(name)
@@ -62,7 +62,7 @@ def declare_queue(
     auto_delete: bool,
     arguments: dict[str, object],
 ) -> Queue:
-    """Make a queue, or find it as described; the empty name asks for a new one."""
+    """Create a queue, or check that the existing one is as described; the empty name asks for a new name."""
     generated = not name
     if generated:
         name = virtual_host.generate_name()
@@ -77,7 +77,7 @@ def declare_queue(
 def use_queue(client: ServedConnection, virtual_host: VirtualHost, name: str) -> Queue:
     """Find a queue, which counts as using the queue (a passive declaration).
 
-    A queue that is deleted and waits for its last dead letters does not stay for that.
+    A deleted queue that waits for its last dead letters is not kept by this.
     """
     client.rights.require_any(QUEUE, name)
     queue = virtual_host.queue(name, client)
@@ -87,7 +87,7 @@ def use_queue(client: ServedConnection, virtual_host: VirtualHost, name: str) ->
 
 
 def purge_queue(client: ServedConnection, virtual_host: VirtualHost, name: str) -> Purge:
-    """Drop the ready messages of a queue, in slices if they are many."""
+    """Purge the ready messages of a queue, in slices if they are many."""
     client.rights.require(READ, QUEUE, name)
     return virtual_host.purge_queue(name, client)
 
@@ -99,9 +99,9 @@ def delete_queue(
     if_unused: bool = False,
     if_empty: bool = False,
 ) -> tuple[int, bool]:
-    """Delete a queue; one that is absent is deleted already.
+    """Delete a queue, which may be absent.
 
-    Returns how many messages were ready, and whether the queue was durable.
+    Return the number of ready messages, and whether the queue was durable.
     """
     client.rights.require(CONFIGURE, QUEUE, name)
     queue = virtual_host.queues.get(name)
@@ -139,7 +139,7 @@ def unbind(
     key: str,
     arguments: dict[str, object],
 ) -> None:
-    """Remove a binding; one that is absent is removed already."""
+    """Remove a binding, which may be absent."""
     require_binding(client, virtual_host, kind, destination, source, key)
     if kind == QUEUE:
         virtual_host.unbind_queue(destination, source, key, arguments, client)
@@ -150,7 +150,7 @@ def unbind(
 def require_binding(
     client: ServedConnection, virtual_host: VirtualHost, kind: str, destination: str, source: str, key: str
 ) -> None:
-    """Refuse who may neither bind nor unbind these two with this key."""
+    """Refuse a user that may neither bind nor unbind these two objects with this key."""
     client.rights.require_binding(kind, destination, source, virtual_host.exchanges.get(source), key)
 
 
@@ -162,7 +162,7 @@ def _is_bound(
     key: str,
     arguments: dict[str, object],
 ) -> bool:
-    """Whether there is this binding already."""
+    """Whether this binding exists."""
     exchange = virtual_host.exchanges.get(source)
     to: Queue | Exchange | None = virtual_host.exchanges.get(destination)
     if kind == QUEUE:
@@ -173,14 +173,14 @@ def _is_bound(
 
 
 class LimitError(ProtocolError):
-    """The user may open the virtual host, which has, or who has, all connections that are allowed."""
+    """The virtual host or the user has as many connections as allowed; the user may open the virtual host."""
 
 
 def vhost_for(server: Server, user: str, name: str) -> VirtualHost:
-    """The virtual host that a user wants to work in.
+    """Return the virtual host that a user opens.
 
-    Raises ProtocolError(NOT_ALLOWED), in RabbitMQ's words: there is none of this name, or the user may not
-    open it; LimitError: there are as many connections as it, or the user, may have.
+    Raises ProtocolError(NOT_ALLOWED), in RabbitMQ's words, if the virtual host does not exist or the user may
+    not open it. Raises LimitError if the virtual host or the user has as many connections as allowed.
     """
     virtual_host = server.broker.vhosts.get(name)
     if virtual_host is None:
@@ -199,11 +199,11 @@ def vhost_for(server: Server, user: str, name: str) -> VirtualHost:
 
 
 def mark_receipts(message: Message, headers: dict[str, object], rights: Rights) -> None:
-    """Note which receipts a message asks for.
+    """Note the receipts that a message requests.
 
     Raises:
-        PreconditionFailed: it does so in a way that makes no sense.
-        AccessRefused: its publisher may not publish to the default exchange, as the receipts will.
+        PreconditionFailed: the request for receipts makes no sense.
+        AccessRefused: the publisher may not publish to the default exchange, as the receipts will be.
     """
     marks = receipt_marks(headers)
     if marks != 0:

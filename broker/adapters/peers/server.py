@@ -1,4 +1,4 @@
-"""What every connection needs of the daemon, in one place."""
+"""The daemon as its connections see it: the broker, its limits, and its access control."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ReplyReceiver:
 
 @final
 class Server:
-    """The broker, its limits and who may use it. One for the daemon.
+    """The broker, its limits and its access control. The daemon has a single Server.
 
     `link_names`: the register of links, which the adapter of AMQP 1.0 provides.
     """
@@ -95,17 +95,17 @@ class Server:
         self.said = {name: self.properties[name] for name in ("product", "version", "platform")}
 
     def user_deleted(self, user: str) -> None:
-        """A user is gone, with his connections and the links that they have left behind."""
+        """Close the connections of a deleted user, and forget the user's suspended links."""
         self.connections.user_deleted(user)
         self.link_names.user_deleted(user)
 
     def vhost_deleted(self, vhost: str) -> None:
-        """A virtual host is gone, with its connections and the links that they have left behind."""
+        """Close the connections of a deleted virtual host, and forget its suspended links."""
         self.connections.vhost_deleted(vhost)
         self.link_names.vhost_deleted(vhost)
 
     def pass_for(self, product: str | None, version: str | None) -> None:
-        """Tell clients of both protocols that the broker is something else, or of another version."""
+        """Tell clients of both protocols another name or version of the broker."""
         for told, rabbitmq_version in (
             (self.properties, RABBITMQ_VERSION_091),
             (self.said, RABBITMQ_VERSION_10),

@@ -1,4 +1,4 @@
-"""The deliveries of one channel or session that wait to be settled. [amqp-0-9-1 1.8.3.13]"""
+"""The unsettled deliveries of a channel or session. [amqp-0-9-1 1.8.3.13]"""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ Delivery = tuple[QueueEntry, QueueConsumer]
 
 @final
 class Stragglers:
-    """Lists in the order of the tags, with gaps of None where something has been settled.
+    """Deliveries in the order of their tags, with gaps of None for settled deliveries.
 
-    The gaps are closed when they are more than what is left: memory follows what is outstanding.
+    The gaps are closed when they outnumber the deliveries, so memory follows the number of unsettled
+    deliveries.
     """
 
     def __init__(self) -> None:
@@ -29,18 +30,18 @@ class Stragglers:
         self._first: i64 = 0  # nothing before it is outstanding
 
     def append(self, tag: i64, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """Have one more, whose tag is above all others."""
+        """Add a delivery, whose tag is above all others."""
         self._tags.append(tag)
         self._deliveries.append((entry, consumer))
         self.count += 1
 
     def find(self, tag: i64) -> Delivery | None:
-        """The outstanding delivery with this tag, if there is one."""
+        """Return the unsettled delivery with this tag, if there is one."""
         index = self._index(tag)
         return self._deliveries[index] if index >= 0 else None
 
     def take(self, tag: i64) -> Delivery | None:
-        """The outstanding delivery with this tag, if there is one: it is settled."""
+        """Settle and return the unsettled delivery with this tag, if there is one."""
         index = self._index(tag)
         delivery = self._deliveries[index] if index >= 0 else None
         if delivery is not None:
@@ -51,7 +52,7 @@ class Stragglers:
         return delivery
 
     def up_to(self, tag: i64) -> list[i64]:
-        """Tags of what is outstanding up to and including `tag`, oldest first; 0 means all."""
+        """Return the tags of unsettled deliveries up to and including `tag`, oldest first; 0 means all."""
         deliveries = self._deliveries
         end: i64 = len(deliveries) if tag == 0 else bisect_right(self._tags, tag)
         i = self._first
@@ -66,7 +67,7 @@ class Stragglers:
         return found
 
     def put_back(self, deliveries: dict[int, Delivery]) -> None:
-        """Have these outstanding again, which had been settled."""
+        """Make settled deliveries unsettled again."""
         closed: dict[int, Delivery] = {}  # there is no gap for them any more
         for tag, delivery in deliveries.items():
             index = self._index(tag)
@@ -80,7 +81,7 @@ class Stragglers:
             self._arrange(self._outstanding() | closed)
 
     def forget(self, most: i64) -> i64:
-        """Forget up to `most`, the latest first, settled ones too; returns how many those were."""
+        """Forget up to `most` deliveries, the latest first, settled ones too; return their number."""
         count: i64 = min(most, len(self._tags))
         if count > 0:
             left = len(self._tags) - count
@@ -91,7 +92,7 @@ class Stragglers:
         return count
 
     def _index(self, tag: i64) -> i64:
-        """Where this tag is, with a delivery or a gap; -1 if it is nowhere."""
+        """Return the index of this tag, with a delivery or a gap; -1 if there is none."""
         index: i64 = bisect_left(self._tags, tag)
         return index if index < len(self._tags) and self._tags[index] == tag else -1
 
@@ -100,7 +101,7 @@ class Stragglers:
         return {tag: delivery for tag, delivery in pairs if delivery is not None}
 
     def _arrange(self, deliveries: dict[int, Delivery]) -> None:
-        """Have these and no gaps."""
+        """Set the deliveries, without gaps."""
         self._tags = sorted(deliveries)
         self._deliveries = [deliveries[tag] for tag in self._tags]
         self.count = len(self._tags)
@@ -114,11 +115,11 @@ FORGIVEN_MAX: Final = 4096
 
 @final
 class Unacked:
-    """A ring indexed by tag: tags are consecutive, so nothing is hashed and nothing scans.
+    """A ring of deliveries, indexed by tag: tags are consecutive, so there is no hashing and no scan.
 
-    `_entries[i]` is the delivery with tag `base + i`, None once it is settled or when it never had to be.
-    What is older than the ring and outstanding still is among the stragglers: one delivery that is never
-    settled does not keep the slots of all later ones.
+    `_entries[i]` is the delivery with tag `base + i`. It is None after the delivery was settled, and for a
+    delivery that needs no settlement. Unsettled deliveries older than the ring are among the stragglers, so a
+    delivery that is never settled does not keep the slots of all later ones.
     """
 
     def __init__(self) -> None:
@@ -133,16 +134,16 @@ class Unacked:
         self._forgiven_up_to: i64 = 0
 
     def next_tag(self) -> i64:
-        """The tag that the next delivery gets."""
+        """Return the tag of the next delivery."""
         return self.base + len(self._entries)
 
     def count(self) -> i64:
-        """How many are outstanding; looks at each slot."""
+        """Return the number of unsettled deliveries; looks at each slot."""
         count: i64 = len(self._entries) - self._entries.count(None)
         return count if self._stragglers is None else count + self._stragglers.count
 
     def add(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
-        """Give the next tag to a delivery that must be settled; returns it."""
+        """Give the next tag to a delivery that must be settled; return the tag."""
         count: i64 = len(self._entries)
         if count >= self._trim_at:
             self.trim()
@@ -152,7 +153,7 @@ class Unacked:
         return self.base + count
 
     def skip(self) -> i64:
-        """Give the next tag to a delivery that counts as settled; returns it."""
+        """Give the next tag to a delivery that counts as settled; return the tag."""
         count: i64 = len(self._entries)
         if count == 0:
             self.base += 1
@@ -165,7 +166,7 @@ class Unacked:
         return self.base + count
 
     def find(self, tag: i64) -> QueueEntry | None:
-        """The entry of an outstanding delivery, and its consumer in `holder`; None if there is none."""
+        """Return the entry of an unsettled delivery, with its consumer in `holder`; None if there is none."""
         index = tag - self.base
         if index < 0:
             return self._held_by(self._stragglers.find(tag)) if self._stragglers is not None else None
@@ -175,7 +176,7 @@ class Unacked:
         return self._entries[index]
 
     def take(self, tag: i64) -> QueueEntry | None:
-        """Settle one delivery: its entry, and its consumer in `holder`; None if it is not outstanding."""
+        """Settle a delivery; return its entry, with its consumer in `holder`, or None if not unsettled."""
         index = tag - self.base
         if index < 0:
             return self._held_by(self._stragglers.take(tag)) if self._stragglers is not None else None
@@ -189,9 +190,9 @@ class Unacked:
         return entry
 
     def take_up_to(self, tag: i64) -> list[tuple[QueueConsumer, list[QueueEntry]]]:
-        """Settle what is outstanding up to and including `tag`, 0: everything.
+        """Settle all deliveries up to and including `tag`, 0: all deliveries.
 
-        The entries, oldest first, in runs of those that one consumer had.
+        Return the entries, oldest first, in runs of the same consumer.
         """
         runs: list[tuple[QueueConsumer, list[QueueEntry]]] = []
         last: QueueConsumer | None = None
@@ -231,7 +232,7 @@ class Unacked:
         return runs
 
     def take_all(self, tag: i64 = 0) -> dict[QueueConsumer, list[QueueEntry]]:
-        """The same, by the consumers that had the entries."""
+        """Settle all deliveries and return the entries by their consumers."""
         taken: dict[QueueConsumer, list[QueueEntry]] = {}
         for holder, run in self.take_up_to(tag):
             taken.setdefault(holder, []).extend(run)
@@ -244,10 +245,10 @@ class Unacked:
         return delivery[0]
 
     def forgive(self, tags: list[i64]) -> None:
-        """Should these deliveries, which are taken back, be settled after all, then that is no error.
+        """Note deliveries that are taken back: a later settlement of them is no error.
 
-        A client may never do that, so no more than FORGIVEN_MAX are told apart: after that, no tag up to the
-        highest of them is an error.
+        A client may never settle them, so no more than FORGIVEN_MAX are told apart. Beyond that, no tag up to
+        the highest of them is an error.
         """
         forgiven = self._forgiven
         if forgiven is None:
@@ -258,12 +259,12 @@ class Unacked:
         forgiven.update(tags)
 
     def is_forgiven(self, tag: i64) -> bool:
-        """Whether `tag` is that of a delivery that was taken back."""
+        """Whether the delivery with `tag` was taken back."""
         forgiven = self._forgiven
         return forgiven is not None and (tag in forgiven or 0 < tag <= self._forgiven_up_to)
 
     def put_back(self, tags: list[int], entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Have these outstanding again, which had been settled, unless they were forgotten."""
+        """Make settled deliveries unsettled again, unless they were forgotten."""
         old: dict[int, Delivery] = {}
         count: i64 = len(self._entries)
         for tag, entry in zip(tags, entries, strict=True):
@@ -280,7 +281,7 @@ class Unacked:
             self._stragglers.put_back(old)
 
     def up_to(self, tag: i64) -> list[i64]:
-        """Tags of what is outstanding up to and including `tag`, oldest first; 0 means all."""
+        """Return the tags of unsettled deliveries up to and including `tag`, oldest first; 0 means all."""
         found: list[i64] = [] if self._stragglers is None else self._stragglers.up_to(tag)
         end: i64 = len(self._entries)
         if tag != 0 and tag - self.base + 1 < end:
@@ -297,7 +298,7 @@ class Unacked:
         return found
 
     def between(self, first: i64, last: i64) -> list[i64]:
-        """Tags of what is outstanding from `first` to `last`, oldest first; looks at each slot between."""
+        """Return the unsettled tags from `first` to `last`, oldest first; looks at each slot between."""
         found: list[i64] = []
         if self._stragglers is not None and last > 0 and first < self.base:
             found = [tag for tag in self._stragglers.up_to(last) if first <= tag <= last]
@@ -310,7 +311,7 @@ class Unacked:
         return found
 
     def forget(self, most: i64) -> i64:
-        """Forget up to `most` deliveries, the latest first, settled ones too; returns how many those were."""
+        """Forget up to `most` deliveries, the latest first, settled ones too; return their number."""
         count: i64 = min(most, len(self._entries))
         if count > 0:
             del self._entries[-count:]
@@ -321,9 +322,9 @@ class Unacked:
         return count
 
     def trim(self) -> None:
-        """Let go of the settled deliveries at the front, and of the oldest outstanding ones if those are few.
+        """Drop settled deliveries at the front; make the oldest unsettled ones stragglers if they are few.
 
-        `add` does this when the lists have doubled: its cost is spread, and settling costs nothing more.
+        `add` does this when the lists have doubled, so the cost is spread, and settling costs nothing more.
         """
         n: i64 = len(self._entries)
         first = self._first
@@ -338,7 +339,7 @@ class Unacked:
         self._trim_at = 2 * len(self._entries) + TRIM
 
     def _leave_behind(self, first: i64) -> i64:
-        """Make the oldest deliveries, from `first` on, stragglers; returns the index of what is left."""
+        """Make the oldest deliveries, from `first` on, stragglers; return the index of the remaining ones."""
         n: i64 = len(self._entries)
         outstanding: i64 = 0
         for i in range(first, n):
