@@ -1,1 +1,1 @@
-"""AMQP 0-9-1: what its methods mean to the core. [amqp-0-9-1]"""
+"""The adapter of AMQP 0-9-1: its methods in terms of the core. [amqp-0-9-1]"""

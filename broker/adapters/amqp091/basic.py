@@ -1,4 +1,4 @@
-"""basic.qos, reject, nack, recover; confirm.select, channel.flow. [amqp-0-9-1 1.8]"""
+"""basic.qos, reject, nack and recover; confirm.select and channel.flow. [amqp-0-9-1 1.8]"""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from protocol.errors import SYNTAX_ERROR, ProtocolError
 
 
 def qos(channel: ChannelState, frame: commands.Basic.Qos) -> None:
-    """basic.qos: the window of each consumer to come, or one for the whole channel.
+    """basic.qos: set the window of each later consumer, or a window for the whole channel.
 
-    Live consumers keep the windows of their own. A new window for the channel holds for them too.
+    Live consumers keep their own windows. A new window for the channel applies to them too.
     [amqp-0-9-1 1.8.3.1, RabbitMQ per-consumer prefetch]
     """
     if frame.global_:
@@ -39,7 +39,7 @@ def qos(channel: ChannelState, frame: commands.Basic.Qos) -> None:
 
 
 def _limit(channel: ChannelState, count: i64, size: i64) -> None:
-    """basic.qos for the whole channel: one window for its consumers, those that it has included."""
+    """basic.qos for the whole channel: set a window that its consumers share."""
     window = channel.window
     if window is None:
         if count == 0 and size == 0:
@@ -56,7 +56,7 @@ def _limit(channel: ChannelState, count: i64, size: i64) -> None:
 
 
 def _unsettled(channel: ChannelState) -> Iterator[tuple[QueueConsumer, QueueEntry]]:
-    """The deliveries that have not given their credit back."""
+    """Iterate over the deliveries that have not returned their credit."""
     unacked = channel.unacked
     for tag in unacked.up_to(0):
         delivery = unacked.find(tag)
@@ -105,7 +105,7 @@ def flow(channel: ChannelState, frame: commands.Channel.Flow) -> None:
 
 
 def confirm_select(channel: ChannelState, frame: commands.Confirm.Select) -> None:
-    """confirm.select; again is fine. [RabbitMQ confirms]"""
+    """confirm.select, which may be repeated. [RabbitMQ confirms]"""
     if channel.transaction is not None:
         raise PreconditionFailed("cannot switch from tx to confirm mode")
     if channel.confirms is None:
@@ -115,12 +115,12 @@ def confirm_select(channel: ChannelState, frame: commands.Confirm.Select) -> Non
 
 
 def malformed_ack(channel: ChannelState, frame: object) -> None:
-    """A basic.ack whose arguments are not the 9 bytes that they must be."""
+    """Refuse a basic.ack whose arguments are not exactly 9 bytes."""
     raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Ack", c.BASIC_ACK)
 
 
 def access_request(channel: ChannelState, frame: methods.AccessRequest) -> None:
-    """access.request: everybody gets the same ticket; what counts are permissions. [RabbitMQ]"""
+    """access.request: answer every client with the same ticket; only permissions matter. [RabbitMQ]"""
     channel.reply(methods.access_request_ok(channel.number))
 
 

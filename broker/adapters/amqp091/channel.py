@@ -1,7 +1,7 @@
-"""One AMQP 0-9-1 channel: publishes in, settlements in, and how it ends. [amqp-0-9-1 1.5, 1.8]
+"""A channel of AMQP 0-9-1: publishes, acknowledgements, and its end. [amqp-0-9-1 1.5, 1.8]
 
-The hot path is here; methods that come once per consumer or queue are in `basic` and `topology`, confirms in
-`confirms`.
+The hot path is in this module. Methods that a client sends once per consumer or queue are in `basic` and
+`topology`, publisher confirms in `confirms`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _log = structlog.get_logger("amqpd.channel")
 
 @final
 class Channel(ChannelState):
-    """An open channel. Made by channel.open; its number is free again when both sides have closed it."""
+    """An open channel. Made by channel.open; its number is free after both sides have closed the channel."""
 
     def __init__(self, connection: Connection091State, number: i64, virtual_host: VirtualHost) -> None:
         super().__init__(connection, number, virtual_host)
@@ -96,7 +96,7 @@ class Channel(ChannelState):
             self.confirms.add(message)
 
     def _publish_again(self, arguments: bytes, content: bytes, message: Message, traits: i64) -> None:
-        """Its route was found wanting, and will be another one now."""
+        """Take a basic.publish once more with a new route: its remembered route no longer suffices."""
         self._body = message.body
         self.on_publish(arguments, content, message.size, traits)
 
@@ -107,7 +107,7 @@ class Channel(ChannelState):
         take_piece(self.connection, self._body, frames, size, traits & PERSISTENT != 0)
 
     def part_bytes(self) -> i64:
-        """Bytes that only memory has of a large body that is still coming."""
+        """Return the bytes of an incomplete large body that are in memory only."""
         size: i64 = 0
         if self._body is not None:
             for piece in self._body.pieces:
@@ -116,7 +116,7 @@ class Channel(ChannelState):
         return size
 
     def _resolve(self, arguments: bytes, content: bytes, size: i64) -> Publication | None:
-        """What these arguments mean; None when the channel ended over them."""
+        """Resolve the arguments of basic.publish and remember the result; None if they ended the channel."""
         try:
             publication = resolve(self.connection.rights, self.virtual_host, arguments)
         except BrokerError as error:
@@ -137,7 +137,7 @@ class Channel(ChannelState):
         return publication
 
     def on_oversized(self, size: i64) -> None:
-        """A body beyond the limit (IncomingChannel)."""
+        """Close the channel: a body is larger than the limit (IncomingChannel)."""
         journal = self.virtual_host.journal
         if journal.on:
             message = Message(self._address(), None, size, False, 0)
@@ -147,14 +147,14 @@ class Channel(ChannelState):
         self.fail(PRECONDITION_FAILED, text, c.BASIC_PUBLISH)
 
     def _address(self) -> Address:
-        """Return where the content goes that is coming; nowhere if its arguments do not decode."""
+        """Return exchange and routing key of the incoming content; empty if its arguments do not decode."""
         try:
             return address_of(self._arguments)
         except ProtocolError:
             return Address("", "")
 
     def on_kept(self, method: i64) -> None:
-        """A frame behind a basic.get or basic.consume that waits (IncomingChannel)."""
+        """Note a frame behind a basic.get or basic.consume without an answer yet (IncomingChannel)."""
         if self.waiting_get is not None:
             self.waiting_get.frame_kept(method)
         elif self.picked is not None:
@@ -217,18 +217,18 @@ class Channel(ChannelState):
                 self.connection.out.write(methods.method_frame(self.number, c.CHANNEL_CLOSE_OK))
 
     def reply(self, frame: bytes) -> None:
-        """Answer the method that is being handled (ChannelState)."""
+        """Answer the current method (ChannelState)."""
         self.connection.out.write(frame)
 
     def refuse(self, error: BrokerError, method: int) -> None:
-        """The broker refuses: end the channel, or the connection (ChannelState)."""
+        """Close the channel, or the connection, over a refusal of the core (ChannelState)."""
         code = reply_code(error)
         if connection_ends(code):
             raise ProtocolError(code, error.text, method)
         self.fail(code, error.text, method)
 
     def fail(self, code: int, text: str, method: int) -> None:
-        """A channel error: say why and let everything go (ChannelState). [amqp-0-9-1 1.5.2.5]"""
+        """Close the channel with an error, and release all it owns (ChannelState). [amqp-0-9-1 1.5.2.5]"""
         if self.state != CHANNEL_OPEN:
             return
         connection = self.connection
@@ -250,18 +250,18 @@ class Channel(ChannelState):
         connection.out.write(methods.close(self.number, code, f"{REPLY_NAMES[code]} - {text}", method))
 
     def rights_changed(self) -> None:
-        """What the user may do has changed: routes were resolved for what it was, and so were consumers."""
+        """Forget resolved routes and cancel forbidden consumers: the user's permissions have changed."""
         self.forget_publications()
         consume.cancel_forbidden(self)
 
     def silence(self) -> None:
-        """Want nothing any more, before anything is given back: see `Connection091`."""
+        """Stop all deliveries to the channel before anything is requeued: see `Connection091`."""
         self.session.close_targets()
         if self.confirms is not None:
             self.confirms.ended = True
 
     def let_go(self, why: str) -> None:
-        """Give back every delivery and remove every consumer. [amqp-0-9-1 1.5.2.5]"""
+        """Requeue every delivery and remove every consumer. [amqp-0-9-1 1.5.2.5]"""
         journal = self.virtual_host.journal
         before = journal.actor
         journal.actor = self.session
@@ -288,15 +288,15 @@ class Channel(ChannelState):
         self._publications = {}
 
     def forget_publications(self) -> None:
-        """Resolve what the next publishes mean anew (ChannelState)."""
+        """Forget the resolved routes, so that later publishes are resolved anew (ChannelState)."""
         self._publications = {}
 
     def get_target(self) -> Target091:
-        """The target that basic.get delivers through has no consumers and no limit (ChannelState)."""
+        """Return the target of basic.get, which has no consumers and no limit (ChannelState)."""
         if self._get_target is None:
             self._get_target = Target091(self, Credit(), None, "", False)
         return self._get_target
 
     def forget_target(self, target: ChannelTarget) -> None:
-        """Its queue was deleted: the tag is free again (ChannelState)."""
+        """Free the tag of a target whose queue was deleted (ChannelState)."""
         self.targets.pop(target.tag, None)

@@ -1,8 +1,7 @@
-"""Publisher confirms of one channel: what was published is answered once it is safe. [RabbitMQ confirms]
+"""Publisher confirms of a channel: a publish is confirmed when it is safe. [RabbitMQ confirms]
 
-Everything up to a sequence number is confirmed with one basic.ack. What went to the log waits for the sync of
-its batch, and what was published after it waits with it: at most the time of a sync, and the answers stay in
-order.
+A single basic.ack confirms everything up to a sequence number. A message in the log waits for the sync of its
+batch. Later messages wait with it, so confirms stay in order and wait no longer than a sync.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
 
 @final
 class Confirms(PublisherConfirms):
-    """Made by confirm.select.
+    """The confirms of a channel, made by confirm.select.
 
-    The log has at most one batch in flight and one that is being filled, so two marks suffice.
+    The log has at most a batch in flight and a batch that is being filled, so two marks suffice.
     """
 
     def __init__(self, channel: ChannelState) -> None:
@@ -37,7 +36,7 @@ class Confirms(PublisherConfirms):
         self._refused: deque[int] = deque()  # of what has no answer yet: to be nacked when its turn comes
 
     def add(self, message: Message) -> None:
-        """One more message was published and taken, or returned (PublisherConfirms)."""
+        """Count a message that was published and taken, or returned (PublisherConfirms)."""
         self.published += 1
         if message.sequence != 0 or message.marks & ON_ITS_WAY:
             self._logged_batch = self.store.batch
@@ -46,9 +45,9 @@ class Confirms(PublisherConfirms):
             self.channel.connection.owing.append(self)
 
     def add_refused(self) -> None:
-        """One more message was published, and a full queue did not take it (PublisherConfirms).
+        """Count a message that a full queue has refused (PublisherConfirms).
 
-        The nack waits for its turn among the answers, so that no ack covers what was nacked.
+        The nack is sent in its place among the confirms, so that no ack covers the refused message.
         """
         self.published += 1
         self._refused.append(self.published)
@@ -57,16 +56,16 @@ class Confirms(PublisherConfirms):
             self.channel.connection.owing.append(self)
 
     def refuse(self) -> None:
-        """Nack one more message, once what came before it has its answer (PublisherConfirms).
+        """Nack a message, after the confirms of earlier messages (PublisherConfirms).
 
-        The log has failed, so that nothing has to be waited for.
+        The log has failed, so there is nothing to wait for.
         """
         self.end_turn()
         self.published += 1
         self._nack()
 
     def end_turn(self) -> None:
-        """Answer what this turn published, or arrange to do so (PublisherConfirms)."""
+        """Confirm the publishes of this turn, or wait for the log to do so (PublisherConfirms)."""
         self._owes = False
         if self.ended:
             return
@@ -83,7 +82,7 @@ class Confirms(PublisherConfirms):
             self.store.wait(self)
 
     def on_durable(self, batch: i64) -> None:
-        """The log has synced `batch`: confirm what it holds."""
+        """Confirm the messages in `batch`, which the log has synced."""
         if batch >= self._waiting_batch:
             self._waiting_batch = 0
             upto = self._waiting_upto
@@ -94,7 +93,7 @@ class Confirms(PublisherConfirms):
             self.channel.connection.flush()
 
     def on_store_failed(self, reason: str) -> None:
-        """The log failed before its sync: what has no answer yet will never be confirmed."""
+        """Nack all unconfirmed messages: the log failed before its sync."""
         self._waiting_batch = 0
         self._logged_batch = 0
         if not self.ended and self.answered < self.published:
@@ -102,7 +101,7 @@ class Confirms(PublisherConfirms):
             self.channel.connection.flush()
 
     def _answer(self, upto: i64) -> None:
-        """Ack what has no answer yet up to here, but for what was refused."""
+        """Ack the unconfirmed messages up to `upto`, and nack the refused ones."""
         refused = self._refused
         while refused and refused[0] <= upto:
             first: i64 = refused.popleft()
@@ -129,7 +128,7 @@ class Confirms(PublisherConfirms):
             self.answered = upto
 
     def _nack(self) -> None:
-        """Refuse all that has no answer yet."""
+        """Nack all unconfirmed messages."""
         channel = self.channel
         bits = 1 if self.published - self.answered > 1 else 0
         channel.connection.out.write(methods.settle(channel.number, BASIC_NACK, self.published, bits))

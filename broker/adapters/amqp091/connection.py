@@ -1,6 +1,6 @@
-"""One AMQP 0-9-1 connection: its handshake, its states, its channels and its end. [amqp-0-9-1 1.4]
+"""A connection of AMQP 0-9-1: its handshake, its states, its channels and its end. [amqp-0-9-1 1.4]
 
-A mistake on a connection ends no more than the connection.
+An error on a connection ends this connection only.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ _log = structlog.get_logger("amqpd.connection")
 
 @final
 class Handshake:
-    """Lives until the connection is open. The applicant of its log-in (`broker.adapters.access`)."""
+    """The handshake of a connection that is not open yet, and the applicant of its log-in.
+
+    See `broker.adapters.access`.
+    """
 
     def __init__(self, connection: Connection091) -> None:
         self.connection = connection
@@ -86,13 +89,13 @@ class Handshake:
         connection.out.write(methods.connection_start(server.properties, mechanisms))
 
     def hear(self, size: i64) -> None:
-        """So many bytes have come. Raises ProtocolError(RESOURCE_ERROR): a stranger sends no end of them."""
+        """Count `size` bytes. Raises ProtocolError(RESOURCE_ERROR) for too many before the log-in."""
         self._heard += size
         if self._heard > STRANGER_BYTES_MAX and not self.authenticated:
             raise ProtocolError(RESOURCE_ERROR, f"more than {STRANGER_BYTES_MAX} bytes before the log-in")
 
     def on_method(self, method: int, frame: base.Frame) -> None:
-        """Take the client's next step; the state table has allowed it."""
+        """Take the client's next method, which the state table has allowed."""
         if isinstance(frame, commands.Connection.StartOk):
             self._start_ok(frame)
         elif isinstance(frame, commands.Connection.SecureOk):
@@ -105,7 +108,7 @@ class Handshake:
             raise ProtocolError(COMMAND_INVALID, f"{frame.name} during the handshake", method)
 
     def abandon(self) -> None:
-        """The peer has left."""
+        """End the log-in: the peer has disconnected."""
         if self._login is not None:
             self._login.abandon()
 
@@ -126,7 +129,7 @@ class Handshake:
         self._respond(_response(frame))
 
     def _respond(self, response: object) -> None:
-        """Hand on what the client says; nothing more is kept of a stranger until that is answered."""
+        """Pass the client's response to the log-in, and read nothing more until its answer."""
         raw = bytes(response) if isinstance(response, bytes | bytearray) else str(response).encode()
         self.connection.hold(HELD_FOR_REPLY)
         if self._user:
@@ -135,7 +138,7 @@ class Handshake:
             self._login.respond(raw)
 
     def challenged(self, challenge: bytes) -> None:
-        """The log-in wants to know more."""
+        """Send a further challenge of the log-in."""
         connection = self.connection
         if connection.state == AUTHENTICATING:  # else the peer left meanwhile
             connection.state = advance(connection.state, CHALLENGED)
@@ -143,7 +146,7 @@ class Handshake:
             connection.release(HELD_FOR_REPLY)
 
     def accepted(self, user: str, proof: bytes) -> None:
-        """The peer is who it says; perhaps it wants the same of the broker."""
+        """Accept the peer, after sending it the broker's proof if there is one."""
         if self.connection.state == AUTHENTICATING:
             if proof:
                 self._user = user
@@ -163,7 +166,7 @@ class Handshake:
         connection.release(HELD_FOR_REPLY)
 
     def refused(self, user: str, why: str) -> None:
-        """Close 403 if the client understands that before tune, else hang up.
+        """Close with 403 if the client understands this before tune, else hang up.
 
         [RabbitMQ authentication_failure_close]
         """
@@ -193,13 +196,13 @@ class Handshake:
 
 
 def _response(frame: object) -> object:
-    """Return the client's response: pamqp has text where it is UTF-8, and otherwise bytes."""
+    """Return the client's response, which pamqp decodes as text if it is UTF-8, and as bytes otherwise."""
     response: object = getattr(frame, "response", None)
     return response
 
 
 def _negotiated(name: str, asked: i64, offered: i64, least: i64) -> i64:
-    """The client's value, 0 meaning ours. Raises ProtocolError(NOT_ALLOWED) when it is out of range."""
+    """Return the client's value, or ours for 0. Raises ProtocolError(NOT_ALLOWED) if it is out of range."""
     if asked == 0:
         return offered
     if asked > offered:
@@ -238,8 +241,8 @@ def open_connection(connection: Connection091, name: str) -> None:
 def renew_secret(connection: Connection091) -> None:
     """Take connection.update-secret. [RabbitMQ connection.update-secret]
 
-    As in RabbitMQ, the secret of a user whose log-in does not expire counts at the next log-in and is not
-    looked at now. Raises ProtocolError(NOT_ALLOWED) if the user may not be here any more.
+    As in RabbitMQ, the new secret of a user whose log-in does not expire counts at the next log-in, and is
+    not checked now. Raises ProtocolError(NOT_ALLOWED) if the user may no longer use the virtual host.
     """
     assert connection.virtual_host is not None
     user, vhost = connection.user, connection.virtual_host.name
@@ -284,7 +287,7 @@ CLOSES_MAX: Final = 1024  # answers to one client: more would pile up if the cli
 
 
 def tell(connection: Connection091, error: ProtocolError) -> None:
-    """Log why a connection is ended from this side."""
+    """Log the error for which this side closes a connection."""
     _log.warning(
         "connection error",
         peer=connection.peer,
@@ -302,16 +305,16 @@ def tell_lost(connection: Connection091, reason: str) -> None:
 
 
 def not_open(connection: Connection091, channel: i64, method: int) -> ProtocolError:
-    """A channel is used before the connection is open, or after that."""
+    """Return the error for a channel that is used while the connection is not open."""
     text = f"channel {int(channel)} used on a connection that is {connection.state}"
     return ProtocolError(CHANNEL_ERROR, text, method)
 
 
 def await_close_ok(connection: Connection091, found: list[int]) -> None:
-    """Take what a CloseWatch has found after this end has sent close.
+    """Take the methods that a CloseWatch has found after this side has sent close.
 
-    A close that has crossed this end's own comes first: its sender may wait for the answer instead of giving
-    one.
+    A close that crosses this side's close is answered first: its sender may wait for the answer instead of
+    answering.
     """
     if c.CONNECTION_CLOSE in found:
         connection.state = advance(connection.state, c.CONNECTION_CLOSE)
@@ -325,9 +328,9 @@ def await_close_ok(connection: Connection091, found: list[int]) -> None:
 def closed_by_peer(connection: Connection091) -> None:
     """Answer the peer's close, and let the peer hang up.
 
-    A client that finds the end of the stream behind close-ok may take it for a failure. Frames of other
-    channels may be on their way behind the close: closing the socket with them unread would reset the
-    connection, and the peer might never see the close-ok.
+    A client that reads the end of the stream after close-ok may take it for a failure. Frames of other
+    channels may still arrive after the close. Closing the socket with these unread would reset the
+    connection, and the peer might never receive the close-ok.
     """
     connection.state = CLOSED
     connection.wire.stop()
@@ -338,7 +341,7 @@ def closed_by_peer(connection: Connection091) -> None:
 
 
 def answer_closes(connection: Connection091, found: list[int]) -> None:
-    """Answer each close among `found`: several threads of a client may close one connection."""
+    """Answer each close among `found`: several threads of a client may close the same connection."""
     closes = min(found.count(c.CONNECTION_CLOSE), CLOSES_MAX - connection.closes)
     if closes > 0:
         connection.closes += closes
@@ -347,12 +350,12 @@ def answer_closes(connection: Connection091, found: list[int]) -> None:
 
 
 def channels_of(connection: Connection091) -> list[Channel]:
-    """The channels that are open."""
+    """Return the open channels."""
     return [channel for channel in connection.wire.channels if isinstance(channel, Channel)]
 
 
 def forget_deliveries(connection: Connection091, most: i64) -> i64:
-    """Forget what is outstanding of queues that are gone; see `OpenConnection`."""
+    """Forget unsettled deliveries of deleted queues; see `OpenConnection`."""
     left = most
     for channel in channels_of(connection):
         left -= channel.unacked.forget(left)
@@ -362,9 +365,9 @@ def forget_deliveries(connection: Connection091, most: i64) -> i64:
 
 
 def let_go(connection: Connection091) -> None:
-    """Everything that the channels hold goes back, with every consumer silenced first.
+    """Release everything that the channels own, after stopping the deliveries to all of them.
 
-    Otherwise the first channel's messages would go to the second channel of the same dying connection.
+    Otherwise messages of the first channel would be delivered to the second channel of the same connection.
     """
     channels = channels_of(connection)
     cut_bodies(connection)
@@ -388,7 +391,7 @@ def let_go(connection: Connection091) -> None:
 
 
 def control(connection: Connection091, method: int, payload: bytes) -> None:
-    """Take one. Raises ProtocolError."""
+    """Take a method of channel 0. Raises ProtocolError."""
     if method >> 16 != c.CLASS_CONNECTION:
         methods.decode_method(method, payload)
         raise ProtocolError(CHANNEL_ERROR, f"method of class {method >> 16} on channel 0", method)
@@ -411,7 +414,7 @@ GATHERED_BYTES_MAX: Final = 1048576  # of contents in part, on all channels, whi
 
 @final
 class Connection091(Connection091State):
-    """One of a client of AMQP 0-9-1."""
+    """A connection of an AMQP 0-9-1 client."""
 
     def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin) -> None:
         super().__init__(server, scheduler, edge, origin)
@@ -433,7 +436,7 @@ class Connection091(Connection091State):
     # -- in
 
     def receive(self, data: bytes) -> None:
-        """Take the next bytes from the socket; ends the turn with one write."""
+        """Take the next bytes from the socket; ends the turn with a single write."""
         if self.state == CLOSING:
             await_close_ok(self, self._close_watch.feed(data))
             return
@@ -445,7 +448,7 @@ class Connection091(Connection091State):
             brake(self)
 
     def _take(self, data: bytes | None) -> None:
-        """Handle the next bytes, or those that were kept back. Nothing that goes wrong leaves here."""
+        """Handle `data`, or the kept bytes if None. An error ends the connection and is not raised."""
         allowance = self.server.broker.schedule.allowance
         before = allowance.begin(self._turns)
         try:
@@ -471,30 +474,30 @@ class Connection091(Connection091State):
             self.held.listen()
 
     def internal_error(self) -> None:
-        """The broker's own mistake costs this connection and no other (Connection091State)."""
+        """Close this connection, and no other, over the broker's own error (Connection091State)."""
         _log.exception("internal error", peer=self.peer)
         self.fail(ProtocolError(INTERNAL_ERROR, "internal error, see the broker's log"))
 
     def hold(self, reason: i64) -> None:
-        """Take no more frames, and read no more (Connection091State)."""
+        """Take no more frames, and pause reading (Connection091State)."""
         self.keep_back(reason)
         self.edge.hold(reason)
 
     def keep_back(self, reason: i64) -> None:
-        """Take no more frames, but read on."""
+        """Take no more frames, but continue to read."""
         self._holds |= reason
         self.wire.suspend()
 
     def kept_bytes(self) -> i64:
-        """How much of what was read is kept back (ServedConnection)."""
+        """Return the number of bytes that were read and kept back (ServedConnection)."""
         return len(self.wire.kept())
 
     def is_deaf(self) -> bool:
-        """Whether nothing is listened to any more (ServedConnection)."""
+        """Whether the connection takes no frames any more (ServedConnection)."""
         return self.wire.stopped
 
     def release(self, reason: i64) -> None:
-        """Go on, unless there is another reason not to."""
+        """Release reasons; continue unless others are left."""
         if self._holds & reason:
             self._holds &= ~reason
             self.edge.release(reason)
@@ -504,7 +507,7 @@ class Connection091(Connection091State):
                 self.flush()  # the answer that the log had to wait for, say
 
     def end_turn(self) -> None:
-        """Confirm what can be confirmed and flush."""
+        """Send the confirms that can be sent, and flush."""
         if self.owing:
             owing = self.owing
             self.owing = []
@@ -513,7 +516,7 @@ class Connection091(Connection091State):
         self.answer()
 
     def on_method(self, channel: int, method: int, payload: bytes) -> None:
-        """Take a method that is not the hot path (MethodSink)."""
+        """Take a method that is not on the hot path (MethodSink)."""
         self.server.broker.schedule.allowance.use(METHOD + len(payload) // PAYLOAD)
         if channel == 0:
             control(self, method, payload)
@@ -529,7 +532,7 @@ class Connection091(Connection091State):
             raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", method)
 
     def channel_closed(self, number: i64) -> None:
-        """Both sides agree that the channel is closed: its number is free (Connection091State)."""
+        """Free the number of a channel that both sides have closed (Connection091State)."""
         self.wire.channels[number] = None
         self.channel_count -= 1
         self.server.counters.channels_closed += 1
@@ -538,7 +541,7 @@ class Connection091(Connection091State):
     # -- out
 
     def pump(self, budget: i64) -> None:
-        """Deliver to this client, and write what that produced."""
+        """Deliver to this client, and write the deliveries."""
         if self.leaving:
             self.scheduled = False
             return
@@ -554,7 +557,7 @@ class Connection091(Connection091State):
             self.flush()  # else another turn follows at once, and one write will do for both
 
     def set_blocked(self, blocked: bool) -> None:
-        """The transport is full (True), or takes data again (False)."""
+        """Note that the transport is full (True), or takes data again (False)."""
         super().set_blocked(blocked)
         if not blocked:
             self._unread = 0
@@ -563,16 +566,16 @@ class Connection091(Connection091State):
                 self.release(HELD_FOR_PEER)
 
     def flush(self) -> None:
-        """Write what the turn has produced, once (Connection091State)."""
+        """Write the output of the turn, once (Connection091State)."""
         if self.bodies is not None and not send_on(self, self.bodies):
             return
         if len(self.out) > 0:
             self.edge.write(take_out(self))
 
     def answer(self) -> None:
-        """Flush answers (Connection091State). A peer that asks on and reads nothing is held until it reads.
+        """Flush answers (Connection091State). A peer that sends on and reads nothing is held until it reads.
 
-        Deliveries do not count: they stop by themselves, and a client may be busy sending meanwhile.
+        Deliveries do not count, because they stop by themselves, and a client may be busy sending meanwhile.
         """
         size: i64 = len(self.out)
         self.flush()
@@ -584,14 +587,14 @@ class Connection091(Connection091State):
     # -- the end
 
     def fail(self, error: ProtocolError) -> None:
-        """A connection error: say why, let everything go, wait for close-ok (Connection091State)."""
+        """Close with an error, release everything, and wait for close-ok (Connection091State)."""
         if self._dead or self.state in (CLOSING, CLOSED):
             return
         tell(self, error)
         self.close(error.code, error.reply_text, error.method)
 
     def close(self, code: int, text: str, method: int = 0) -> None:
-        """Send connection.close and wait for close-ok; whatever else comes is ignored."""
+        """Send connection.close and wait for close-ok; all other input is ignored."""
         if self._dead or self.state in (CLOSING, CLOSED):
             return
         self.state = advance(self.state, ERROR)
@@ -604,61 +607,64 @@ class Connection091(Connection091State):
         self.flush()
 
     def rights_changed(self) -> None:
-        """What the user may do has changed (OpenConnection)."""
+        """Tell all channels that the user's permissions have changed (OpenConnection)."""
         for channel in channels_of(self):
             channel.rights_changed()
 
     def shortage_began(self) -> None:
-        """Have the next publish of each channel ask whether there is one (OpenConnection)."""
+        """Make the next publish of each channel check for the shortage (OpenConnection)."""
         for channel in channels_of(self):
             channel.forget_publications()
 
     def part_bytes(self) -> i64:
-        """Bytes in memory of contents that have come in part (ServedConnection)."""
+        """Return the bytes in memory of incomplete contents (ServedConnection)."""
         size: i64 = self.wire.gathered()
         for channel in channels_of(self):
             size += channel.part_bytes()
         return size
 
     def admit_new(self) -> None:
-        """Hold who declares while memory is short, behind this declaration (ServedConnection)."""
+        """Hold the connection after a declaration while memory is short (ServedConnection)."""
         if self.server.shortage.memory:
             hold_publisher(self)
 
     def log_is_behind(self) -> None:
-        """Read nothing more from a publisher until it has caught up (OpenConnection)."""
+        """Read nothing more from a publishing connection until the log has caught up (OpenConnection)."""
         if self.publishes and not self.braked:
             wait_for_log(self)
 
     def vhost_deleted(self) -> None:
-        """Hear nothing more, and be sent nothing, until `force_close` follows (OpenConnection)."""
+        """Take no more frames and deliver no more until `force_close` follows (OpenConnection)."""
         self.leaving = True
         self.hold(HELD_FOR_END)
 
     def forget_deliveries(self, most: i64) -> i64:
-        """Forget up to `most` that are outstanding, of queues that are gone (OpenConnection)."""
+        """Forget up to `most` unsettled deliveries of deleted queues (OpenConnection)."""
         return forget_deliveries(self, most)
 
     def channels_open(self) -> int:
-        """How many channels it has (OpenConnection)."""
+        """Return the number of channels (OpenConnection)."""
         return len(channels_of(self))
 
     def force_close(self, reason: str) -> None:
-        """Close 320 (OpenConnection). [amqp-0-9-1 connection-forced]"""
+        """Close with 320 (OpenConnection). [amqp-0-9-1 connection-forced]"""
         if self.state == OPEN:
             self.close(CONNECTION_FORCED, f"CONNECTION_FORCED - {reason}")
         else:
             self.edge.close()
 
     def drop(self) -> None:
-        """Close the socket without a word: the peer cannot be told. What was written before is still sent."""
+        """Close the socket without connection.close, which the peer would not understand.
+
+        Output that was written before is still sent.
+        """
         self.state = CLOSED
         self.wire.stop()
         self.flush()
         self.edge.close()
 
     def lost(self, reason: str) -> None:
-        """The socket is gone."""
+        """End the connection: the socket is closed."""
         if not self._dead and not self._turns.end_later(reason):
             self._dead = True
             if self.state == OPEN:

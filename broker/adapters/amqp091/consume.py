@@ -98,9 +98,9 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
 
 
 def _queues(channel: ChannelState, queue: Queue, arguments: dict[str, object]) -> list[Queue]:
-    """The queues that are to be consumed by turns: `queue`, and those that `x-also-consume` names.
+    """Return the queues to consume from: `queue`, and those that `x-also-consume` names.
 
-    Raises what `readable` raises, and PreconditionFailed for one that is named twice.
+    Raises what `readable` raises, and PreconditionFailed for a queue that is named twice.
     """
     queues = [queue]
     names = arguments.get(ALSO_CONSUME, [])
@@ -131,7 +131,7 @@ def _consumer(
     arguments: dict[str, object],
     selector: Selector | None,
 ) -> QueueConsumer:
-    """The consumer that is asked for, by arguments that have been checked."""
+    """Return a consumer with these arguments, which have been checked."""
     priority = arguments.get(PRIORITY, 0)
     assert isinstance(priority, int), "arguments have been checked"
     browse = browses(arguments) or is_non_destructive(queue.arguments)
@@ -157,7 +157,7 @@ def _stream_extent(
     arguments: dict[str, object],
     prefetch: i64,
 ) -> Extent:
-    """What the consumer sees of a stream, from which it gets no more than it acknowledges."""
+    """Return the part of a stream that the consumer gets, which has to acknowledge and to set a prefetch."""
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
     if frame.no_ack:
         raise Unsupported(f"{where} is a stream: its consumers have to acknowledge what they get")
@@ -167,7 +167,10 @@ def _stream_extent(
 
 
 def cancel(channel: ChannelState, frame: commands.Basic.Cancel) -> None:
-    """basic.cancel: what is unacked stays with the channel; an unknown tag is fine. [amqp-0-9-1 1.8.3.5]"""
+    """basic.cancel: unacknowledged deliveries stay with the channel; an unknown tag is ignored.
+
+    [amqp-0-9-1 1.8.3.5]
+    """
     tag = frame.consumer_tag or ""
     target = channel.targets.get(tag)
     if target is not None:
@@ -187,7 +190,7 @@ def cancel(channel: ChannelState, frame: commands.Basic.Cancel) -> None:
 
 
 def readable(channel: ChannelState, name: str) -> Queue:
-    """The queue of a name, for a user who may read it.
+    """Return the queue of a name, which the user may read.
 
     Raises NotFound, ResourceLocked, AccessRefused.
     """
@@ -210,7 +213,7 @@ def cancel_forbidden(channel: ChannelState) -> None:
 
 
 def lease_of(channel: ChannelState, queue: Queue, asked: object) -> Lease | None:
-    """What limits the time of a delivery of `queue`, None if nothing does."""
+    """Return the lease of deliveries of `queue`, None without a time limit."""
     milliseconds = lease_milliseconds(queue, asked, channel.server.consumer_timeout)
     if milliseconds == 0:
         return None

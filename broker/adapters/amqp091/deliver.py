@@ -1,7 +1,8 @@
 """basic.deliver: messages in the connection's output, and headers that do not fit. [amqp-0-9-1 1.8.3.9]
 
-What the broker has written of a message's deaths is left out for such a client, the oldest first. What the
-publisher has written is not: a client without room for that cannot be given the message: its channel ends.
+If a header is too long for the client's frames, deaths that the broker has written are left out, the oldest
+first. Headers of the publisher are never left out. If these alone do not fit, the message cannot be
+delivered, and the channel is closed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from protocol.errors import PRECONDITION_FAILED
 
 
 def fitted(message: Message, content: bytes, frame_max: i64) -> bytes | None:
-    """The content of `message` for a client with this frame_max; None if there is no way to give it that."""
+    """Return the content of `message` for a client with this frame_max; None if the header cannot fit."""
     excess = header_frame_bytes(content) - frame_max
     if excess <= 0:
         return content
@@ -50,7 +51,7 @@ def fitted(message: Message, content: bytes, frame_max: i64) -> bytes | None:
 
 
 def too_long(queue: QueueState, content: bytes, frame_max: i64) -> str:
-    """What a client is told that cannot be given a message of `queue`."""
+    """Return the error text for a message of `queue` whose header the client cannot take."""
     return (
         f"message in queue '{queue.name}' in vhost '{queue.vhost}' has a content header of "
         f"{header_frame_bytes(content)} bytes, the negotiated frame_max is {frame_max}"
@@ -59,7 +60,10 @@ def too_long(queue: QueueState, content: bytes, frame_max: i64) -> str:
 
 @final
 class Misfit(Alarm):
-    """Ends a channel that was to be given what does not fit, in a turn of its own: a delivery must not."""
+    """The alarm that closes a channel over a header that does not fit, in a turn of its own.
+
+    A delivery itself must not close the channel.
+    """
 
     def __init__(self, channel: ChannelState, text: str) -> None:
         super().__init__()
@@ -69,7 +73,7 @@ class Misfit(Alarm):
         schedule.set(self, schedule.now())
 
     def ring(self) -> None:
-        """Say why, and give back all that the channel has (Alarm)."""
+        """Close the channel with the error (Alarm)."""
         if self._channel.is_open():
             self._channel.fail(PRECONDITION_FAILED, self._text, 0)
             self._channel.connection.answer()
@@ -79,7 +83,7 @@ OUTPUT_BYTES_MAX: Final = 524288  # then the connection flushes before it delive
 
 
 class Target091(ChannelTarget):
-    """Writes deliveries. What surrounds the delivery tag in the frame is made once per address."""
+    """A target that writes deliveries. The bytes around the delivery tag are made once for each address."""
 
     def __init__(
         self, channel: ChannelState, credit: Credit, channel_credit: Credit | None, tag: str, no_ack: bool
@@ -94,7 +98,7 @@ class Target091(ChannelTarget):
         self._channel_low: i64 = channel.number & 0xFF
 
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
-        """Write one basic.deliver with its content."""
+        """Write a basic.deliver with its content."""
         channel = self.channel
         message = entry.message
         content = message.content
@@ -144,7 +148,7 @@ class Target091(ChannelTarget):
             channel.connection.full = True
 
     def _load(self, consumer: QueueConsumer, entry: QueueEntry) -> bytes:
-        """The content of a message that is on disk only. Raises what MessageStore.load raises."""
+        """Return the content of a message that is on disk only. Raises what MessageStore.load raises."""
         try:
             return self.channel.server.store.load(entry.message)
         except Exception:
@@ -152,7 +156,10 @@ class Target091(ChannelTarget):
             raise
 
     def _refuse(self, consumer: QueueConsumer, entry: QueueEntry, content: bytes) -> None:
-        """The client has no room for the header: the message goes back to the queue with the channel."""
+        """Close the channel over a message whose header does not fit.
+
+        The message counts as unacknowledged, so that it is requeued with the channel.
+        """
         connection = self.channel.connection
         self.channel.unacked.add(entry, consumer)
         consumer.no_ack = False  # or the queue would take the message for settled
@@ -160,9 +167,9 @@ class Target091(ChannelTarget):
         self.close()  # what is behind it must not overtake it
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
-        """`consumer` is gone, and if it was the last one the client is told that it gets no more.
+        """Send basic.cancel after the last consumer has been cancelled, to clients that support it.
 
-        If it understands that. [RabbitMQ consumer_cancel_notify]
+        [RabbitMQ consumer_cancel_notify]
         """
         if self.consumers:
             return
@@ -177,21 +184,21 @@ class Target091(ChannelTarget):
             connection.schedule()
 
     def shown_all(self, consumer: QueueConsumer) -> None:
-        """A snapshot ends: the client is told as if the queue had been deleted."""
+        """Cancel the consumer of a snapshot that has ended, as if the queue had been deleted."""
         queue = queue_of(consumer)
         detach(queue, consumer, [])
         self.consumer_cancelled(consumer)
         self.channel.virtual_host.consumer_gone(queue)
 
     def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
-        """The consumer is served from now on, or no longer (ConsumerTarget)."""
+        """Notify that the consumer is active from now on, or inactive (ConsumerTarget)."""
         notified = self.arguments.get(NOTIFY_ACTIVE)
         if isinstance(notified, str):
             channel = self.channel
             channel.server.notices.add(channel.virtual_host, notified, consumer, active, why)
 
     def _compose(self, address: Address) -> None:
-        """The parts of the frame that do not change while the address does not."""
+        """Make the parts of the frame that depend only on the address."""
         self._address = address
         size: i64 = 4 + len(self._tag) + 8 + 1 + len(address.encoded)
         number: int = self.channel.number
@@ -209,14 +216,14 @@ class Target091(ChannelTarget):
 
 
 def write_message(channel: ChannelState, message: Message, kept: bytes, content: bytes) -> None:
-    """Write a message that is an answer for `channel`: it is kept with one content, and given the other."""
+    """Write an answer on `channel`: `kept` is the stored content of `message`, `content` the one to send."""
     write_content_for(channel, content)
     if message.body is not None:
         _send_body(channel, message.body, message.size, kept, content)
 
 
 def _send_body(channel: ChannelState, body: Body, size: i64, kept: bytes, content: bytes) -> None:
-    """Send a large body behind its content header, which has been written; `size` as in `send_body`."""
+    """Send a large body behind its content header, which is written already; `size` as in `send_body`."""
     if kept[0] == 0:
         head = header_frame_bytes(content)
         send_sections(channel.connection, body, channel.number, size, kept, head)

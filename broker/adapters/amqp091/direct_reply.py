@@ -1,12 +1,13 @@
-"""Direct reply-to: answers go straight to the channel of whoever asked. [RabbitMQ direct reply-to]
+"""Direct reply-to: replies are delivered straight to the requester's channel. [RabbitMQ direct reply-to]
 
-A channel that consumes from the pseudo-queue `amq.rabbitmq.reply-to` gets a name that nobody can guess, and
-requests that it publishes with `amq.rabbitmq.reply-to` as their reply-to go out with that name instead. What
-is published to the default exchange with the name as routing key is written to the channel at once: there is
-no queue and nothing in the log. A name lives as long as its consumer, and is good in its virtual host only.
+A channel that consumes from the pseudo-queue `amq.rabbitmq.reply-to` gets a name that cannot be guessed.
+Requests that it publishes with `amq.rabbitmq.reply-to` as their reply-to are sent with this name instead. A
+message to the default exchange with the name as routing key is written to the channel at once. No queue and
+no log are involved. A name lives as long as its consumer, and is good in its virtual host only.
 
-A requester of AMQP 1.0 gets such a name too. It is that of a queue of the requester's link, which keeps
-replies until the requester has credit for them (`amqp10/nodes.py`). Either may answer the other.
+A requester of AMQP 1.0 gets such a name too. It is the name of a queue of the requester's link, which keeps
+replies until the requester has credit for them (`amqp10/nodes.py`). Requesters and repliers may use different
+protocols.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ UNREAD_BYTES_MAX: Final = 8388608  # for a client that takes nothing: further re
 
 @final
 class ReplyConsumer(ChannelReplies):
-    """The consumer of direct replies of one channel. `channel` is None when it is gone."""
+    """The consumer of direct replies of a channel. `channel` is None after its end."""
 
     def __init__(self, channel: ChannelState | None, tag: str, name: str) -> None:
         super().__init__(tag, methods.short_string(name))
@@ -50,7 +51,7 @@ class ReplyConsumer(ChannelReplies):
         self._kept_bytes: i64 = 0
 
     def deliver(self, message: Message, counters: Counters) -> i64:
-        """Send a reply, or drop the reply if nobody takes it, or can (ReplyReceiver)."""
+        """Send a reply, or drop it if the consumer has ended or cannot take it (ReplyReceiver)."""
         counters.published += 1
         channel = self.channel
         if channel is None or header_frame_bytes(_content(channel, message)) > channel.connection.frame_max:
@@ -64,7 +65,7 @@ class ReplyConsumer(ChannelReplies):
         return 1
 
     def resume(self) -> None:
-        """The client wants deliveries again (ChannelReplies)."""
+        """Deliver again: the client has restarted deliveries (ChannelReplies)."""
         kept = self._kept
         self._kept = []
         self._kept_bytes = 0
@@ -73,7 +74,7 @@ class ReplyConsumer(ChannelReplies):
                 self._write(self.channel, message)
 
     def close(self) -> None:
-        """The consumer is cancelled, or gone with its channel (ChannelReplies)."""
+        """End the consumer, which is cancelled or ends with its channel (ChannelReplies)."""
         channel = self.channel
         if channel is not None:
             channel.server.replies.pop((channel.virtual_host, self.name), None)
@@ -101,7 +102,7 @@ class ReplyConsumer(ChannelReplies):
 
 
 def _content(channel: ChannelState, message: Message) -> bytes:
-    """The content of a reply as clients of AMQP 0-9-1 have it."""
+    """Return the content of a reply for a client of AMQP 0-9-1."""
     content = message.content
     assert content is not None, "a reply is never logged"
     return content_for091(channel.server.conversions, message, content)
@@ -112,7 +113,7 @@ NOBODY: Final = ReplyConsumer(None, "", "")
 
 
 def is_used(channel: ChannelState, tag: str) -> bool:
-    """Whether a consumer of the channel, of whichever kind, has this tag."""
+    """Whether a consumer of the channel, of either kind, has this tag."""
     return tag in channel.targets or (channel.replies is not None and tag == channel.replies.tag)
 
 
@@ -135,7 +136,7 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
 
 
 def addressed(channel: ChannelState, content: bytes) -> bytes:
-    """A request with the name of the channel's reply consumer as its reply-to. Raises PreconditionFailed."""
+    """Return a request with the reply consumer's name as reply-to. Raises PreconditionFailed."""
     if channel.replies is None:
         raise PreconditionFailed("fast reply consumer does not exist")
     changed = with_reply_to(content, channel.replies.name)
@@ -148,9 +149,9 @@ def addressed(channel: ChannelState, content: bytes) -> bytes:
 
 
 def answered(channel: ChannelState, address: Address) -> ReplyReceiver | None:
-    """The recipient of messages sent to this address, if it is that of a reply consumer, living or dead.
+    """Return the reply consumer of this address, `NOBODY` for an ended one, and None for other addresses.
 
-    None also for the queue of a requester of AMQP 1.0, to which the address leads as to any queue.
+    None also for the queue of a requester of AMQP 1.0, which is routed to as any queue is.
     """
     name = address.routing_key
     if address.exchange or not name.startswith(PREFIX) or name in channel.virtual_host.queues:
@@ -159,7 +160,7 @@ def answered(channel: ChannelState, address: Address) -> ReplyReceiver | None:
 
 
 def declare(channel: ChannelState, frame: commands.Queue.Declare) -> None:
-    """queue.declare of such a name: whether somebody still waits for the reply. Raises NotFound."""
+    """queue.declare of a reply name: whether its requester still waits for replies. Raises NotFound."""
     name = frame.queue
     virtual_host = channel.virtual_host
     known = name == DIRECT_REPLY_TO or name in virtual_host.queues

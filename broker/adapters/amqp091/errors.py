@@ -1,4 +1,4 @@
-"""Which reply code each refusal of the core becomes, and how much it ends. [amqp-0-9-1 1.1]"""
+"""The reply codes of the core's refusals, and whether a code ends the connection. [amqp-0-9-1 1.1]"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REPLY_CODES: Final[dict[type[errors.BrokerError], int]] = {
 
 
 def reply_code(error: errors.BrokerError) -> int:
-    """The reply code of a refusal."""
+    """Return the reply code of a refusal."""
     return REPLY_CODES.get(type(error), INTERNAL_ERROR)
 
 

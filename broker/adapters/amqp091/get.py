@@ -33,7 +33,8 @@ BEHIND_BYTES_MAX: Final = 1048576  # of frames behind a get that waits: with mor
 def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
     """basic.get.
 
-    Raises what `readable` and `get_one` raise, PreconditionFailed: it is too long, Unsupported: of a stream.
+    Raises what `readable` and `get_one` raise, PreconditionFailed for a header that is too long, and
+    Unsupported for a stream.
     """
     queue = readable(channel, frame.queue)
     refuse_stream(queue, "read with basic.get")
@@ -70,7 +71,7 @@ def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
 
 
 def _wait(channel: ChannelState, queue: Queue) -> i64:
-    """How many milliseconds a get waits: as the client says, or else the queue; 0: not at all."""
+    """Return the milliseconds that a get waits, as the client or else the queue sets; 0: no waiting."""
     value = channel.connection.client_properties.get(GET_WAIT)
     if value is None:
         value = queue.effective.get(GET_WAIT, 0)
@@ -86,7 +87,7 @@ def _given(channel: ChannelState, queue: Queue, entry: QueueEntry, content: byte
 
 
 def _fitting(channel: ChannelState, queue: Queue, entry: QueueEntry, content: bytes) -> bytes | None:
-    """The content as this client is given it, None if it has no room for that."""
+    """Return the content for this client, None if its header cannot fit."""
     frame_max = channel.connection.frame_max
     if entry.redelivered and queue.counts:
         content = with_counts(content, entry, frame_max)
@@ -101,9 +102,9 @@ def _write(
     content: bytes,
     no_ack: bool,
 ) -> None:
-    """Write basic.get-ok with its content; the delivery has a tag from now on.
+    """Write basic.get-ok with its content, and give the delivery its tag.
 
-    The message is kept with one content, and given the other.
+    `kept` is the stored content, `content` the content to send.
     """
     queue = queue_of(consumer)
     message = entry.message
@@ -127,12 +128,12 @@ def _write(
 
 @final
 class WaitingGet(PullingTarget, PendingRequest):
-    """A basic.get on an empty queue: to the queue a consumer with a credit of one.
+    """A basic.get on an empty queue, attached to the queue as a consumer with a credit of one.
 
-    So it has its turn among consumers and other gets that wait. The channel's next frames are kept until it
-    is answered: with a message, or empty when its time is over, or when it makes no sense to wait any longer
-    (the queue is deleted, or the user may not read it any more; the client closes the channel, or has sent
-    more than BEHIND_BYTES_MAX behind it).
+    So the get is served in order among consumers and other waiting gets. The channel keeps its next frames
+    until the get is answered: with a message, or with get-empty. get-empty is sent when the time is over,
+    when the queue is deleted, and when the user may no longer read the queue. get-empty is also sent when the
+    client closes the channel, or has sent more than BEHIND_BYTES_MAX after the get.
     """
 
     def __init__(self, channel: ChannelState, queue: Queue, no_ack: bool) -> None:
@@ -144,7 +145,7 @@ class WaitingGet(PullingTarget, PendingRequest):
         self._answered = False
 
     def begin(self, milliseconds: i64) -> None:
-        """Wait so long."""
+        """Wait for at most `milliseconds`."""
         channel = self.channel
         channel.waiting_get = self
         channel.hold()
@@ -174,31 +175,31 @@ class WaitingGet(PullingTarget, PendingRequest):
         self.end()
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
-        """The queue was deleted (ConsumerTarget)."""
+        """End the wait: the queue was deleted (ConsumerTarget)."""
         self.end()
 
     def frame_kept(self, method: i64) -> None:
-        """Wait no longer for a client that closes the channel, or sends much (PendingRequest)."""
+        """End the wait if the client closes the channel, or has sent too much (PendingRequest)."""
         if method == c.CHANNEL_CLOSE or self.channel.kept_bytes > BEHIND_BYTES_MAX:
             self.end()
 
     def end(self) -> None:
-        """Wait no longer, from a turn of its own on."""
+        """End the wait in a turn of its own."""
         schedule = self.channel.virtual_host.schedule
         schedule.set(self._end, schedule.now())
 
     def rights_changed(self) -> None:
-        """Wait no longer if the user may not read the queue any more (PendingRequest)."""
+        """End the wait if the user may no longer read the queue (PendingRequest)."""
         if not self.channel.connection.rights.allow(READ, self.consumer.queue.name):
             self.end()
 
     def abandon(self) -> None:
-        """The channel ends from this side: nobody is to be answered (PendingRequest)."""
+        """End the wait without an answer: this side closes the channel (PendingRequest)."""
         self._leave()
         self.end()  # what was kept may contain the client's own close
 
     def finish(self) -> None:
-        """Answer, unless that has been done, and let the channel go on."""
+        """Answer, unless a message was the answer, and let the channel continue."""
         channel = self.channel
         connection = channel.connection
         if not self._answered and channel.waiting_get is self:
@@ -216,18 +217,18 @@ class WaitingGet(PullingTarget, PendingRequest):
             detach(queue_of(self.consumer), self.consumer, [])
 
     def wants_work(self) -> bool:
-        """As of every get, channel.flow is none of its business."""
+        """Whether the get can take a message; channel.flow does not affect a get."""
         return not self.closed and not self.session.connection.blocked and self.credit.has()
 
 
 @final
 class _End(Alarm):
-    """When a get waits no longer."""
+    """The alarm for the end of a wait."""
 
     def __init__(self, waiting: WaitingGet) -> None:
         super().__init__()
         self._waiting = waiting
 
     def ring(self) -> None:
-        """End it (Alarm)."""
+        """End the wait (Alarm)."""
         self._waiting.finish()

@@ -1,7 +1,7 @@
-"""Large bodies, piece by piece as they come and as the client takes them.
+"""Large bodies, handled piece by piece as they arrive and as the client takes them.
 
-A content header says how long the body is. Of sections that is known when they have been walked over, which
-is done step by step as sending them is. [amqp-0-9-1 4.2.6.1]
+A content header contains the length of the body. For a body of sections the length is known only after a scan
+of all of them. The scan is done step by step, as the sending is. [amqp-0-9-1 4.2.6.1]
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ STEP_BYTES_MIN: Final = 65536  # a step counts as so many, as it may have read w
 
 
 class Sending:
-    """One body for one channel, and what was written before it. `sent`: so many pieces.
+    """A body to send on a channel, and the output before the body. `sent`: the number of pieces sent.
 
-    `counted`: so many of its bytes are in LargeBodies.waiting.
+    `counted`: the bytes of this sending that are included in LargeBodies.waiting.
     """
 
     def __init__(self, before: bytes, body: Body, channel: i64, counted: i64) -> None:
@@ -47,11 +47,11 @@ class Sending:
         self.sent: i64 = 0
 
     def is_over(self) -> bool:
-        """Whether there is nothing more to write."""
+        """Whether everything is written."""
         return not self.before and self.sent == len(self.body.pieces)
 
     def next(self, connection: Connection091State) -> bytes:
-        """What is to be written next, if anything; it took a step to find out.
+        """Return the next bytes to write, perhaps none after a step of preparation.
 
         Raises what MessageStore.load raises.
         """
@@ -62,29 +62,29 @@ class Sending:
         return out.getvalue()
 
     def take_before(self) -> bytes:
-        """What stands before the body, which is not there any more then."""
+        """Remove and return the output before the body."""
         before = self.before
         self.before = b""
         return before
 
     def take_piece(self, connection: Connection091State) -> bytes:
-        """The content of the next piece. Raises what MessageStore.load raises."""
+        """Return the content of the next piece. Raises what MessageStore.load raises."""
         piece = self.body.pieces[self.sent]
         self.sent += 1
         return self.content_of(piece, connection)
 
     def content_of(self, piece: Message, connection: Connection091State) -> bytes:
-        """The content of a piece. Raises what MessageStore.load raises."""
+        """Return the content of a piece. Raises what MessageStore.load raises."""
         content = piece.content
         return connection.server.store.load(piece) if content is None else content
 
 
 @final
 class LargeBodies(OutgoingBodies):
-    """What a connection sends while it has large bodies to send, in order.
+    """The large bodies that a connection sends, in order.
 
-    Whatever is written meanwhile waits behind them: no other frame of its channel may stand in a content
-    [amqp-0-9-1 4.2.6], and what is on its way is in memory only by the piece.
+    Everything written meanwhile waits behind them, because no other frame of a channel may interrupt its
+    content [amqp-0-9-1 4.2.6]. Only a piece at a time of these bodies is in memory.
     """
 
     def __init__(self, connection: Connection091State) -> None:
@@ -93,12 +93,12 @@ class LargeBodies(OutgoingBodies):
         self._sendings: deque[Sending] = deque()
 
     def add(self, sending: Sending) -> None:
-        """Send this behind the others."""
+        """Add a body behind the others."""
         self._sendings.append(sending)
         self.waiting += sending.counted
 
     def go_on(self) -> bool:
-        """Write what the peer takes, about STEP_BYTES (OutgoingBodies)."""
+        """Write about STEP_BYTES, as far as the peer takes them (OutgoingBodies)."""
         connection = self._connection
         edge = connection.edge
         written: i64 = 0
@@ -122,10 +122,10 @@ class LargeBodies(OutgoingBodies):
 def take_piece(
     connection: Connection091State, body: Body, frames: bytes, size: i64, persistent: bool
 ) -> None:
-    """Take a part of a body that is coming. A persistent one goes to disk at once, whatever its route.
+    """Take a part of an incoming body. A persistent part goes to disk at once, whatever its route.
 
-    What no queue takes is let go of with the body. A publisher of either is held during a shortage, in the
-    middle of the body: one of many channels could fill memory otherwise.
+    Parts of a message that no queue takes are released with the body. During a shortage the publisher is held
+    in the middle of the body, because a single channel of many could fill memory otherwise.
     """
     piece = piece_of(body, frames, size)
     if persistent:
@@ -136,23 +136,23 @@ def take_piece(
 
 
 def send_body(connection: Connection091State, body: Body, channel: i64, size: i64) -> None:
-    """Send a large body behind what has been written, which ends with its content header.
+    """Send a large body behind the output, which ends with its content header.
 
-    `size`: its bytes if it is an answer, 0 if it is a delivery: those stop by themselves.
+    `size`: the bytes of the body if it is an answer. 0 for a delivery, because deliveries stop by themselves.
     """
     before = take_out(connection)
     enqueue(connection, Sending(before, body, channel, len(before) + size))
 
 
 def enqueue(connection: Connection091State, sending: Sending) -> None:
-    """Send this when what is before it has been sent."""
+    """Send a body after everything before it has been sent."""
     bodies_of(connection).add(sending)
     connection.full = True
     connection.schedule()
 
 
 def bodies_of(connection: Connection091State) -> LargeBodies:
-    """Return the large bodies that a connection sends; they are made if there are none."""
+    """Return the large bodies that a connection sends; creates the object if there is none."""
     if connection.bodies is None:
         connection.bodies = LargeBodies(connection)
     assert isinstance(connection.bodies, LargeBodies), "bodies are made here only"
@@ -160,13 +160,13 @@ def bodies_of(connection: Connection091State) -> LargeBodies:
 
 
 def unsent_bytes(connection: Connection091State) -> i64:
-    """Bytes that have been written, and large bodies of answers, of which the socket has nothing yet."""
+    """Return the bytes of output and of large answers of which the socket has nothing yet."""
     waiting: i64 = 0 if connection.bodies is None else connection.bodies.waiting
     return len(connection.out) + waiting
 
 
 def take_out(connection: Connection091State) -> bytes:
-    """What has been written and not flushed; whoever takes it sends it."""
+    """Remove and return the output that is not flushed; the caller has to send it."""
     out = connection.out
     written = out.getvalue()
     if len(out) > OUTPUT_KEPT_MAX:
@@ -177,7 +177,7 @@ def take_out(connection: Connection091State) -> bytes:
 
 
 def send_on(connection: Connection091State, bodies: OutgoingBodies) -> bool:
-    """Send on what is on its way; returns whether that is done. A disk that fails ends the connection."""
+    """Send more of the large bodies; return whether all are sent. A disk error ends the connection."""
     try:
         done = bodies.go_on()
     except Exception:
@@ -191,7 +191,7 @@ def send_on(connection: Connection091State, bodies: OutgoingBodies) -> bool:
 
 
 def cut_bodies(connection: Connection091State) -> None:
-    """Send no more of what is on its way, nor of what is behind it: the connection ends."""
+    """Drop the large bodies and the output behind them: the connection ends."""
     if connection.bodies is not None:
         connection.bodies = None
         connection.out = BytesWriter()
@@ -202,10 +202,11 @@ _ENCODED: Final = Properties(content091(b"", opaque=True))  # with the type of a
 
 @final
 class SendingSections(Sending):
-    """A body that is kept as sections, of a message whose `kept` content is what stands in front of them.
+    """A body that is stored as sections; `kept` is the message's stored content before the body.
 
-    What is in data sections is the body; of another kind the sections themselves are it, and if they are none
-    the whole message. `before` ends with a content header of `head` bytes that says of none of this.
+    The content of data sections is sent as the body. Sections of another kind are sent as they are. If the
+    bytes are no sections, the whole message is sent. `before` ends with a content header of `head` bytes,
+    which the scan replaces.
     """
 
     def __init__(self, before: bytes, body: Body, channel: i64, counted: i64, kept: bytes, head: i64) -> None:
@@ -218,7 +219,7 @@ class SendingSections(Sending):
         self._as_they_are = False  # the pieces are the body
 
     def next(self, connection: Connection091State) -> bytes:
-        """What is to be written next, if anything (Sending)."""
+        """Return the next bytes to write, if any (Sending)."""
         if not self._measured:
             self._measure(connection)
             return b""
@@ -232,7 +233,7 @@ class SendingSections(Sending):
         return out.getvalue()
 
     def _measure(self, connection: Connection091State) -> None:
-        """Walk on to the next piece that has to be looked into; behind the last one, say what was found."""
+        """Scan up to the next piece that has to be read; after the last piece, write the content header."""
         parts = self._parts
         pieces = self.body.pieces
         try:
@@ -254,7 +255,7 @@ class SendingSections(Sending):
         self._measured = True
 
     def _announce_encoded(self, frame_max: i64) -> None:
-        """The sections as they are will follow."""
+        """Announce the sections as they are as the body."""
         properties = Properties(self._header())
         properties.adopt(_ENCODED, TYPE)
         header = properties.content()
@@ -265,7 +266,7 @@ class SendingSections(Sending):
             self._announce(header, self._piece_bytes())
 
     def _announce_whole(self, frame_max: i64) -> None:
-        """All of the message will follow; what is in front of the body is written."""
+        """Announce the whole message as the body, and write its part before the sections."""
         whole = content091(self._kept, opaque=True)
         size = header_frame_bytes(whole)
         out = BytesWriter()
@@ -281,7 +282,7 @@ class SendingSections(Sending):
         return self.before[len(self.before) - self._head :]
 
     def _announce(self, header: bytes, size: i64) -> None:
-        """Write this content header, with this size of a body, in place of the one that is there."""
+        """Replace the content header by this one, with this size of the body."""
         self.before = self.before[: len(self.before) - self._head] + with_body_size(header, size)
 
     def _piece_bytes(self) -> i64:
@@ -294,9 +295,9 @@ class SendingSections(Sending):
 def send_sections(
     connection: Connection091State, body: Body, channel: i64, size: i64, kept: bytes, head: i64
 ) -> None:
-    """As `send_body`, for a message that is kept as sections, `kept` and then those of the body.
+    """As `send_body`, for a message that is stored as sections: `kept` and then the sections of the body.
 
-    What has been written ends with its content header, of `head` bytes.
+    The output ends with the message's content header, of `head` bytes.
     """
     before = take_out(connection)
     enqueue(connection, SendingSections(before, body, channel, len(before) + size, kept, head))

@@ -1,7 +1,7 @@
-"""basic.consume of chosen messages: by id, by place, or so many; then the consumer is cancelled. [amqpd]
+"""basic.consume of chosen messages: by id, by place, or by number; then the consumer is cancelled. [amqpd]
 
-What has been asked for is found first, in turns if that takes long. Meanwhile the frames behind the
-basic.consume wait, so that consume-ok says that there is such a message, and 406 that there is none.
+The messages are searched first, over several turns if the search is long. Meanwhile the frames behind the
+basic.consume wait. So consume-ok means that such messages exist, and 406 that none exists.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BEHIND_BYTES_MAX: Final = 1048576  # of frames behind the request: with more the
 
 @final
 class CountedTarget(Target091):
-    """A target that is cancelled after so many deliveries, or as soon as there is nothing more for it."""
+    """A target that is cancelled after a number of deliveries, or as soon as there is no more work for it."""
 
     def __init__(
         self, channel: ChannelState, credit: Credit, window: Credit | None, tag: str, no_ack: bool
@@ -46,25 +46,25 @@ class CountedTarget(Target091):
         self._ending = Ending(self)
 
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
-        """Write one basic.deliver with its content (ConsumerTarget)."""
+        """Write a basic.deliver with its content (ConsumerTarget)."""
         super().deliver(consumer, entry)
         self.left -= 1
         if self.left == 0:
             self.end_soon()
 
     def update(self) -> None:
-        """Recompute whether it wants work (ConsumerTarget): there may be none for it any more."""
+        """Recompute whether the target wants work, and schedule the check for its end (ConsumerTarget)."""
         super().update()
         if self.left > 0 and self.desired:
             self._ending.set()
 
     def no_messages_available(self, consumer: QueueConsumer) -> None:
-        """There are no more (ConsumerTarget)."""
+        """Cancel the target: the queue has no more messages for it (ConsumerTarget)."""
         if self.left > 0:
             self.end_soon()
 
     def end_soon(self) -> None:
-        """Take no more, and be cancelled in a turn of its own."""
+        """Take no more messages, and cancel the target in a turn of its own."""
         self.left = 0
         self.close()
         self._ending.set()
@@ -72,21 +72,21 @@ class CountedTarget(Target091):
 
 @final
 class Ending(Alarm):
-    """When the consumer of a counted target is cancelled."""
+    """The alarm that cancels the consumer of a counted target."""
 
     def __init__(self, target: CountedTarget) -> None:
         super().__init__()
         self._target = target
 
     def set(self) -> None:
-        """Look whether it is time, in a turn to come."""
+        """Check for the end in a later turn."""
         schedule = self._target.channel.virtual_host.schedule
         schedule.set(self, schedule.now())
 
     def ring(self) -> None:
-        """Cancel the consumer, unless there is something for it, or it waits for its client (Alarm).
+        """Cancel the consumer, unless there is work for it or it waits for its client (Alarm).
 
-        Nobody tells a consumer that its queue does not serve, during a purge say, that nothing is left.
+        A queue that does not serve, as during a purge, does not tell its consumers that no messages are left.
         """
         target = self._target
         for consumer in list(target.consumers):
@@ -102,9 +102,9 @@ class Ending(Alarm):
 
 @final
 class PickedConsume(Alarm, PendingRequest):
-    """A basic.consume that asks for chosen messages of `queue`, until it is answered.
+    """A basic.consume of chosen messages of `queue` that is not answered yet.
 
-    `consumer` is made for it and not attached. The channel's next frames wait for the answer.
+    `consumer` is made for this request and not attached. The channel's next frames wait for the answer.
     """
 
     def __init__(
@@ -120,9 +120,9 @@ class PickedConsume(Alarm, PendingRequest):
         self._abandoned = False
 
     def begin(self) -> None:
-        """Answer at once if that takes no longer than a turn may take.
+        """Search, and answer at once if the search takes no longer than a turn may take.
 
-        Raises PreconditionFailed: there is no such message ready.
+        Raises PreconditionFailed if no such message is ready.
         """
         if self._search.step(LOOK):
             self._search.end()
@@ -134,7 +134,7 @@ class PickedConsume(Alarm, PendingRequest):
         channel.virtual_host.schedule.set(self, channel.virtual_host.schedule.now())
 
     def ring(self) -> None:
-        """Look on, or have the channel go on (Alarm)."""
+        """Continue the search, or let the channel continue (Alarm)."""
         channel = self._channel
         if not self._abandoned:
             if not self.queue.deleted and not self._search.step(LOOK):
@@ -161,16 +161,16 @@ class PickedConsume(Alarm, PendingRequest):
             self._channel.refuse(error, c.BASIC_CONSUME)
 
     def frame_kept(self, method: i64) -> None:
-        """End the channel if too much waits behind the request (PendingRequest)."""
+        """Close the channel if too much waits behind the request (PendingRequest)."""
         if self._channel.kept_bytes > BEHIND_BYTES_MAX:
             text = f"{self._channel.kept_bytes} bytes came behind a basic.consume that is not answered yet"
             self._channel.refuse(PreconditionFailed(text), c.BASIC_CONSUME)
 
     def rights_changed(self) -> None:
-        """Go on: the answer asks for the rights (PendingRequest)."""
+        """Continue: the answer checks the rights (PendingRequest)."""
 
     def abandon(self) -> None:
-        """The channel ends: nobody is to be answered (PendingRequest)."""
+        """End the search without an answer: the channel ends (PendingRequest)."""
         self._leave()
         self._abandoned = True
         schedule = self._channel.virtual_host.schedule
@@ -181,7 +181,7 @@ class PickedConsume(Alarm, PendingRequest):
         self._channel.picked = None
 
     def _answer(self) -> None:
-        """Hand out what was found. Raises PreconditionFailed, and what `begin_get` raises."""
+        """Deliver the messages that were found. Raises PreconditionFailed, and what `begin_get` raises."""
         channel, target, consumer, queue = self._channel, self._target, self._consumer, self.queue
         entry = None if queue.deleted else self._search.found
         if entry is not None:
@@ -220,7 +220,7 @@ def _shown(arguments: dict[str, object]) -> str:
 
 
 def _search_for(channel: ChannelState, target: Target091, consumer: QueueConsumer) -> Search:
-    """The search for what the arguments of a consumer, which have been checked, ask for."""
+    """Return the search that the checked arguments of a consumer ask for."""
     queue, arguments = queue_of(consumer), target.arguments
     wanted = arguments.get(GET_MESSAGE_ID)
     if isinstance(wanted, str):

@@ -1,4 +1,4 @@
-"""basic.publish: its arguments, its headers, and messages that are returned. [amqp-0-9-1 1.8.3.7, 1.8.3.8]"""
+"""basic.publish: its arguments, its headers, and returned messages. [amqp-0-9-1 1.8.3.7, 1.8.3.8]"""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ REMEMBERED_MAX: Final = 4096  # per channel; then all are forgotten, which costs
 
 @final
 class Publication:
-    """A route with the two bits of basic.publish. `special`: it needs more than the hot path looks at.
+    """A route with the two bits of basic.publish. `special`: the hot path does not suffice.
 
-    `replies`: who waits for a direct reply, if that is what this is.
+    `replies`: the receiver of a direct reply, if the publish is one.
     """
 
     def __init__(self, route: Route, mandatory: bool, immediate: bool) -> None:
@@ -59,7 +59,7 @@ class Publication:
 def resolve(rights: Rights, virtual_host: VirtualHost, arguments: bytes) -> Publication:
     """Decode basic.publish's arguments (without class and method id) and find the route.
 
-    What the user may do is asked here, once for the route and not for each message.
+    The user's rights are checked here, once for the route and not for each message.
     Raises ProtocolError(SYNTAX_ERROR), what VirtualHost.route raises, and AccessRefused.
     """
     exchange, p = _short_string(arguments, 2)
@@ -81,7 +81,7 @@ def address_of(arguments: bytes) -> Address:
 
 
 def _short_string(data: bytes, p: i64) -> tuple[str, i64]:
-    """The short string at `p` and the offset behind it."""
+    """Return the short string at `p` and the offset behind it."""
     end: i64 = p + 1 + data[p] if p < len(data) else -1
     if end < 0 or end > len(data):
         raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Publish", BASIC_PUBLISH)
@@ -92,7 +92,7 @@ def _short_string(data: bytes, p: i64) -> tuple[str, i64]:
 
 
 def not_taken(channel: ChannelState, publication: Publication, message: Message, taken: i64) -> None:
-    """Give a message back if it was published so; `taken` is what VirtualHost.publish has returned."""
+    """Return a message that its publisher wants back; `taken` is the result of VirtualHost.publish."""
     if taken == DUPLICATE:
         if publication.mandatory:
             _give_back(channel, message, PRECONDITION_FAILED, "DUPLICATE")
@@ -109,10 +109,10 @@ def not_taken(channel: ChannelState, publication: Publication, message: Message,
 def refuse_publish(
     channel: ChannelState, publication: Publication, message: Message, error: BrokerError
 ) -> None:
-    """Tell the publisher of a message that cannot be kept, and that nobody has got.
+    """Tell the publisher of a message that could not be stored, and is in no queue.
 
-    It is nacked to who wants confirms and, if a stopped queue was in its way, given back to who asked for
-    that. Who wants neither loses the channel over it.
+    With confirms, a stopped queue or a failed log nacks the message. A stopped queue also returns a mandatory
+    or immediate message. In all other cases the channel or the connection is closed.
     """
     if channel.virtual_host.journal.on:
         channel.virtual_host.journal.refused_by(channel.session, message, error)
@@ -155,7 +155,7 @@ class HeldPublish091(HeldPublish):
         self.publication = publication
 
     def resolve(self, virtual_host: Publishing) -> str:
-        """Find out where it goes (HeldPublish): a direct reply needs no queue."""
+        """Find the route (HeldPublish): a direct reply needs no queue."""
         if self.publication.replies is not None:
             return ""
         try:
@@ -164,14 +164,14 @@ class HeldPublish091(HeldPublish):
             return error.text
 
     def put(self, virtual_host: Publishing) -> i64:
-        """Put it there (HeldPublish)."""
+        """Enqueue the message, or deliver the direct reply (HeldPublish)."""
         replies = self.publication.replies
         if replies is not None:
             return replies.deliver(self.message, virtual_host.counters)
         return super().put(virtual_host)
 
     def taken(self, count: i64) -> None:
-        """Give it back if no queue took it and the publisher asked for that (HeldPublish)."""
+        """Return the message if no queue took it and the publisher asked for this (HeldPublish)."""
         if count <= 0 and self.channel.is_open():
             not_taken(self.channel, self.publication, self.message, count)
 
@@ -180,11 +180,11 @@ DECODED: Final = SPECIAL & ~REPLIES  # traits of properties that have to be deco
 
 
 def publish_special(channel: ChannelState, publication: Publication, message: Message, traits: i64) -> i64:
-    """Publish a message that is immediate, routed by more than its key, or whose `traits` are SPECIAL.
+    """Publish a message that is immediate, routed by more than its key, or has `traits` in SPECIAL.
 
-    In a transaction every message comes here, is held, and counts as taken. Otherwise this returns what
-    VirtualHost.publish does, and raises what that raises; PreconditionFailed for a property that the
-    publisher may not set so; ProtocolError for one that does not decode.
+    In a transaction every message comes here, is held, and counts as taken. Otherwise this function returns
+    and raises what VirtualHost.publish does. Raises PreconditionFailed for a property that the publisher may
+    not set in this way, and ProtocolError for a property that does not decode.
     """
     route = publication.route
     if route.epoch != channel.virtual_host.epoch:  # a transaction must not hold what is refused now
@@ -240,9 +240,9 @@ def _by_message(
 
 
 def check_user(rights: Rights, name: str) -> None:
-    """A publisher names itself or nobody, unless it is an impersonator. [RabbitMQ validated user-id]
+    """Check that the user-id is the publisher's own name, unless the publisher is an impersonator.
 
-    Raises PreconditionFailed.
+    Raises PreconditionFailed. [RabbitMQ validated user-id]
     """
     user = rights.user
     if name != user and not rights.may_impersonate():
@@ -250,7 +250,7 @@ def check_user(rights: Rights, name: str) -> None:
 
 
 def check_copies(headers: dict[str, object]) -> None:
-    """The headers that add routing keys are lists. [RabbitMQ sender-selected distribution]
+    """Check that the headers with further routing keys are lists. [RabbitMQ sender-selected distribution]
 
     Raises PreconditionFailed.
     """

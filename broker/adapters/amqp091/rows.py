@@ -1,4 +1,4 @@
-"""Rows of staged sinks as messages of AMQP 0-9-1: what is asked of them when they come, and how they go."""
+"""Rows of staged sinks as messages of AMQP 0-9-1: the check of incoming rows, and their publishing."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _NO_PROPERTIES: Final = b"\0\0"
 
 
 def stored(chunk: bytes, rows: int) -> Message:
-    """A chunk as the log keeps it for an attempt: the body of a message."""
+    """Return a chunk as the log stores it for an attempt: the body of a message."""
     content = content_of(BASIC, _NO_PROPERTIES, chunk)
     return Message(Address(STORED_IN, str(rows)), content, len(chunk), True, 0)
 
 
 def rows_of(content: bytes, virtual_host: VirtualHost, known: Known | None) -> list[Row]:
-    """The rows of a stored chunk but for those `known`, which were checked when it came (OpenRows)."""
+    """Return the rows of a stored chunk except those `known`, which were checked on arrival (OpenRows)."""
     chunk = Chunk(body(content))
     names: dict[tuple[bytes, bytes], tuple[str, str]] = {}
     rows: list[Row] = []
@@ -74,7 +74,7 @@ def rows_of(content: bytes, virtual_host: VirtualHost, known: Known | None) -> l
 
 
 def _special(message: Message, traits: i64, named: tuple[str, str], virtual_host: VirtualHost) -> list[str]:
-    """Note what the properties of a row ask for; returns all its routing keys, [] for just its own."""
+    """Apply the special properties of a row; return all its routing keys, [] for its own key only."""
     assert message.content is not None
     properties = Properties(message.content)
     view = View091(properties)
@@ -93,9 +93,9 @@ def _special(message: Message, traits: i64, named: tuple[str, str], virtual_host
 
 @final
 class Checker:
-    """Asks of rows what publishing asks: that their user may do it, and that their properties make sense.
+    """The checks of a publish for rows: the user's rights and the properties.
 
-    `frame_max` and `body_max`: bytes that a content header frame and a body may have.
+    `frame_max` and `body_max`: the most bytes of a content header frame and of a body.
     """
 
     def __init__(self, rights: Rights, virtual_host: VirtualHost, frame_max: int, body_max: int) -> None:
@@ -106,12 +106,12 @@ class Checker:
         self._exchanges: dict[tuple[bytes, bytes], Exchange] = {}
 
     def check(self, chunk: Chunk) -> None:
-        """Refuse a chunk of which a row cannot be published as it is, and say which one.
+        """Refuse a chunk with a row that cannot be published as it is; the refusal names the row.
 
         Raises:
             PreconditionFailed: the row is no message of AMQP 0-9-1, or a property makes no sense.
             NotFound: there is no such exchange.
-            AccessRefused: the user may not publish to it, or nobody may.
+            AccessRefused: the user may not publish to the exchange, or no user may.
         """
         if chunk.header.lost:
             raise PreconditionFailed("the chunk says that its rows are lost")
@@ -122,11 +122,11 @@ class Checker:
                 raise PreconditionFailed(f"row {number} of the chunk: {error.text}") from error
 
     def require_rights(self, content: bytes) -> None:
-        """Ask again for a stored chunk, which was checked when it came, whether its rows may be published.
+        """Check again whether the rows of a stored chunk, which was checked on arrival, may be published.
 
         Raises:
             NotFound: there is no such exchange.
-            AccessRefused: the user may not publish to it, or may not name the user that a row names.
+            AccessRefused: the user may not publish to the exchange, or not with the user-id of a row.
         """
         chunk = Chunk(body(content))
         for number in range(chunk.rows):
@@ -169,7 +169,7 @@ class Checker:
             self._check_special(content, traits, exchange)
 
     def _exchange(self, name: bytes, key: bytes) -> Exchange:
-        """Where a row goes. Raises what `check` raises."""
+        """Return the exchange of a row. Raises what `check` raises."""
         try:
             exchange, routing_key = name.decode(), key.decode()
         except UnicodeDecodeError as error:

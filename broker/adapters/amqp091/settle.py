@@ -1,6 +1,6 @@
-"""Deliveries that go back: nacked, rejected, recovered, overdue, or left by a channel. [amqp-0-9-1 1.8.3]
+"""Settlements other than a single basic.ack: multiple, nack, reject, recover, timeout, and a channel's end.
 
-Single acknowledgements are the hot path, and are in `channel`.
+Single acknowledgements are the hot path, and are in `channel`. [amqp-0-9-1 1.8.3]
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ from protocol.errors import PRECONDITION_FAILED
 
 @final
 class ChannelLeases(Leases):
-    """Deliveries are known by their tags."""
+    """The leases of a channel; a delivery's number is its tag."""
 
     def __init__(self, channel: ChannelState) -> None:
         super().__init__(channel.virtual_host.schedule, channel.server.counters)
         self._channel = channel
 
     def used(self) -> set[Lease | None]:
-        """Those of its consumers (Leases)."""
+        """Return the leases of the channel's consumers (Leases)."""
         targets = self._channel.targets.values()
         return {consumer.lease for target in targets for consumer in target.consumers}
 
     def is_unsettled(self, number: i64) -> bool:
-        """Whether the delivery with this tag is still to be settled (LeaseHolder)."""
+        """Whether the delivery with this tag is not settled yet (LeaseHolder)."""
         channel = self._channel
         if channel.unacked.find(number) is not None:
             return True
         return channel.transaction is not None and number in channel.transaction.tags()
 
     def end(self, numbers: list[i64]) -> None:
-        """Release deliveries; if the client settles them after all, that is no error (Leases).
+        """Release deliveries; if the client settles them later, this is no error (Leases).
 
-        But what a transaction has settled cannot be taken out of it: it is rolled back with the channel.
+        A settlement cannot be removed from a transaction. So a late delivery that a transaction settles
+        closes the channel, which rolls the transaction back.
         """
         channel = self._channel
         if channel.transaction is not None and not channel.transaction.tags().isdisjoint(numbers):
@@ -61,7 +62,7 @@ class ChannelLeases(Leases):
         requeue(channel, numbers, TIMEOUT)
 
     def whose(self) -> tuple[str, str, i64]:
-        """Whose channel it is (Leases)."""
+        """Return the peer, the user and the number of the channel (Leases)."""
         channel = self._channel
         return channel.connection.peer, channel.connection.user, channel.number
 
@@ -70,10 +71,10 @@ AGAIN_MAX: Final[i64] = 5000  # deliveries that are sent again by one basic.reco
 
 
 def known(channel: ChannelState, tag: i64, multiple: bool, method: int) -> bool:
-    """Whether a settlement names a delivery that is outstanding; tag 0 with `multiple` names all of them.
+    """Whether a settlement names an unacknowledged delivery; tag 0 with `multiple` names all of them.
 
-    The channel ends with 406 if not, unless the delivery was taken back because it took too long: `multiple`
-    then settles the earlier ones. [amqp-0-9-1 1.8.3.13.2]
+    If not, the channel ends with 406, unless the delivery was released because it was late. `multiple` then
+    settles the earlier ones. [amqp-0-9-1 1.8.3.13.2]
     """
     unacked = channel.unacked
     if unacked.find(tag) is not None or (multiple and tag == 0):
@@ -96,14 +97,14 @@ def hold_ack(channel: ChannelState, tag: i64, multiple: bool) -> None:
 
 
 def settle_up_to(channel: ChannelState, tag: i64) -> None:
-    """basic.ack of several, 0: of all. [amqp-0-9-1 1.8.3.13.2]"""
+    """basic.ack of several deliveries, 0: of all. [amqp-0-9-1 1.8.3.13.2]"""
     if not known(channel, tag, True, BASIC_ACK):
         return
     settle_runs(channel.unacked.take_up_to(tag), channel.session, channel.virtual_host)
 
 
 def give_back(channel: ChannelState, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:
-    """basic.nack, basic.reject: to where they were, or discarded. [amqp-0-9-1 1.8.3.14]"""
+    """basic.nack, basic.reject: requeue or discard deliveries. [amqp-0-9-1 1.8.3.14]"""
     unacked = channel.unacked
     if not known(channel, tag, multiple, method):
         return
@@ -121,9 +122,9 @@ def give_back(channel: ChannelState, tag: i64, multiple: bool, to_queue: bool, m
 
 
 def requeue(channel: ChannelState, tags: list[i64], outcome: i64) -> None:
-    """Release deliveries, all of one consumer at once: the earliest is the first to go out again.
+    """Requeue deliveries, all of a consumer at once, so that the earliest is the first to be delivered again.
 
-    `outcome`: how they come back, one of `broker.core.arguments.queue`.
+    `outcome`: the cause, a constant of `broker.core.arguments.queue`.
     """
     _release(channel, take_back(channel.unacked, tags), outcome)
 
@@ -133,7 +134,7 @@ def _release(channel: ChannelState, taken: dict[QueueConsumer, list[QueueEntry]]
 
 
 def take_back(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[QueueEntry]]:
-    """Forget deliveries; returns them by the consumer that had them."""
+    """Remove deliveries from the unacknowledged ones; return them by their consumers."""
     taken: dict[QueueConsumer, list[QueueEntry]] = {}
     last: QueueConsumer | None = None
     held: list[QueueEntry] = []
@@ -150,11 +151,11 @@ def take_back(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[Que
 
 
 def recover_deliveries(channel: ChannelState, to_queue: bool) -> None:
-    """Requeue everything unacked, or send it again to the consumers that have it.
+    """Requeue all unacknowledged deliveries, or send them again to their consumers.
 
-    What has no consumer any more (basic.get, cancelled) is requeued in either case. So is what is more than
-    AGAIN_MAX, and what the client does not take now: much can be asked for by few bytes, and must neither
-    take long nor pile up while nobody reads it.
+    Deliveries without a consumer (basic.get, cancelled) are requeued in either case. Deliveries beyond
+    AGAIN_MAX, and deliveries that the client does not take now, are requeued too. A few bytes can request
+    many deliveries, which must neither take long nor pile up while the client does not read.
     """
     unacked = channel.unacked
     tags = unacked.up_to(0)
@@ -178,7 +179,7 @@ def recover_deliveries(channel: ChannelState, to_queue: bool) -> None:
 
 
 def _target(unacked: Unacked, tag: i64) -> Target091 | None:
-    """Where an outstanding delivery went, None if nothing is delivered there any more, or it is not one."""
+    """Return the target of an unacknowledged delivery; None if there is none, or its consumer has ended."""
     entry = unacked.find(tag)
     consumer = unacked.holder
     if entry is None or consumer is None:
@@ -199,7 +200,7 @@ def _send_again(unacked: Unacked, tag: i64, target: Target091) -> None:
 
 
 def give_everything_back(channel: ChannelState) -> None:
-    """The channel ends: return what is out, and remove its consumers. [amqp-0-9-1 1.5.2.5]"""
+    """Requeue all deliveries of an ending channel, and remove its consumers. [amqp-0-9-1 1.5.2.5]"""
     held = channel.unacked.take_all()
     targets = channel.targets
     channel.targets = {}

@@ -1,4 +1,4 @@
-"""Publishers that are held while the machine is short of something. [RabbitMQ connection.blocked]"""
+"""The publishers that are held while memory or disk space is short. [RabbitMQ connection.blocked]"""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _log = structlog.get_logger("amqpd.connection")
 class HeldPublisher(HeldConnection):
     """A connection of AMQP 0-9-1 that has published during a shortage.
 
-    Its frames are kept back. It is still read from until that is KEPT_BYTES_MAX, so that its heartbeats are
-    heard and its end is noticed; and if it closes the connection, what it has sent before is taken after all.
+    Its frames are kept back. The connection is still read until KEPT_BYTES_MAX are kept, so that its
+    heartbeats and its end are noticed. If the client closes the connection, the frames before the close are
+    taken after all.
     """
 
     def __init__(self, connection: Connection091State) -> None:
@@ -36,7 +37,7 @@ class HeldPublisher(HeldConnection):
             connection.out.write(methods.connection_blocked(shortage.reason))
 
     def listen(self) -> None:
-        """More has come (HeldConnection)."""
+        """Look for a close in the kept frames: more bytes have come (HeldConnection)."""
         connection = self.connection
         if self._leaving:
             return
@@ -48,7 +49,7 @@ class HeldPublisher(HeldConnection):
             connection.edge.hold(HELD_FOR_SHORTAGE)
 
     def end(self) -> None:
-        """There is enough again (Held)."""
+        """Release the connection: the shortage is over (Held)."""
         connection = self.connection
         self.forget()
         if self._told and connection.is_open():
@@ -56,13 +57,13 @@ class HeldPublisher(HeldConnection):
         connection.release(HELD_FOR_SHORTAGE)
 
     def forget(self) -> None:
-        """The connection is gone, or held no longer (HeldConnection)."""
+        """Forget a connection that has ended or is no longer held (HeldConnection)."""
         self.connection.server.shortage.held.pop(self, None)
         self.connection.held = None
 
 
 def hold_publisher(connection: Connection091State) -> None:
-    """Hold a connection that publishes, unless it is held."""
+    """Hold a connection that publishes, unless it is held already."""
     if connection.held is None:
         connection.held = HeldPublisher(connection)
         connection.keep_back(HELD_FOR_SHORTAGE)

@@ -30,8 +30,8 @@ from protocol.errors import ProtocolError
 class Connection091State(ServedConnection):
     """A connection of a client of AMQP 0-9-1.
 
-    `frame_max` and `channel_max` are what was negotiated. `out`: the output of this turn. `bodies`: the large
-    bodies on their way, behind which `out` waits. `owing`: the confirms that owe their publisher an answer at
+    `frame_max` and `channel_max` are the negotiated values. `out`: the output of this turn. `bodies`: the
+    large bodies that are being sent, behind which `out` waits. `owing`: the confirms that have to answer at
     the turn's end. `held`: set while the connection is held because it has published during a shortage.
     """
 
@@ -59,15 +59,15 @@ class Connection091State(ServedConnection):
         raise NotImplementedError
 
     def hold(self, reason: i64) -> None:
-        """Take no more frames, and read no more, until every reason for it has been released."""
+        """Take no more frames, and pause reading, until every reason has been released."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Write what the turn has produced, once."""
+        """Write the output of the turn, once."""
         raise NotImplementedError
 
     def answer(self) -> None:
-        """Flush answers, and hold a peer that asks on and reads nothing."""
+        """Flush answers, and hold a peer that sends requests and reads nothing."""
         raise NotImplementedError
 
     def fail(self, error: ProtocolError) -> None:
@@ -75,7 +75,7 @@ class Connection091State(ServedConnection):
         raise NotImplementedError
 
     def internal_error(self) -> None:
-        """Close the connection over the broker's own mistake."""
+        """Close the connection over the broker's own error."""
         raise NotImplementedError
 
     def channel_closed(self, number: i64) -> None:
@@ -86,10 +86,10 @@ class Connection091State(ServedConnection):
 class ChannelState(IncomingChannel):
     """A channel.
 
-    `window`: the credit of the whole channel (basic.qos, global=true); `prefetch_count` and `prefetch_bytes`
-    are for each consumer to come (global=false). `targets`: by consumer tag. `waiting_get` and `picked`:
-    the basic.get, or the basic.consume of chosen messages, that has no answer yet. `last_queue`: the name of
-    the queue that was declared last, which an empty name means.
+    `window`: the credit of the whole channel (basic.qos, global=true). `prefetch_count` and `prefetch_bytes`:
+    for each later consumer (global=false). `targets`: by consumer tag. `waiting_get` and `picked`: the
+    basic.get, or the basic.consume of chosen messages, that is not answered yet. `last_queue`: the name of
+    the last declared queue, which an empty name means.
     """
 
     def __init__(self, connection: Connection091State, number: i64, virtual_host: VirtualHost) -> None:
@@ -118,7 +118,7 @@ class ChannelState(IncomingChannel):
         return self.state == CHANNEL_OPEN and self.connection.is_open()
 
     def reply(self, frame: bytes) -> None:
-        """Answer the method that is being handled."""
+        """Answer the current method."""
         raise NotImplementedError
 
     def refuse(self, error: BrokerError, method: int) -> None:
@@ -138,7 +138,7 @@ class ChannelState(IncomingChannel):
         raise NotImplementedError
 
     def forget_publications(self) -> None:
-        """Resolve anew what the next publishes mean: something that they depend on has changed."""
+        """Forget the resolved routes: something that they depend on has changed."""
         raise NotImplementedError
 
 
@@ -147,9 +147,9 @@ Handler = Callable[[ChannelState, Any], None]
 
 
 def queue_named(channel: ChannelState, name: str) -> str:
-    """The queue meant by a name: an empty one is the latest that the channel declared. [amqp-0-9-1 1.7.2.3]
+    """Return the queue of a name; an empty name means the channel's last declared queue. [amqp-0-9-1 1.7.2.3]
 
-    Raises NotFound when there was none.
+    Raises NotFound without such a queue.
     """
     if name:
         return name
@@ -159,7 +159,7 @@ def queue_named(channel: ChannelState, name: str) -> str:
 
 
 class ChannelTarget(PullingTarget):
-    """The target of a consumer tag, or of basic.get. `arguments`: those of basic.consume."""
+    """The target of a consumer tag, or of basic.get. `arguments`: the arguments of basic.consume."""
 
     def __init__(
         self, channel: ChannelState, credit: Credit, channel_credit: Credit | None, tag: str, no_ack: bool
@@ -171,7 +171,7 @@ class ChannelTarget(PullingTarget):
         self.arguments: dict[str, object] = {}
 
     def share(self, window: Credit) -> None:
-        """Count in the channel's window too; the caller adds to it what is out already."""
+        """Count in the channel's window too; the caller adds the unsettled deliveries to the window."""
         self.session_credit = window
         self.sized = True
         window.targets[self] = None
@@ -180,8 +180,8 @@ class ChannelTarget(PullingTarget):
 class PublisherConfirms(DurableWaiter):
     """The confirms of a channel. Sequence numbers count from 1.
 
-    `published`: the number of the latest publish; everything up to `answered` has its answer. Nothing more
-    is answered after `ended` has been set.
+    `published`: the number of the latest publish. `answered`: the number up to which publishes are confirmed.
+    Nothing more is answered after `ended` has been set.
     """
 
     def __init__(self) -> None:
@@ -190,34 +190,34 @@ class PublisherConfirms(DurableWaiter):
         self.ended = False
 
     def add(self, message: Message) -> None:
-        """Count a message that was taken, or returned, which is an answer of its own."""
+        """Count a message that was taken, or returned."""
         raise NotImplementedError
 
     def add_refused(self) -> None:
-        """Count a message that a full or stopped queue has refused; the nack waits for its turn."""
+        """Count a message that a full or stopped queue has refused; the nack is sent in order."""
         raise NotImplementedError
 
     def refuse(self) -> None:
-        """Nack a message that could not be kept, once what came before has its answer."""
+        """Nack a message that could not be stored, after the confirms of earlier messages."""
         raise NotImplementedError
 
     def end_turn(self) -> None:
-        """Answer what this turn published, or arrange to do so when the log is synced."""
+        """Confirm the publishes of this turn, or do so when the log is synced."""
         raise NotImplementedError
 
 
 class ChannelTransaction(Transaction):
-    """The transaction of a channel: what the next tx.commit does."""
+    """The transaction of a channel: the work of the next tx.commit."""
 
     def hold_publish(self, publish: HeldPublish) -> i64:
-        """Hold a publish; returns 1, as if one queue had taken it.
+        """Hold a publish; return 1, as if a queue had taken it.
 
         Raises PreconditionFailed when the transaction holds too much.
         """
         raise NotImplementedError
 
     def settle(self, tags: list[i64], outcome: i64, returned: i64) -> None:
-        """Hold the settlements of these outstanding deliveries of the channel; they count as settled."""
+        """Hold the settlements of these unacknowledged deliveries, which then count as settled."""
         raise NotImplementedError
 
     def tags(self) -> set[int]:
@@ -225,11 +225,11 @@ class ChannelTransaction(Transaction):
         raise NotImplementedError
 
     def forget(self, most: i64) -> i64:
-        """Forget up to `most` settlements, of queues that are gone; returns how many those were."""
+        """Forget up to `most` settlements of deleted queues; return their number."""
         raise NotImplementedError
 
     def roll_back(self, why: str) -> None:
-        """Forget the publishes, and have the deliveries outstanding again. [amqp-0-9-1 1.9.2.6]
+        """Forget the publishes, and make the deliveries unacknowledged again. [amqp-0-9-1 1.9.2.6]
 
         `why`: the cause, for the journal; "": the client asked for it.
         """
@@ -237,7 +237,7 @@ class ChannelTransaction(Transaction):
 
 
 class ChannelReplies(ReplyReceiver):
-    """The consumer of direct replies of a channel, with its tag. `name`: where replies go, encoded."""
+    """The consumer of direct replies of a channel, with its tag. `name`: the reply address, encoded."""
 
     def __init__(self, tag: str, name: bytes) -> None:
         self.tag = tag
@@ -248,13 +248,13 @@ class ChannelReplies(ReplyReceiver):
         raise NotImplementedError
 
     def close(self) -> None:
-        """End the consumer, which is cancelled, or gone with its channel."""
+        """End the consumer, which is cancelled or ends with its channel."""
         raise NotImplementedError
 
 
 @trait
 class PendingRequest:
-    """A request without an answer yet. The channel keeps the frames behind the request meanwhile."""
+    """A request that is not answered yet. Meanwhile the channel keeps the frames behind the request."""
 
     def frame_kept(self, method: i64) -> None:
         """Note that another frame is kept; `method` is 0 for a part of a content."""
@@ -265,18 +265,18 @@ class PendingRequest:
         raise NotImplementedError
 
     def abandon(self) -> None:
-        """Answer nobody: the channel ends."""
+        """End the request without an answer: the channel ends."""
         raise NotImplementedError
 
 
 class OutgoingBodies:
-    """The large bodies that a connection sends. `waiting`: bytes of answers that wait in full."""
+    """The large bodies that a connection sends. `waiting`: the bytes of answers of which nothing is sent."""
 
     def __init__(self) -> None:
         self.waiting: i64 = 0
 
     def go_on(self) -> bool:
-        """Write about as much as the peer takes; returns whether that was the last of it.
+        """Write about as much as the peer takes; return whether all bodies are sent.
 
         Raises what MessageStore.load raises.
         """
@@ -287,9 +287,9 @@ class HeldConnection(Held):
     """The hold of a connection that has published during a shortage."""
 
     def listen(self) -> None:
-        """Look at the frames that have been kept back: more has come."""
+        """Look at the frames that have been kept back: more have come."""
         raise NotImplementedError
 
     def forget(self) -> None:
-        """End the hold: the connection is gone, or held no longer."""
+        """End the hold of a connection that has ended or is no longer held."""
         raise NotImplementedError

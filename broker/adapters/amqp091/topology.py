@@ -29,9 +29,9 @@ def _arguments(given: dict[str, Any] | None) -> dict[str, object]:
 
 
 def serve_first(channel: ChannelState, queue: Queue) -> bool:
-    """Deliver what consumers of `queue` have been told of, before a request that must not overtake that.
+    """Deliver the messages of which `queue` has notified its consumers, before a request that must wait.
 
-    Returns whether the channel is still open: a delivery on it may have failed.
+    Return whether the channel is still open: a delivery on the channel may have failed.
     """
     if queue.manager.notified > 0:
         delivered = serve_notified(queue)
@@ -40,39 +40,39 @@ def serve_first(channel: ChannelState, queue: Queue) -> bool:
 
 
 def _serve_named(channel: ChannelState, name: str) -> bool:
-    """Deliver what consumers of a queue were told of, if there is one of that name; see `serve_first`."""
+    """As `serve_first`, for the queue of a name, if it exists."""
     queue = channel.virtual_host.queues.get(name)
     return queue is None or serve_first(channel, queue)
 
 
 @final
 class DurableReply(DurableWaiter):
-    """An answer that must not overtake the log: the connection reads on when it has been given."""
+    """An answer that must not overtake the log; the connection takes frames again after it."""
 
     def __init__(self, connection: Connection091State, reply: bytes) -> None:
         self.connection = connection
         self.reply = reply
 
     def on_durable(self, batch: i64) -> None:
-        """Give the answer."""
+        """Send the answer."""
         connection = self.connection
         if connection.is_open():
             connection.out.write(self.reply)
             connection.release(HELD_FOR_REPLY)
 
     def on_store_failed(self, reason: str) -> None:
-        """Refuse instead: what was asked for may not survive."""
+        """Close the connection instead of answering: the change may not survive."""
         self.connection.fail(ProtocolError(RESOURCE_ERROR, f"the log has failed: {reason}"))
 
 
 def await_durable(connection: Connection091State, reply: bytes) -> None:
-    """Answer with `reply` when all that was appended is on disk, and take no more frames before."""
+    """Send `reply` when everything appended is on disk, and take no frames before."""
     connection.hold(HELD_FOR_REPLY)
     connection.server.store.wait(DurableReply(connection, reply))
 
 
 def _answer(channel: ChannelState, frame: bytes, durable: bool, nowait: bool) -> None:
-    """Reply, when a durable change is on disk. [amqp-0-9-1 durable]"""
+    """Answer, after a durable change is on disk. [amqp-0-9-1 durable]"""
     if nowait:
         return
     if durable:
@@ -105,7 +105,7 @@ def exchange_declare(channel: ChannelState, frame: commands.Exchange.Declare) ->
 
 
 def exchange_delete(channel: ChannelState, frame: commands.Exchange.Delete) -> None:
-    """exchange.delete; of an absent one too. [amqp-0-9-1 1.6.2.3]"""
+    """exchange.delete, also of an absent exchange. [amqp-0-9-1 1.6.2.3]"""
     durable = requests.delete_exchange(
         channel.connection, channel.virtual_host, one_line(frame.exchange), frame.if_unused
     )
@@ -194,7 +194,10 @@ def queue_unbind(channel: ChannelState, frame: commands.Queue.Unbind) -> None:
 
 
 def queue_purge(channel: ChannelState, frame: commands.Queue.Purge) -> None:
-    """queue.purge; what is unacked stays. Nothing else is read before it is over. [amqp-0-9-1 1.7.2.7]"""
+    """queue.purge; unacknowledged messages stay. No frames are taken before the purge is over.
+
+    [amqp-0-9-1 1.7.2.7]
+    """
     name = queue_named(channel, frame.queue)
     if not _serve_named(channel, name):
         return
@@ -214,7 +217,7 @@ class PurgeReply(PurgeWaiter):
         self._nowait = nowait
 
     def on_purged(self, purge: Purge) -> None:
-        """Give it (PurgeWaiter); the channel may have been closed meanwhile, or the connection lost."""
+        """Send the answer (PurgeWaiter); the channel or the connection may have ended meanwhile."""
         channel = self._channel
         if channel.is_open():
             frame = methods.message_count(channel.number, c.QUEUE_PURGE_OK, purge.dropped)
@@ -226,7 +229,7 @@ class PurgeReply(PurgeWaiter):
 
 
 def queue_delete(channel: ChannelState, frame: commands.Queue.Delete) -> None:
-    """queue.delete; of an absent one too. The client's own consumers are cancelled behind the reply.
+    """queue.delete, also of an absent queue. The client's own consumers are cancelled after the reply.
 
     [amqp-0-9-1 1.7.2.9]
     """

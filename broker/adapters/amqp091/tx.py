@@ -23,7 +23,7 @@ PUBLISH_OVERHEAD: Final = 512  # bytes of memory that a held publish takes besid
 
 @final
 class Transaction091(ChannelTransaction):
-    """What a channel that was told tx.select holds until the next tx.commit or tx.rollback."""
+    """The transaction of a channel after tx.select: everything held until tx.commit or tx.rollback."""
 
     def __init__(self, channel: ChannelState) -> None:
         super().__init__(channel.virtual_host, channel.session)
@@ -46,7 +46,7 @@ class Transaction091(ChannelTransaction):
         return 1
 
     def settle(self, tags: list[i64], outcome: i64, returned: i64) -> None:
-        """Hold the settlements of these outstanding deliveries (ChannelTransaction)."""
+        """Hold the settlements of these unacknowledged deliveries (ChannelTransaction)."""
         unacked = self.channel.unacked
         self.channel.virtual_host.schedule.allowance.use(len(tags) // ENTRIES)
         held: HeldSettlement | None = None
@@ -64,7 +64,7 @@ class Transaction091(ChannelTransaction):
                 discipline.promised(entry, consumer)
 
     def forget(self, most: i64) -> i64:
-        """Forget settlements of queues that are gone (ChannelTransaction)."""
+        """Forget settlements of deleted queues (ChannelTransaction)."""
         left = most
         while left > 0 and self.settlements:
             held = self.settlements[-1]
@@ -77,7 +77,7 @@ class Transaction091(ChannelTransaction):
         return most - left
 
     def tags(self) -> set[int]:
-        """The tags of the deliveries whose settlement it holds (ChannelTransaction)."""
+        """Return the tags of the deliveries that the transaction settles (ChannelTransaction)."""
         known = self._tags
         while self._run < len(self.settlements):
             tags = self.settlements[self._run].tags
@@ -90,7 +90,7 @@ class Transaction091(ChannelTransaction):
         return known
 
     def roll_back(self, why: str) -> None:
-        """Forget the publishes, and have the deliveries outstanding again (ChannelTransaction)."""
+        """Forget the publishes, and make the deliveries unacknowledged again (ChannelTransaction)."""
         settlements = self.settlement_count()
         if not why or self.publishes or settlements:
             journal = self.virtual_host.journal
@@ -108,7 +108,7 @@ class Transaction091(ChannelTransaction):
         self._run = self._known = 0
 
     def committed(self) -> None:
-        """Say so (Transaction)."""
+        """Send tx.commit-ok (Transaction)."""
         self.ended = True
         channel = self.channel
         if channel.is_open():
@@ -116,7 +116,7 @@ class Transaction091(ChannelTransaction):
         self._go_on()
 
     def failed(self, reason: str) -> None:
-        """The channel ends (Transaction)."""
+        """Close the channel: the log has failed (Transaction)."""
         self.ended = True
         channel = self.channel
         if channel.is_open():
@@ -125,14 +125,14 @@ class Transaction091(ChannelTransaction):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Read on: the connection may be open although the channel has been closed meanwhile."""
+        """Take frames again: the connection may be open although the channel has been closed meanwhile."""
         connection = self.channel.connection
         if connection.is_open():
             connection.release(HELD_FOR_REPLY)
 
 
 def select(channel: ChannelState, frame: commands.Tx.Select) -> None:
-    """tx.select; again is fine. [amqp-0-9-1 1.9.2.1]"""
+    """tx.select, which may be repeated. [amqp-0-9-1 1.9.2.1]"""
     if channel.confirms is not None:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
     if channel.transaction is None:
@@ -142,9 +142,9 @@ def select(channel: ChannelState, frame: commands.Tx.Select) -> None:
 
 
 def commit(channel: ChannelState, frame: commands.Tx.Commit) -> None:
-    """tx.commit: answered when all of it is on disk. Nothing else is read before. [amqp-0-9-1 1.9.2.3]
+    """tx.commit: answered when the transaction is on disk. No frames are taken before. [amqp-0-9-1 1.9.2.3]
 
-    Raises what Transaction.commit raises, which ends the channel and so rolls back.
+    Raises what Transaction.commit raises, which closes the channel and so rolls the transaction back.
     """
     transaction = _transaction(channel)
     channel.transaction = Transaction091(channel)
@@ -158,7 +158,10 @@ def commit(channel: ChannelState, frame: commands.Tx.Commit) -> None:
 
 
 def rollback(channel: ChannelState, frame: commands.Tx.Rollback) -> None:
-    """tx.rollback: what was settled is unacked again and stays with the channel. [amqp-0-9-1 1.9.2.5]"""
+    """tx.rollback: settled deliveries become unacknowledged again and stay with the channel.
+
+    [amqp-0-9-1 1.9.2.5]
+    """
     _transaction(channel).roll_back("")
     channel.reply(methods.method_frame(channel.number, c.TX_ROLLBACK_OK))
 
