@@ -1,1 +1,1 @@
-"""Protocol engines on one side, the queue core on the other."""
+"""The adapters: protocol engines on one side, the queue core on the other."""

@@ -1,1 +1,1 @@
-"""AMQP 1.0: what connections, sessions and links of it mean to the core. [amqp-1.0]"""
+"""The adapter of AMQP 1.0: its connections, sessions and links in terms of the core. [amqp-1.0]"""

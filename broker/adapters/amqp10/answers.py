@@ -1,7 +1,7 @@
-"""What a session owes its peer at the end of a turn. [amqp-1.0 2.6.12]
+"""The frames that a session owes its peer at the end of a turn. [amqp-1.0 2.6.12]
 
-What went to the log waits for the sync of its batch, and what came after it waits with it: at most the time
-of a sync, and the answers stay in order.
+An outcome in the log waits for the sync of its batch. Later outcomes wait with it, so they stay in order and
+wait no longer than a sync.
 """
 
 from __future__ import annotations
@@ -22,21 +22,27 @@ from protocol.amqp10.serials import distance, forward
 
 @final
 class Halves:
-    """Of one session, by their ids. There are no more of them than its links allow."""
+    """The deliveries of a session that this side has given an outcome and the sender has not settled, by ids.
+
+    The credit of the links limits their number.
+    """
 
     def __init__(self) -> None:
         self._links: dict[int, Link10] = {}
         self._outcomes: dict[int, bytes] = {}
 
     def add(self, link: Link10, first: i64, count: i64, outcome: bytes) -> None:
-        """The sender has been told what became of these."""
+        """Add deliveries whose outcome the sender has been sent."""
         for _ in range(count):
             self._links[first] = link
             self._outcomes[first] = outcome
             first = forward(first, 1)
 
     def settle(self, first: i64, last: i64) -> i64:
-        """The sender has settled those from `first` to `last`; returns how many were looked at."""
+        """Remove the deliveries from `first` to `last`, which the sender has settled.
+
+        Return the number of deliveries that were checked.
+        """
         links = self._links
         count = distance(first, last) + 1
         looked = min(count, len(links))
@@ -52,20 +58,20 @@ class Halves:
         return looked
 
     def told(self, link: Link10) -> dict[int, bytes]:
-        """What the sender of a link has been told, by delivery-ids, and has not settled."""
+        """Return the outcomes of a link's deliveries that its sender has not settled, by delivery-ids."""
         return {each: self._outcomes[each] for each, its in self._links.items() if its is link}
 
     def forget(self, link: Link10) -> None:
-        """The link has ended."""
+        """Forget the deliveries of a link that has ended."""
         for each in [each for each, its in self._links.items() if its is link]:
             del self._links[each]
             del self._outcomes[each]
 
 
 class _Run:
-    """Deliveries with consecutive ids of one outcome. `link`: theirs; None: the peer has received them.
+    """Deliveries with consecutive ids and the same outcome. `link`: their link; None: the peer received them.
 
-    They are safe when the log has synced `batch`.
+    The outcomes are safe when the log has synced `batch`.
     """
 
     def __init__(self, link: Link10 | None, first: i64, count: i64, state: bytes, batch: i64) -> None:
@@ -78,7 +84,7 @@ class _Run:
 
 @final
 class _Ending(_Run):
-    """No answer: the end of a link, which comes behind those before it."""
+    """The end of a link, which waits behind the outcomes before it."""
 
     def __init__(self, leaving: Link10, condition: str, text: str, batch: i64) -> None:
         super().__init__(None, 0, 0, b"", batch)
@@ -89,7 +95,7 @@ class _Ending(_Run):
 
 @final
 class Answers(DurableWaiter):
-    """Those that one session owes its peer, in the order of what they answer."""
+    """The outcomes that a session owes its peer, in the order in which they were added."""
 
     def __init__(self, session: Session10State, owed: Owed) -> None:
         self._session = session
@@ -101,7 +107,7 @@ class Answers(DurableWaiter):
         self._next: i64 = 0  # the id that would make the last run longer
 
     def add(self, link: Link10 | None, delivery_id: i64, count: i64, state: bytes, logged: bool) -> None:
-        """Owe the answer to `count` deliveries; `logged`: something for them has been appended."""
+        """Owe the outcome of `count` deliveries; `logged`: something for them has been appended."""
         last = self._last
         batch: i64 = self._store.batch if logged else 0
         if last is not None:
@@ -122,7 +128,7 @@ class Answers(DurableWaiter):
         self._next = forward(delivery_id, count)
 
     def detach(self, link: Link10, condition: str, text: str) -> None:
-        """Detach a link when all that is owed by now has been said."""
+        """Detach a link after all outcomes owed so far have been sent."""
         self.end_turn()
         last = self._last
         if last is None:
@@ -132,7 +138,7 @@ class Answers(DurableWaiter):
             self._runs.append(self._last)
 
     def end_turn(self) -> None:
-        """Give the answers that can be given, and have the others wait for the log."""
+        """Send the outcomes that can be sent, and wait for the log with the others."""
         self._give(self._store.durable)
         last = self._last
         if last is None:
@@ -144,21 +150,21 @@ class Answers(DurableWaiter):
             self._store.wait(self)
 
     def on_durable(self, batch: i64) -> None:
-        """The log has synced `batch`."""
+        """Send the outcomes that depend on `batch`, which the log has synced."""
         self._give(batch)
         if self._runs:
             self._owed.owe()
         self._session.peer.end_turn()
 
     def on_store_failed(self, reason: str) -> None:
-        """The log failed before its sync: what has no answer yet will never have one."""
+        """End the session, if it owes outcomes: the log failed before its sync."""
         if self._runs:
             self.clear()
             self._session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
             self._session.peer.flush()
 
     def owed_to(self, link: Link10) -> tuple[dict[int, bytes], i64]:
-        """The answers for one link, by delivery-ids, and the batch with which all of them are safe."""
+        """Return the outcomes owed to a link, by delivery-ids, and the batch that makes all of them safe."""
         states: dict[int, bytes] = {}
         batch: i64 = 0
         for run in self._runs:
@@ -169,7 +175,7 @@ class Answers(DurableWaiter):
         return states, batch
 
     def clear(self) -> None:
-        """Nobody is left to be told."""
+        """Forget all outcomes: the session or connection has ended."""
         self._runs.clear()
         self._last = None
 
@@ -204,7 +210,7 @@ class Answers(DurableWaiter):
 
 @final
 class Owed(SessionOwed):
-    """Gathered while frames are taken and messages delivered, so that much is said at once."""
+    """The frames that a session owes, gathered while frames are taken and messages delivered."""
 
     def __init__(self, session: Session10State) -> None:
         self.answers = Answers(session, self)
@@ -215,27 +221,27 @@ class Owed(SessionOwed):
         self._owes = False
 
     def owe(self) -> None:
-        """Something is to be said."""
+        """Note that the session owes something."""
         if not self._owes:
             self._owes = True
             self._session.peer.owing.append(self)
 
     def touch(self, link: Link10) -> None:
-        """It may be time to allow a link more."""
+        """Check at the end of the turn whether a link's sender gets more credit."""
         self._touched[link] = None
         self.owe()
 
     def drained(self, link: Link10) -> None:
-        """A receiver that wants to hear it is to be told that there is nothing more."""
+        """Tell a draining receiver at the end of the turn that no more messages are available."""
         self._drained[link] = None
         self.owe()
 
     def say_answers(self) -> None:
-        """Give the answers that can be given, and have the others wait for the log (SessionOwed)."""
+        """Send the outcomes that can be sent, and wait for the log with the others (SessionOwed)."""
         self.answers.end_turn()
 
     def end_turn(self) -> None:
-        """Say everything that is owed (SessionOwed)."""
+        """Send everything that is owed (SessionOwed)."""
         self._owes = False
         if self._session.ending:
             return
@@ -249,14 +255,14 @@ class Owed(SessionOwed):
             each.top_up()
 
     def clear(self) -> None:
-        """Nobody is left to be told."""
+        """Forget everything that is owed: the session or connection has ended."""
         self.answers.clear()
         self._touched = {}
         self._drained = {}
 
 
 def owed_by(session: Session10State) -> Owed:
-    """Return what a session owes its peer."""
+    """Return the object with the frames that a session owes."""
     owed = session.owed
     assert isinstance(owed, Owed), "sessions have these"
     return owed

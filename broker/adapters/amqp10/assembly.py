@@ -1,7 +1,7 @@
-"""Transfers put together into one message. [amqp-1.0 2.6.14]
+"""Transfers put together into messages. [amqp-1.0 2.6.14]
 
-Kept are a header with all its fields, the message annotations as they came, and the bare message with its
-footer, no byte of which is changed. Delivery annotations were for this hop, and end here.
+The broker stores a header with all its fields, the message annotations as they came, and the bare message
+with its footer, none of whose bytes change. Delivery annotations are for this hop only, and are dropped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from protocol.conversion.opaque import enclosed
 
 @final
 class Gathering:
-    """The delivery that is under way on one link. `delivery_id` and `settled` are those of the latest."""
+    """The incomplete delivery of a link. `delivery_id` and `settled` belong to the latest delivery."""
 
     def __init__(self, credit: LinkCredit, bytes_max: i64) -> None:
         self.delivery_id: i64 = NONE
@@ -45,7 +45,7 @@ class Gathering:
         self._under_way = False
 
     def take(self, transfer: Transfer, data: bytes, end: i64) -> bytes | None:
-        """The message, if this transfer was the last of it. Raises PeerError."""
+        """Take a transfer; return the message if this was its last transfer. Raises PeerError."""
         if not self._under_way:
             if transfer.delivery_id == NONE:
                 raise PeerError(INVALID_FIELD, "the first transfer of a delivery has no delivery-id")
@@ -69,7 +69,7 @@ class Gathering:
         return message
 
     def forget(self) -> None:
-        """Nothing is under way."""
+        """Forget the incomplete delivery."""
         self._parts = []
         self._size = 0
         self._under_way = False
@@ -83,11 +83,11 @@ _MARKED: Final = b"x-"  # what the names of headers that the broker heeds begin 
 
 @final
 class Arrival:
-    """One message that has arrived.
+    """A message that has arrived.
 
-    `size`: bytes of its body; `priority` and `ttl` (ms) are NONE if it does not say. `layout` is that
-    of `data`, in which the message lies, or of a large one what is in front of its `body`. `heeded`:
-    annotations or properties may ask for more than to be routed by a key.
+    `size`: bytes of its body. `priority` and `ttl` (ms) are NONE if the message has none. `layout` is the
+    layout of `data`, which contains the message, or for a large message the sections before its `body`.
+    `heeded`: annotations or properties may ask for more than routing by a key.
     """
 
     def __init__(self, data: bytes, layout: Layout, header: Header) -> None:
@@ -104,13 +104,13 @@ class Arrival:
 
 
 def arrival(data: bytes, header: Header, message_format: i64 = MESSAGE_FORMAT) -> Arrival:
-    """The message that lies in `data`, whole. `header` is used to read its own.
+    """Return the whole message in `data`. `header` is reused to read the message's header.
 
-    One of a format other than 0 is not looked at.
+    A message of a format other than 0 is not decoded.
 
     Raises:
-        DecodeError: these are not the sections of a message.
-        PeerError: RESOURCE_LIMIT_EXCEEDED, there is too much before its body.
+        DecodeError: the bytes are not the sections of a message.
+        PeerError: RESOURCE_LIMIT_EXCEEDED, the sections before the body are too long.
     """
     if message_format != MESSAGE_FORMAT:
         data = enclosed(data, message_format)
@@ -120,7 +120,7 @@ def arrival(data: bytes, header: Header, message_format: i64 = MESSAGE_FORMAT) -
 
 
 def check_front(data: bytes, layout: Layout, header: Header) -> i64:
-    """Look at what is in front of a body, and read the header; returns the offset behind it.
+    """Check the sections before a body, and read the header; return the offset behind these sections.
 
     Raises as `arrival`.
     """
@@ -145,7 +145,7 @@ def check_front(data: bytes, layout: Layout, header: Header) -> i64:
 
 
 def kept_header(durable: bool, priority: i64, ttl: i64) -> bytes:
-    """The header of a message that is kept: nobody has had it yet."""
+    """Return the header of a stored message that was not delivered yet."""
     if ttl != NONE:
         return header_section(durable, priority, ttl, True, 0)
     key = priority * 2 + (1 if durable else 0)
@@ -165,16 +165,16 @@ PIECE_BYTES: Final = 524288
 
 @final
 class LargeArrival:
-    """One that is under way. What of it is durable goes to the disk as it comes, whatever its route.
+    """A large message that is incomplete. If durable, it is written to disk as it comes, whatever its route.
 
-    All of its sections together make it large: its body may be as short as that of any other. What is counted
-    as its size is all that is kept in pieces, its footer too.
+    The size of all sections makes a message large; its body may be short. The counted size includes all bytes
+    that are stored in pieces, also the footer.
 
-    Pieces that no message comes to have, or that no queue takes, are let go of with the body.
+    The pieces of a message that stays incomplete, or that no queue takes, are released with the body.
     """
 
     def __init__(self, connection: Connection10State, start: bytes, header: Header) -> None:
-        """`start` holds all that is in front of the body. Raises DecodeError and PeerError."""
+        """`start` contains all sections before the body. Raises DecodeError and PeerError."""
         layout = scan_front(start)
         front = check_front(start, layout, header)
         self.arrival = Arrival(start[:front], layout, header)
@@ -187,7 +187,7 @@ class LargeArrival:
         self.feed(start[front:])
 
     def feed(self, part: bytes) -> None:
-        """More of it. Raises DecodeError."""
+        """Take the next bytes. Raises DecodeError."""
         self._scan.feed(part)
         self._parts.append(part)
         self._gathered += len(part)
@@ -195,7 +195,7 @@ class LargeArrival:
             self._keep()
 
     def end(self) -> Arrival:
-        """That was all. Raises DecodeError."""
+        """Return the message after its last bytes. Raises DecodeError."""
         self._scan.end()
         if self._parts:
             self._keep()
@@ -219,7 +219,7 @@ TRANSFERS_MAX: Final = 100_000  # of one delivery
 
 @final
 class Assembly:
-    """That of one link. `transfers`: how many there have been of the delivery that is under way."""
+    """The transfers of a link's incomplete delivery, put together. `transfers`: their number so far."""
 
     def __init__(self, connection: Connection10State, header: Header) -> None:
         self.transfers: i64 = 0
@@ -229,7 +229,7 @@ class Assembly:
         self._large: LargeArrival | None = None
 
     def add(self, payload: bytes, size: i64) -> None:
-        """One more, with which there are `size` bytes. Raises PeerError."""
+        """Add a transfer, with which the delivery has `size` bytes. Raises PeerError."""
         self.transfers += 1
         if self.transfers > TRANSFERS_MAX:
             raise PeerError(TRANSFER_LIMIT_EXCEEDED, f"a delivery of more than {TRANSFERS_MAX} transfers")
@@ -242,14 +242,14 @@ class Assembly:
             self._large = LargeArrival(self._connection, b"".join(parts), self._header)
 
     def whole(self, message_format: i64) -> Arrival:
-        """The message, all of which has come. Raises PeerError."""
+        """Return the message after its last transfer. Raises PeerError."""
         large = self._large
         if large is not None:
             return large.end()
         return arrival(b"".join(self._parts), self._header, message_format)
 
     def clear(self) -> None:
-        """Nothing is under way."""
+        """Forget the delivery."""
         self.transfers = 0
         self._parts = []
         self._large = None

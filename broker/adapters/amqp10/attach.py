@@ -1,7 +1,7 @@
-"""Links that begin: termini, refusals, and links that resume others. [amqp-1.0 2.6.3]
+"""The attach of links: termini, refusals, and links that resume earlier ones. [amqp-1.0 2.6.3]
 
-An attach with a map of unsettled deliveries, be it empty, takes up what is suspended; one without a map
-begins anew, and what was unsettled is so no longer.
+An attach with a map of unsettled deliveries, even an empty one, resumes a suspended link. An attach without a
+map begins anew, and the suspended link's deliveries are released.
 
 [amqp-1.0 2.6.3, 3.5]
 """
@@ -77,7 +77,7 @@ Again = Callable[[Session10State, Attach], None]
 
 @final
 class TakenUpLater(DurableWaiter):
-    """An attach whose sender is to be told of outcomes that the log does not have yet."""
+    """An attach that resumes outcomes which are not in the log yet."""
 
     def __init__(self, session: Session10State, attach: Attach, again: Again) -> None:
         self._session = session
@@ -85,13 +85,13 @@ class TakenUpLater(DurableWaiter):
         self._again = again
 
     def wait(self) -> None:
-        """Take it when the log has what was appended, and no frames before."""
+        """Take the attach when everything appended is on disk, and take no frames before."""
         connection = self._session.peer
         connection.hold(HELD_FOR_REPLY)
         connection.server.store.wait(self)
 
     def on_durable(self, batch: i64) -> None:
-        """They are on disk (DurableWaiter)."""
+        """Take the attach: the outcomes are on disk (DurableWaiter)."""
         session = self._session
         handle = self._attach.handle
         before = session.links.get(handle)
@@ -102,7 +102,7 @@ class TakenUpLater(DurableWaiter):
         # else it has to wait once more: another link has come first, and it was taken from that
 
     def on_store_failed(self, reason: str) -> None:
-        """They may not be (DurableWaiter)."""
+        """End the session: the outcomes may not be on disk (DurableWaiter)."""
         session = self._session
         if not session.gone:
             session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
@@ -110,20 +110,20 @@ class TakenUpLater(DurableWaiter):
 
 
 def hear_again(session: Session10State) -> None:
-    """An attach has its answer, or the session has ended meanwhile: frames are taken again, if any come."""
+    """Take frames again after an attach has been answered, if the connection is still open."""
     if session.peer.is_open():
         session.peer.release(HELD_FOR_REPLY)
 
 
 def is_ahead(session: Session10State, attach: Attach) -> bool:
-    """Whether what this takes up has outcomes that the log does not have yet."""
+    """Whether the attach resumes a link with outcomes that are not in the log yet."""
     server = session.peer.server
     suspended = link_names(server).suspended(session, attach.name, not attach.role)
     return suspended is not None and suspended.batch > server.store.durable
 
 
 def take_up_received(link: IncomingLink, attach: Attach, answer: Attach) -> None:
-    """Compare what the sender knows with what an earlier link has received, and tell it."""
+    """Compare the deliveries that the sender knows with those an earlier link received, and answer."""
     session = link.session
     suspended = link_names(session.peer.server).suspended(session, link.name, True)
     if suspended is None:
@@ -141,7 +141,7 @@ def take_up_received(link: IncomingLink, attach: Attach, answer: Attach) -> None
 
 
 def take_up_sent(link: OutgoingLink, consumers: list[QueueConsumer], attach: Attach, answer: Attach) -> None:
-    """Compare what the receiver knows with what an earlier link has sent, and tell it."""
+    """Compare the deliveries that the receiver knows with those an earlier link sent, and answer."""
     session = link.session
     suspended = link_names(session.peer.server).suspended(session, link.name, False)
     if suspended is None:
@@ -160,7 +160,10 @@ def take_up_sent(link: OutgoingLink, consumers: list[QueueConsumer], attach: Att
 
 
 def _tell(session: Session10State, answer: Attach, states: Mapping[bytes, bytes | None]) -> bool:
-    """Say what is unsettled here, as far as a frame of the peer holds it; whether that is all."""
+    """Put unsettled deliveries into the answer, as many as fit a frame of the peer.
+
+    Return whether all of them fit.
+    """
     room: i64 = session.peer.frame_max - len(encode_composite(answer)) - FRAME_ROOM
     told: dict[bytes, object] = {}
     for tag, state in states.items():
@@ -178,7 +181,7 @@ PAIRED: Final = Symbol("paired")  # two links of one name are one
 
 
 def answer_to(attach: Attach) -> Attach:
-    """An attach that says the same, from the other side, but for the termini."""
+    """Return an attach with the same values from the other side, without the termini."""
     return Attach(
         name=attach.name,
         handle=attach.handle,
@@ -190,7 +193,10 @@ def answer_to(attach: Attach) -> Attach:
 
 
 class Waiting(WaitingLink):
-    """A link to a queue that may have to be on disk before the peer hears of it. A subclass attaches it."""
+    """A link to a queue that may have to be on disk before the attach is answered.
+
+    A subclass attaches the link.
+    """
 
     def __init__(self, session: Session10State, attach: Attach, answer: Attach) -> None:
         super().__init__(session, attach.name, not attach.role)
@@ -203,7 +209,7 @@ class Waiting(WaitingLink):
         raise NotImplementedError
 
     def wait(self) -> None:
-        """Establish the link when all that was appended is on disk, and take no frames before."""
+        """Attach the link when everything appended is on disk, and take no frames before."""
         self.waited = True
         connection = self.session.peer
         connection.hold(HELD_FOR_REPLY)
@@ -211,7 +217,7 @@ class Waiting(WaitingLink):
         connection.server.store.wait(self)
 
     def on_durable(self, batch: i64) -> None:
-        """It is on disk (DurableWaiter)."""
+        """Attach or refuse the link: its queue is on disk (DurableWaiter)."""
         session = self.session
         link_names(session.peer.server).end_waiting(self)
         if not session.gone:
@@ -233,7 +239,7 @@ class Waiting(WaitingLink):
             refuse(session, self._answer, why, answered=True)
 
     def on_store_failed(self, reason: str) -> None:
-        """It may not be (DurableWaiter)."""
+        """End the session: the link's queue may not be on disk (DurableWaiter)."""
         session = self.session
         link_names(session.peer.server).end_waiting(self)
         if not session.gone:
@@ -243,7 +249,7 @@ class Waiting(WaitingLink):
 
 @final
 class WaitingSender(Waiting):
-    """A link on which the peer sends, perhaps to a queue that has been made for it."""
+    """A link on which the peer sends, perhaps to a queue that was created for the link."""
 
     def __init__(self, link: IncomingLink, attach: Attach, answer: Attach, made: Queue | None) -> None:
         super().__init__(link.session, attach, answer)
@@ -308,14 +314,14 @@ class WaitingReceiver(Waiting):
 
 
 def establish(session: Session10State, link: Link10, answer: Attach) -> None:
-    """Say that the link is attached."""
+    """Answer the attach and register the link."""
     session.links[link.handle] = link
     link_names(session.peer.server).add(link)
     session.say(answer)
 
 
 def note_refusal(session: Session10State, attach: Attach, error: BrokerError) -> None:
-    """Have the journal know of a sender whose link is refused, as none of its messages will be taken."""
+    """Record in the journal that a sender's link is refused: none of its messages will be taken."""
     journal = session.vhost.journal
     target = attach.target
     if journal.on and not attach.role and isinstance(target, Target):
@@ -323,7 +329,7 @@ def note_refusal(session: Session10State, attach: Attach, error: BrokerError) ->
 
 
 def _address_of(session: Session10State, target: Target) -> Address:
-    """Return where messages to `target` would go: to an exchange, or else to a queue."""
+    """Return the address of messages to `target`: an exchange, or else a queue."""
     try:
         node = node_of(target.address)
     except AddressError:
@@ -371,7 +377,7 @@ TXN_CAPABILITIES: Final = ("amqp:local-transactions", "amqp:multi-txns-per-ssn",
 
 
 def attach_link(session: Session10State, attach: Attach) -> None:
-    """Take the peer's attach: answer it, or refuse the link. The session is the actor of what that does."""
+    """Take the peer's attach: answer it, or refuse the link. The session is the actor in the journal."""
     journal = session.vhost.journal
     before = journal.actor
     journal.actor = session
@@ -467,7 +473,7 @@ def _receive_from(session: Session10State, attach: Attach) -> None:
 
 
 def _manage(link: Link10, attach: Attach) -> None:
-    """Answer the attach of a link to the node of management."""
+    """Answer the attach of a link to the management node."""
     answer = answer_to(attach)
     answer.rcv_settle_mode = 0
     answer.source = attach.source if attach.source is not None else Source()
@@ -495,7 +501,7 @@ def _coordinate(session: Session10State, attach: Attach, count: i64) -> None:
 
 
 def _outcomes(source: Source) -> tuple[str, ...]:
-    """What the sender understands, with its default outcome."""
+    """Return the outcomes that the sender supports, with its default outcome."""
     if not source.outcomes:
         return ()
     default = source.default_outcome
@@ -549,7 +555,7 @@ def _receive_with(
     supply: Supply,
     further: list[Queue],
 ) -> None:
-    """Attach a receiver to the queue of `supply`, and to further ones. Raises PeerError and BrokerError."""
+    """Attach a receiver to the queue of `supply` and to further queues. Raises PeerError and BrokerError."""
     source = attach.source
     vhost = session.vhost
     queue = supply.queue
@@ -598,9 +604,9 @@ def _receive_with(
 
 
 def _further(session: Session10State, first: str, asked: LinkArguments) -> list[Queue]:
-    """The queues that the link receives from besides the one named `first`, which may not be there yet.
+    """Return the link's queues besides the queue named `first`, which may not exist yet.
 
-    Raises PeerError for one that is named twice, NotFound, ResourceLocked and AccessRefused.
+    Raises PeerError for a queue that is named twice, NotFound, ResourceLocked and AccessRefused.
     """
     names = asked.arguments.get(ALSO_CONSUME, [])
     assert isinstance(names, list), "arguments have been checked"
@@ -623,7 +629,7 @@ def _consumer(
     sieve: EntryFilter | None,
     filters: SourceFilters,
 ) -> QueueConsumer:
-    """The consumer of one of the link's queues. Raises PeerError, PreconditionFailed."""
+    """Return the consumer for a queue of the link. Raises PeerError, PreconditionFailed."""
     asked.check_with(queue)
     session = link.session
     arguments = asked.arguments
@@ -645,10 +651,10 @@ def _consumer(
 
 
 def _kept(source: Source | None, supply: Supply) -> Expiry | None:
-    """When what is unsettled goes back after the link is gone; None: at once.
+    """Return the expiry of unsettled deliveries after the link has ended; None: they are released at once.
 
-    Others wait for it meanwhile, so it is kept only where somebody asks for a time, or where the link is the
-    only one of a subscription and wants to find it.
+    Meanwhile no other consumer gets these deliveries. So they are kept only if the source sets a timeout, or
+    if the link is the only one of a subscription and asks for it.
     """
     expiry = expiry_of(source)
     if source is None or source.timeout > 0:
@@ -658,7 +664,7 @@ def _kept(source: Source | None, supply: Supply) -> Expiry | None:
 
 
 def _given(source: Source, supply: Supply, mode: str) -> Source:
-    """The source as it is in force. [amqp-1.0 3.5.3]"""
+    """Return the source that is in force. [amqp-1.0 3.5.3]"""
     lifetime = supply.lifetime
     released = isinstance(source.default_outcome, Released)
     return Source(

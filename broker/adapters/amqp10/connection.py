@@ -1,4 +1,4 @@
-"""One AMQP 1.0 connection: its layers, its sessions, its states, its errors. [amqp-1.0 2.4]"""
+"""A connection of AMQP 1.0: its layers, its sessions, its states, its errors. [amqp-1.0 2.4]"""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _log = structlog.get_logger("amqpd.connection")
 
 
 def control(connection: Connection10, channel: i64, data: bytes, start: i64, end: i64) -> None:
-    """Take the performative of one frame that concerns the connection. Raises PeerError."""
+    """Take a performative that concerns the connection. Raises PeerError."""
     performative = decode(data, start, end)
     if connection.state == CLOSING:
         if isinstance(performative, Close):
@@ -95,7 +95,7 @@ def control(connection: Connection10, channel: i64, data: bytes, start: i64, end
 
 
 def decode(data: bytes, start: i64, end: i64) -> Composite:
-    """The performative that is all of a frame. What an attach says of deliveries may make it longer.
+    """Return the performative of a frame. Only the unsettled deliveries of an attach may make it long.
 
     Raises PeerError.
     """
@@ -111,13 +111,13 @@ def decode(data: bytes, start: i64, end: i64) -> Composite:
 
 
 def name_of(performative: Composite) -> str:
-    """What the specification calls it."""
+    """Return the specification's name of a performative."""
     return type(performative).__name__.lower()
 
 
 @final
 class Sessions:
-    """Those that are mapped; what is read of a frame is used again for the next."""
+    """The mapped sessions of a connection. The objects for decoded frames are reused for each frame."""
 
     def __init__(self, connection: Connection10) -> None:
         self._connection = connection
@@ -128,11 +128,11 @@ class Sessions:
         self._flow = Flow()
 
     def all(self) -> list[Session10]:
-        """Every one, in the order of their channels."""
+        """Return all sessions, in the order of their channels."""
         return [session for session in self._mapped if session is not None]
 
     def take(self, channel: i64, data: bytes, start: i64, end: i64) -> bool:
-        """Take the performative of one frame; False if it is the connection's own. Raises PeerError."""
+        """Take the performative of a frame; False if it concerns the connection. Raises PeerError."""
         if end - start > 2 and data[start] == 0 and data[start + 1] == SMALL_ULONG:
             code: i64 = data[start + 2]
         else:
@@ -163,14 +163,14 @@ class Sessions:
         return True
 
     def ended(self, channel: i64) -> None:
-        """The channel of a session is free again."""
+        """Free the channel of a session."""
         self._mapped[channel] = None
         connection = self._connection
         connection.server.counters.channels_closed += 1
         connection.server.connections.add_channels(connection.user, -1)
 
     def send_on(self) -> bool:
-        """Send more of deliveries that are on their way in parts; whether there is yet more to be sent."""
+        """Send more of the deliveries that are sent in parts; return whether more is left to send."""
         more = False
         for session in self.all():
             if session.sending:
@@ -179,7 +179,7 @@ class Sessions:
         return more
 
     def let_go(self) -> None:
-        """The connection ends: no session catches what another one gives back."""
+        """End all sessions with the connection, after stopping the deliveries to all of them."""
         self._connection.close_targets()
         for session in self.all():
             session.let_go()
@@ -243,7 +243,7 @@ def _begun(connection: Connection10, channel: i64, begin: Begin) -> Session10:
 
 @final
 class Hearing:
-    """The frames of one connection."""
+    """The incoming frames of a connection."""
 
     def __init__(self, connection: Connection10) -> None:
         self.frames = Frames(SASL_FRAME, FRAME_BYTES_MAX, 0)
@@ -260,7 +260,7 @@ class Hearing:
         self.take()
 
     def take(self) -> None:
-        """Handle the frames that have arrived, until there is a reason not to. No error leaves here."""
+        """Handle the frames that have arrived, until there is a reason to stop. No error is raised."""
         if self._taking:
             return
         self._taking = True
@@ -287,12 +287,12 @@ class Hearing:
         connection.end_turn()
 
     def begin_amqp(self, size_max: i64) -> None:
-        """The layer of AMQP begins, with frames of at most this size."""
+        """Begin the layer of AMQP, with frames of at most this size."""
         self.frames.kind = AMQP_FRAME
         self.frames.size_max = max(size_max, FRAME_MAX_MIN)
 
     def _take_header(self) -> bool:
-        """The header of AMQP behind the layer of SASL; False if it has not arrived. [amqp-1.0 5.3.2]"""
+        """Take the header of AMQP after the layer of SASL; False if it has not arrived. [amqp-1.0 5.3.2]"""
         header = self.frames.protocol_header()
         if header is None:
             return False
@@ -331,7 +331,7 @@ class Connection10(Connection10State):
         self.held_credit = HeldCredit(self)
 
     def start(self) -> None:
-        """Say which mechanisms there are, or let the peer in without one. [amqp-1.0 5.3.2]"""
+        """Offer the SASL mechanisms, or let the peer in without SASL. [amqp-1.0 5.3.2]"""
         if self.login is not None:
             self.login.start()
         self.flush()
@@ -339,7 +339,7 @@ class Connection10(Connection10State):
     # -- in
 
     def receive(self, data: bytes) -> None:
-        """Take the next bytes from the socket; ends the turn with one write."""
+        """Take the next bytes from the socket; ends the turn with a single write."""
         if self.state == CLOSED:
             return
         self.heard = True
@@ -349,14 +349,14 @@ class Connection10(Connection10State):
             brake(self)
 
     def begin_amqp(self) -> None:
-        """The peer is let in, and the layer of AMQP begins. [amqp-1.0 2.2]"""
+        """Begin the layer of AMQP, after the peer has been let in. [amqp-1.0 2.2]"""
         self.login = None
         self.state = OPENING
         self.hearing.begin_amqp(self.server.frame_max)
         self.out.write(AMQP_1_0)
 
     def logged_in(self) -> None:
-        """The peer has proved who it is: its header of AMQP is next, unless it came first."""
+        """Expect the peer's header of AMQP, unless it came first: the peer has authenticated."""
         if self.secured:
             self.login = None
             self.state = AUTHENTICATED
@@ -364,7 +364,7 @@ class Connection10(Connection10State):
             self.begin_amqp()
 
     def opened(self, virtual_host: VirtualHost, idle_time_out: i64) -> None:
-        """Both sides have said open (Connection10State)."""
+        """Note that both sides have sent open (Connection10State)."""
         self.server.connections.add(self, self.user, virtual_host.name)
         self.virtual_host = virtual_host
         self.routes = Routes(self, virtual_host)
@@ -377,15 +377,15 @@ class Connection10(Connection10State):
         self.hearing.frames.channel_max = channel_max
 
     def kept_bytes(self) -> i64:
-        """How much of what was read is in no frame that has been taken (ServedConnection)."""
+        """Return the number of bytes that were read and belong to no taken frame (ServedConnection)."""
         return self.hearing.frames.kept()
 
     def is_deaf(self) -> bool:
-        """Whether nothing is listened to any more (ServedConnection)."""
+        """Whether the connection takes no frames any more (ServedConnection)."""
         return self.state == CLOSED
 
     def release(self, reason: i64) -> None:
-        """Go on, unless there is another reason not to (ServedConnection)."""
+        """Release reasons; continue unless others are left (ServedConnection)."""
         if self.holds & reason:
             self.holds &= ~reason
             self.edge.release(reason)
@@ -393,7 +393,7 @@ class Connection10(Connection10State):
                 self.hearing.take()
 
     def pump(self, budget: i64) -> None:
-        """Deliver to this client, and write what that produced (Connection)."""
+        """Deliver to this client, and write the deliveries (Connection)."""
         if self.leaving:
             self.scheduled = False
             return
@@ -413,7 +413,7 @@ class Connection10(Connection10State):
             self.end_turn()  # else another turn follows at once, and one write will do for both
 
     def set_blocked(self, blocked: bool) -> None:
-        """The transport is full (True), or takes data again (False)."""
+        """Note that the transport is full (True), or takes data again (False)."""
         super().set_blocked(blocked)
         if not blocked:
             self._unread = 0
@@ -433,13 +433,13 @@ class Connection10(Connection10State):
         self.mapped.ended(channel)
 
     def hold_senders(self) -> None:
-        """Hold the senders, as there is a shortage (Connection10State)."""
+        """Hold the senders during a shortage (Connection10State)."""
         self.held_credit.hold()
 
     # -- the end
 
     def let_go(self) -> None:
-        """Give back everything that the connection holds, and be the actor of that (Connection10State)."""
+        """Release everything that the connection owns, as the actor in the journal (Connection10State)."""
         virtual_host = self.virtual_host
         if virtual_host is None:
             self._let_go()
@@ -467,12 +467,12 @@ class Connection10(Connection10State):
             self.login.abandon()
 
     def internal_error(self) -> None:
-        """The broker's own mistake costs this connection and no other."""
+        """Close this connection, and no other, over the broker's own error."""
         _log.exception("internal error", peer=self.peer)
         self.fail(INTERNAL_ERROR, "internal error, see the broker's log")
 
     def fail(self, condition: str, text: str, info: Mapping[str, object] | None = None) -> None:
-        """The connection ends: say why, and wait for the peer's close. [amqp-1.0 2.4.3]"""
+        """Close the connection with an error, and wait for the peer's close. [amqp-1.0 2.4.3]"""
         if self.state in (CLOSING, CLOSED):
             return
         _log.warning("connection error", peer=self.peer, user=self.user, condition=condition, reason=text)
@@ -486,7 +486,7 @@ class Connection10(Connection10State):
         handshake.close(self, condition, text, info)
 
     def lost(self, reason: str) -> None:
-        """The socket is gone."""
+        """End the connection: the socket is closed."""
         if not self.hearing.turns.end_later(reason):
             handshake.lost(self, reason)
 
@@ -498,7 +498,7 @@ class Connection10(Connection10State):
             self.edge.close()
 
     def rights_changed(self) -> None:
-        """What the user may do has changed (OpenConnection)."""
+        """Forget routes and tell all sessions that the user's permissions have changed (OpenConnection)."""
         if self.routes is not None:
             routes_of(self).forget()
         for session in self.mapped.all():
@@ -506,33 +506,33 @@ class Connection10(Connection10State):
         self.end_turn()
 
     def shortage_began(self) -> None:
-        """Publishers are allowed no more (OpenConnection)."""
+        """Give senders no more credit (OpenConnection)."""
         self.held_credit.hold()
         self.end_turn()
 
     def admit_new(self) -> None:
-        """Refuse something new while memory is short (ServedConnection)."""
+        """Refuse a new object while memory is short (ServedConnection)."""
         reason = self.server.shortage.reason
         if self.server.shortage.memory:
             raise LimitReached(f"nothing new can be declared while the broker is {reason}")
 
     def log_is_behind(self) -> None:
-        """Read nothing more from a publisher until it has caught up (OpenConnection)."""
+        """Read nothing more from a publishing connection until the log has caught up (OpenConnection)."""
         if self.publishes and not self.braked:
             wait_for_log(self)
 
     def vhost_deleted(self) -> None:
-        """Hear nothing more, and be sent nothing, until `force_close` follows (OpenConnection)."""
+        """Take no more frames and deliver no more until `force_close` follows (OpenConnection)."""
         self.leaving = True
         self.hold(HELD_FOR_END)
 
     def forget_deliveries(self, most: i64) -> i64:
-        """Forget up to `most` that are outstanding, of queues that are gone (OpenConnection)."""
+        """Forget up to `most` unsettled deliveries of deleted queues (OpenConnection)."""
         left = most
         for session in self.mapped.all():
             left -= session.unsettled.forget(left)
         return most - left
 
     def channels_open(self) -> int:
-        """How many sessions it has (OpenConnection)."""
+        """Return the number of sessions (OpenConnection)."""
         return len(self.mapped.all())

@@ -39,7 +39,7 @@ REJECTED: Final = "amqp:rejected:list"
 
 @final
 class CoordinatorLink(ControllerLink):
-    """`outcomes`: what the controller understands, by the names of their descriptors; none: all."""
+    """A link to the coordinator. `outcomes`: the outcomes that the controller supports, none: all of them."""
 
     def __init__(
         self, session: Session10State, name: str, handle: i64, count: i64, outcomes: tuple[str, ...]
@@ -49,14 +49,14 @@ class CoordinatorLink(ControllerLink):
         self._gathering = Gathering(self.credit, BYTES_MAX)
 
     def on_flow(self, flow: Flow) -> None:
-        """The controller says how far it is (Link10)."""
+        """Take the delivery-count of the controller (Link10)."""
         if flow.delivery_count != NONE:
             self.credit.follow(flow.delivery_count)
         if flow.echo:
             self.say_flow()
 
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        """A declaration or a discharge, or a part of it (Link10)."""
+        """Take a declaration or a discharge, or a part of it (Link10)."""
         if self.leaving:
             return
         try:
@@ -65,21 +65,21 @@ class CoordinatorLink(ControllerLink):
             self.detach(error.condition, error.text)
 
     def say_flow(self) -> None:
-        """Say how much the controller may send."""
+        """Send the credit of the controller."""
         self.session.write_flow(self.handle, self.credit.delivery_count, self.credit.left, NONE, False)
 
     def top_up(self) -> None:
-        """Allow more when half is used up (Link10)."""
+        """Grant more credit when half is used up (Link10)."""
         if self.credit.left <= CREDIT // 2:
             self.credit.left = CREDIT
             self.say_flow()
 
     def let_go(self, closed: bool) -> None:
-        """What has been declared and not discharged is rolled back (Link10). [amqp-1.0 4.3]"""
+        """Roll back the declared transactions that are not discharged (Link10). [amqp-1.0 4.3]"""
         transactions_of(self.session.peer).roll_back("the link to the coordinator ended", self)
 
     def discharged(self, delivery_id: i64, failure: str) -> None:
-        """A commit has happened, or failed for this reason (ControllerLink)."""
+        """Answer a discharge: the commit has succeeded, or has failed for this reason (ControllerLink)."""
         if failure:
             self._reject(delivery_id, TRANSACTION_ROLLBACK, failure)
         else:
@@ -158,7 +158,7 @@ class CoordinatorLink(ControllerLink):
 
 
 def _asked(payload: bytes) -> Composite:
-    """The declaration or discharge that is the body of a message. Raises DecodeError."""
+    """Return the declaration or discharge in the body of a message. Raises DecodeError."""
     sections = Sections(payload, 0, len(payload))
     while sections.advance():
         if sections.code == AMQP_VALUE:

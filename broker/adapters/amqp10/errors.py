@@ -1,4 +1,4 @@
-"""Which error condition each refusal of the core becomes. [amqp-1.0 2.8.15]"""
+"""The error conditions of the core's refusals. [amqp-1.0 2.8.15]"""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ CONDITIONS: Final[dict[type[errors.BrokerError], str]] = {
 
 
 def condition_of(error: errors.BrokerError) -> str:
-    """The condition of a refusal."""
+    """Return the condition of a refusal."""
     return CONDITIONS.get(type(error), INTERNAL_ERROR)

@@ -1,4 +1,4 @@
-"""How AMQP 1.0 connections open and close. [amqp-1.0 2.4.1, 2.4.3]"""
+"""Open and close of connections of AMQP 1.0. [amqp-1.0 2.4.1, 2.4.3]"""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ WEAK: Final = 1
 
 
 def enforce(connection: Connection10State, peer: Open) -> None:
-    """Have a connection be the only one of its container if it asks for that, or refuse it.
+    """Make a connection the only one of its container if it asks for this, or refuse it.
 
-    Raises PeerError. By weak detection only those count that have asked for the same.
+    Raises PeerError. Under weak detection only connections that have asked for the same count.
     """
     if CAPABILITY not in peer.desired_capabilities:
         return
@@ -67,7 +67,7 @@ def enforce(connection: Connection10State, peer: Open) -> None:
 
 
 def _choice(peer: Open, name: str, most: int) -> int:
-    """A policy that the peer names; 0 if it names none. Raises PeerError."""
+    """Return the policy that the peer names; 0 without one. Raises PeerError."""
     value = None if peer.properties is None else peer.properties.get(name)
     if value is None:
         return 0
@@ -119,12 +119,12 @@ def open_connection(connection: Connection10State, peer: Open) -> None:
 
 
 def refuse(connection: Connection10State) -> None:
-    """Say open, although close follows at once. [amqp-1.0 2.4.3]"""
+    """Send open, although close follows at once. [amqp-1.0 2.4.3]"""
     say_open(connection, {REFUSED: True})
 
 
 def say_open(connection: Connection10State, properties: dict[str, object]) -> None:
-    """Say what the broker is and what it allows, and no more of the former than the peer's frames hold."""
+    """Send open with the broker's properties, as many as fit the peer's frames, and its limits."""
     server = connection.server
     known: dict[str, object] = {Symbol(name): value for name, value in server.said.items()}
     heartbeat: int = server.heartbeat
@@ -144,7 +144,7 @@ def say_open(connection: Connection10State, properties: dict[str, object]) -> No
 
 
 def close_with(condition: str, text: str, info: Mapping[str, object] | None) -> Close:
-    """A close that says why, in a frame that every peer takes."""
+    """Return a close with an error, in a frame that every peer accepts."""
     return Close(error=Error(condition=condition, description=shortened(text), info=info))
 
 
@@ -176,7 +176,7 @@ CLOSING_SECONDS: Final = 2
 def close(
     connection: Connection10State, condition: str, text: str, info: Mapping[str, object] | None = None
 ) -> None:
-    """Send close with an error, and open before it if that has not been said; the peer's close follows."""
+    """Send close with an error, and open before it if it was not sent; the peer's close follows."""
     if connection.state == OPENING:
         refuse(connection)
     connection.let_go()
@@ -197,7 +197,7 @@ def closed_by_peer(connection: Connection10State) -> None:
 
 
 def end_output(connection: Connection10State) -> None:
-    """Nothing more is to be said: the output ends, and the peer closes."""
+    """End the output; the peer closes the connection."""
     connection.state = CLOSED
     connection.flush()
     connection.edge.release(HELD)
@@ -205,7 +205,7 @@ def end_output(connection: Connection10State) -> None:
 
 
 def drop(connection: Connection10State) -> None:
-    """Close the socket without a word. What was written before is still sent."""
+    """Close the socket without a close frame. Output that was written before is still sent."""
     connection.let_go()
     connection.state = CLOSED
     connection.flush()
@@ -213,7 +213,7 @@ def drop(connection: Connection10State) -> None:
 
 
 def lost(connection: Connection10State, reason: str) -> None:
-    """The socket is gone."""
+    """End the connection: the socket is closed."""
     if connection.state == OPENED:
         why = reason or "closed by the peer"
         _log.info("connection lost", peer=connection.peer, user=connection.user, reason=why)

@@ -1,4 +1,4 @@
-"""A connection on which nothing happens: heartbeats to the peer, and none from it. [amqp-1.0 2.4.5]"""
+"""Idle connections: heartbeats to the peer, and the end without any from the peer. [amqp-1.0 2.4.5]"""
 
 from __future__ import annotations
 
@@ -17,28 +17,31 @@ LOOKS: Final = 4  # in the time that is allowed
 
 @final
 class Idle:
-    """What one connection is allowed: `asked` ms by the peer, `allowed` ms to it; 0: as long as it likes."""
+    """The idle timers of a connection, in both directions."""
 
     def __init__(self, connection: Connection10State) -> None:
         self._voice = _Voice(connection)
         self._ear = _Ear(connection)
 
     def start(self, asked: i64, allowed: i64) -> None:
-        """The connection is open."""
+        """Start the timers of an open connection, in ms; 0: none.
+
+        `asked`: the longest silence that the peer accepts. `allowed`: the longest silence of the peer.
+        """
         if asked > 0:
             self._voice.start(max(asked // LOOKS, 1))
         if allowed > 0:
             self._ear.start(max(allowed // LOOKS, 1), allowed)
 
     def stop(self) -> None:
-        """It is no longer."""
+        """Stop the timers."""
         self._voice.stop()
         self._ear.stop()
 
 
 @final
 class _Voice(Alarm):
-    """Sends an empty frame when half of what the peer asked for went by in silence."""
+    """The timer that sends an empty frame after half of the silence that the peer accepts."""
 
     def __init__(self, connection: Connection10State) -> None:
         super().__init__()
@@ -46,17 +49,17 @@ class _Voice(Alarm):
         self._period: i64 = 0
 
     def start(self, period: i64) -> None:
-        """Look each `period` ms."""
+        """Check each `period` ms."""
         self._period = period
         schedule = self._connection.server.broker.schedule
         schedule.set(self, schedule.now() + period)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         self._connection.server.broker.schedule.cancel(self)
 
     def ring(self) -> None:
-        """Look (Alarm)."""
+        """Check for output (Alarm)."""
         connection = self._connection
         if not connection.spoke:
             connection.out.write(EMPTY_FRAME)
@@ -67,7 +70,7 @@ class _Voice(Alarm):
 
 @final
 class _Ear(Alarm):
-    """Closes the connection when nothing has come for too long."""
+    """The timer that closes the connection when no input has come for too long."""
 
     def __init__(self, connection: Connection10State) -> None:
         super().__init__()
@@ -77,17 +80,17 @@ class _Ear(Alarm):
         self._silent: i64 = 0
 
     def start(self, period: i64, allowed: i64) -> None:
-        """Look each `period` ms; `allowed` of them in silence are too many."""
+        """Check each `period` ms; `allowed` ms of silence are too many."""
         self._period = period
         self._allowed = allowed
         self._look_later()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         self._connection.server.broker.schedule.cancel(self)
 
     def ring(self) -> None:
-        """Look (Alarm)."""
+        """Check for input (Alarm)."""
         connection = self._connection
         self._silent = 0 if connection.heard or connection.holds != 0 else self._silent + self._period
         connection.heard = False

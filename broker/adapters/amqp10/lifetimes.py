@@ -1,4 +1,4 @@
-"""Queues that come with a link and go when something ends. [amqp-1.0 3.5.2, 3.5.6, 3.5.10 to 3.5.13]"""
+"""The lifetimes of queues that belong to a link. [amqp-1.0 3.5.2, 3.5.6, 3.5.10 to 3.5.13]"""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ Expiring = dict[Queue, "Lifetime"]
 
 @final
 class Lifetime(Alarm):
-    """That of one queue, as one link sees it.
+    """The lifetime of a queue that belongs to a link.
 
-    `until`: one of the above; the queue ends so many `seconds` later, unless somebody consumes from it then.
-    A dynamic node that is its connection's own ends with it in any case. `lifespan`: who is told instead, of
-    one that can outlive its link.
+    `until`: the event that begins the end, a constant above. The queue is deleted `seconds` after this event,
+    unless it has consumers then. A dynamic node that is exclusive to its connection ends with the connection
+    in any case. `lifespan`: the lifespan of a queue that can outlive its link, which is told instead.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class Lifetime(Alarm):
         self._lifespan = lifespan
 
     def link_ended(self, closed: bool) -> Error | None:
-        """Its link was detached, or closed, which is the end of what came with it.
+        """Begin to end a queue whose link was detached, or end it when the link was closed.
 
-        Returns why it is not, if it is a subscription that others use. [JMS mapping 5.2]
+        Return an error if the queue is a subscription that others use. [JMS mapping 5.2]
         """
         if closed:
             self._end()
@@ -84,17 +84,17 @@ class Lifetime(Alarm):
         return None
 
     def session_ended(self) -> None:
-        """The session of its link has ended."""
+        """Begin to end the queue when the session of its link has ended."""
         if self.until in (LINK_DETACH, SESSION_END):
             self._expire()
 
     def connection_ended(self) -> None:
-        """The connection of its link has ended."""
+        """Begin to end the queue when the connection of its link has ended."""
         if self.until == CONNECTION_CLOSE:
             self._expire()
 
     def ring(self) -> None:
-        """Nobody came back in time (Alarm)."""
+        """End the queue: no link has come back in time (Alarm)."""
         self._end()
 
     def _expire(self) -> None:
@@ -123,7 +123,7 @@ class Lifetime(Alarm):
 
 
 def dynamic_policy(terminus: Source | Target) -> Policy:
-    """The lifetime of a dynamic node, which has no address yet. Raises PeerError."""
+    """Return the lifetime policy of a dynamic node, which has no address yet. Raises PeerError."""
     if terminus.address is not None:
         raise PeerError(INVALID_FIELD, f"a dynamic node has the address '{terminus.address}' already")
     properties = terminus.dynamic_node_properties
@@ -139,7 +139,7 @@ def dynamic_policy(terminus: Source | Target) -> Policy:
 
 
 def lifespan_of(vhost: VirtualHost, queue: Queue, policy: Policy) -> Lifespan | None:
-    """What a new queue with this policy has; None: it goes with its link."""
+    """Return the lifespan of a new queue with this policy; None for a queue that ends with its link."""
     if isinstance(policy, DeleteOnClose):
         return None
     links = not isinstance(policy, DeleteOnNoMessages)

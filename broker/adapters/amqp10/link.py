@@ -1,4 +1,4 @@
-"""What all links have: a name, a handle, an end, and deliveries on their way in parts. [amqp-1.0 2.6]"""
+"""The parts that all links share: name, handle, end, and deliveries sent in parts. [amqp-1.0 2.6]"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DESCRIPTION_BYTES_MAX: Final = 300  # of an error: it fits the smallest frame
 
 
 def shortened(text: str) -> str:
-    """As much of a description as the frames of every peer hold."""
+    """Return as much of a description as fits the frames of every peer."""
     return text.encode()[:DESCRIPTION_BYTES_MAX].decode(errors="ignore")
 
 
@@ -33,10 +33,10 @@ _log = structlog.get_logger("amqpd.link")
 
 
 class Link10(SessionLink):
-    """An attached link, or one that this side has detached and the peer not yet.
+    """An attached link, or a link that this side has detached and the peer not yet.
 
-    `receives`: this side is the receiver. `credit`: what its sender may send. `second`: the receiver settles
-    after the sender. `destination`: what the messages of the peer go to, if there is one.
+    `receives`: this side is the receiver. `credit`: the credit of the link's sender. `second`: the receiver
+    settles after the sender. `destination`: the target node of the peer's messages, if there is one.
     """
 
     def __init__(self, session: Session10State, name: str, handle: i64, receives: bool, count: i64) -> None:
@@ -62,31 +62,31 @@ class Link10(SessionLink):
         """Note that the sender has settled a delivery, after this side."""
 
     def top_up(self) -> None:
-        """Allow the sender more, if it is time for that."""
+        """Grant the sender more credit, if it is time for this."""
 
     def drained(self) -> None:
-        """Tell the receiver, if it wants to hear it, that there is nothing more to send."""
+        """Tell a draining receiver that no more messages are available."""
 
     def silence(self) -> None:
-        """Want nothing any more, before anything is given back."""
+        """Stop all deliveries to the link before anything is requeued."""
 
     def let_go(self, closed: bool) -> None:
-        """The link ends: everything that it holds goes back, but for what the next of its name may resume.
+        """Release everything that the ending link owns, except deliveries that a later link may resume.
 
-        `closed`: there is to be none.
+        `closed`: no link may resume them.
         """
 
     # -- the end
 
     def finish(self) -> None:
-        """End the link from this side: there is nothing more to come on it. [amqp-1.0 2.6.6]"""
+        """End the link from this side without an error: nothing more comes on it. [amqp-1.0 2.6.6]"""
         self.session.owed.say_answers()
         if not self.leaving:
             self.leave(True)
             self.session.say(Detach(handle=self.handle, closed=True))
 
     def detach(self, condition: str, text: str, info: Mapping[str, object] | None = None) -> None:
-        """End the link from this side, and say why. [amqp-1.0 2.6.5]"""
+        """End the link from this side with an error. [amqp-1.0 2.6.5]"""
         session = self.session
         session.owed.say_answers()
         if self.leaving:  # perhaps as the session has been ended by that
@@ -106,7 +106,7 @@ class Link10(SessionLink):
         session.say(Detach(handle=self.handle, closed=True, error=error))
 
     def leave(self, closed: bool) -> None:
-        """Give back what it holds (`let_go`). What comes on it from now on is dropped."""
+        """Release everything that the link owns (`let_go`). Later frames on the link are dropped."""
         self.leaving = True
         journal = self.session.vhost.journal
         before = journal.actor
@@ -123,7 +123,10 @@ class Link10(SessionLink):
             self.session.lifetimes[self.lifetime.queue] = self.lifetime
 
     def swallow(self) -> None:
-        """Drop a delivery that was sent before the peer knew; more than its credit allowed is an error."""
+        """Drop a delivery that was sent before the peer knew of the detach.
+
+        A delivery beyond the credit ends the session.
+        """
         if self.credit.left <= 0:
             self.session.fail(ERRANT_LINK, f"transfer on link '{self.name}', which is detached")
             return
@@ -135,7 +138,7 @@ OUTPUT_BYTES_MAX: Final = 524288  # then the connection flushes before it delive
 
 
 def send_on(session: Session10State, link: Sender) -> None:
-    """Send of a delivery what the peer takes now; the rest follows when it takes more."""
+    """Send as much of a delivery as the peer takes now; the rest follows later."""
     connection = session.peer
     sending = link.sending
     step: i64 = 0
@@ -160,16 +163,16 @@ def send_on(session: Session10State, link: Sender) -> None:
 
 
 def send_all_on(session: Session10State) -> None:
-    """Send more of the deliveries that are on their way on the links of a session."""
+    """Send more of the incomplete deliveries on the links of a session."""
     for link in list(session.sending):
         assert isinstance(link, Sender), "a link of which a delivery is on its way sends"
         send_on(session, link)
 
 
 def cut(session: Session10State, link: Sender) -> i64:
-    """Take back the delivery that is on its way, as its link ends.
+    """Abort the incomplete delivery of an ending link.
 
-    Returns its delivery-id; NONE if the peer cannot be told, and so may have it in part.
+    Return its delivery-id; NONE if the peer cannot be told, and so may have it in part.
     """
     sending = link.sending
     link.sending = None
@@ -185,7 +188,7 @@ FRAME_BYTES_MAX: Final[i64] = 2097152  # of frames that are sent, each of which 
 
 
 class Sender(Link10):
-    """`sending`: the delivery of which the peer has some frames, and not all."""
+    """A link on which this side sends. `sending`: the delivery that is sent in part."""
 
     def __init__(self, session: Session10State, name: str, handle: i64) -> None:
         super().__init__(session, name, handle, False, 0)
@@ -195,10 +198,10 @@ class Sender(Link10):
         self.sending: SplitTransfer | None = None
 
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        """It is not for the receiver to send. [amqp-1.0 2.6.12]"""
+        """Detach the link: the peer is its receiver and must not send. [amqp-1.0 2.6.12]"""
         if not self.leaving:
             self.detach(NOT_ALLOWED, f"transfer on link '{self.name}', of which the peer is the receiver")
 
     def sent_on(self) -> None:
-        """More of the delivery that is on its way has been sent, or all."""
+        """Continue after more of the incomplete delivery, or all of it, has been sent."""
         raise NotImplementedError

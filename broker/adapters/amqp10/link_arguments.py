@@ -1,8 +1,8 @@
-"""The arguments of a consumer of AMQP 0-9-1, which a receiver's link may ask for too.
+"""The arguments of AMQP 0-9-1 consumers that a receiver's link may use too.
 
-They have the same names and values. They are properties of the attach, or filters of its source: a filter's
-descriptor, or the key of a value that has none, is the name, or `amqpd:` with the name behind its `x-`. What
-ActiveMQ's clients write behind an address counts too, as `queue://Q?consumer.exclusive=true`.
+They have the same names and values. They are properties of the attach, or filters of its source. A filter's
+name is its descriptor, or its key if it has none. `amqpd:` may replace the `x-` of a name. Options that
+ActiveMQ's clients write behind an address count too, as in `queue://Q?consumer.exclusive=true`.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _REFUSED: Final = {
 
 @final
 class LinkArguments:
-    """The requests of one receiver's link.
+    """The arguments of a receiver's link.
 
-    `arguments`: those of basic.consume. `exclusive`: it wants to be the queue's only consumer. `properties`:
-    the properties of the attach that say so, for the answer.
+    `arguments`: the arguments of basic.consume. `exclusive`: the link asks to be the queue's only consumer.
+    `properties`: the properties of the attach with arguments, for the answer.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class LinkArguments:
         self.properties: dict[str, object] = {}
 
     def ask(self, name: str, value: object, where: str) -> None:
-        """Take one argument; `where` says where it stands. Raises PeerError."""
+        """Take an argument; `where` describes its place. Raises PeerError."""
         plain = plain_value(value)
         if name == ALSO_CONSUME and isinstance(plain, str):
             plain = [plain]  # as where the specification lets there be one or several [amqp-1.0 1.3.2]
@@ -78,9 +78,9 @@ class LinkArguments:
         self.arguments[name] = plain
 
     def check(self, queue: str, vhost: str) -> None:
-        """Check what has been asked for, of the first queue of the link, by its name. Raises PeerError.
+        """Check the arguments for the first queue of the link, by its name. Raises PeerError.
 
-        The queue may not be there yet.
+        The queue may not exist yet.
         """
         where = f"queue '{queue}' in vhost '{vhost}'"
         exclusive = self.arguments.pop(EXCLUSIVE, False)
@@ -93,7 +93,7 @@ class LinkArguments:
             raise PeerError(INVALID_FIELD, error.text) from error
 
     def check_with(self, queue: Queue) -> None:
-        """Check whether all that goes together, and with a queue of the link. Raises PeerError."""
+        """Check that the arguments go together, and with a queue of the link. Raises PeerError."""
         try:
             check_together(
                 self.arguments,
@@ -106,7 +106,7 @@ class LinkArguments:
 
     @property
     def notified(self) -> str:
-        """The queue that is told when the link comes to be served; "": none."""
+        """The queue that is notified when the link becomes active; "": none."""
         name = self.arguments.get(NOTIFY_ACTIVE, "")
         return name if isinstance(name, str) else ""
 
@@ -114,9 +114,9 @@ class LinkArguments:
 def link_arguments(
     attach: Attach, filters: Mapping[str, object], options: Mapping[str, str]
 ) -> LinkArguments:
-    """Gather what a link asks for; nothing is checked yet but what stands there twice.
+    """Gather the arguments of a link; only duplicates are checked yet.
 
-    `filters`: by their names. `options`: those of the source's address.
+    `filters`: by their names. `options`: the options of the source's address.
     Raises PeerError and AddressError.
     """
     asked = LinkArguments()
@@ -138,7 +138,7 @@ def link_arguments(
 
 
 def plain_value(value: object) -> object:
-    """A value of AMQP 1.0 as an argument of AMQP 0-9-1 has it."""
+    """Return a value of AMQP 1.0 as an argument of AMQP 0-9-1."""
     if isinstance(value, bool):
         return value
     if isinstance(value, Timestamp):
@@ -158,7 +158,7 @@ def plain_value(value: object) -> object:
 
 
 def _option(option: str, text: str) -> object:
-    """The value of an option of ActiveMQ's. Raises AddressError."""
+    """Return the value of an option of ActiveMQ's. Raises AddressError."""
     if option == _CONSUMER + "exclusive":
         if text not in ("true", "false"):
             raise AddressError(f"option '{option}' of an address is '{text}', neither true nor false")

@@ -1,11 +1,12 @@
-"""Links by their names, and links that are gone and may come back. [amqp-1.0 2.6.13, 3.5]
+"""The names of links, and suspended links that a later link may resume. [amqp-1.0 2.6.13, 3.5]
 
-A link that is detached and not closed, or whose session or connection ends, is suspended until its terminus
-expires. It is known for that time by its name, and so is a link that is to take its place.
+A link is suspended when it is detached without being closed, or when its session or connection ends. Until
+its terminus expires, the link is known by its name. A link that waits to be attached is known by its name
+too.
 
-[amqp-1.0 2.6.1] A link is known by the names of the containers, its own, and the direction. Fleets of clients
-use the same names for containers and links without meaning anything by it, so a link of another connection is
-only taken if its terminus is to outlive it.
+[amqp-1.0 2.6.1] A link is known by the names of the containers, its own name, and its direction. Fleets of
+clients use the same names for containers and links without intending anything. So a link of another
+connection is stolen only if its terminus is to outlive the connection.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ Held = tuple[QueueConsumer, QueueEntry]
 
 @final
 class Expiry:
-    """When a terminus begins to expire (`policy`, as in `lifetimes`), and how many seconds that takes."""
+    """The event that starts the expiry of a terminus (`policy`, as in `lifetimes`), and its seconds."""
 
     def __init__(self, policy: str, seconds: i64) -> None:
         self.policy = policy
@@ -52,7 +53,7 @@ class Expiry:
 
 
 def expiry_of(terminus: Source | Target | None) -> Expiry:
-    """That of a terminus; one that says nothing expires with its session."""
+    """Return the expiry of a terminus; without a terminus, the end of the session."""
     if terminus is None:
         return Expiry(SESSION_END, 0)
     return Expiry(terminus.expiry_policy, terminus.timeout)
@@ -60,12 +61,12 @@ def expiry_of(terminus: Source | Target | None) -> Expiry:
 
 @final
 class Suspended(SuspendedLink):
-    """What is kept of one link, whose sender has, by their tags, deliveries that are unsettled.
+    """A suspended link with its unsettled deliveries, by their tags.
 
-    `sent`: what this side has sent, which its queue does not give to anybody else meanwhile. `received`: what
-    it has received, and the outcomes, encoded. `batch`: when the log has synced it, they are safe.
-    `abandoned`: how what was sent comes back to its queue. `lease`: how many milliseconds it may be away, as
-    its consumer or queue says; 0: any number.
+    `sent`: deliveries of this side, which their queues give to no other consumer meanwhile. `received`:
+    received deliveries with their outcomes, encoded. `batch`: the outcomes are safe when the log has synced
+    this batch. `abandoned`: the outcome of sent deliveries when they are released. `lease`: the milliseconds
+    for which the link may be suspended, as its consumer or queue demands; 0: any number.
     """
 
     def __init__(self, schedule: Schedule, names: LinkNames, name: Name, expiry: Expiry) -> None:
@@ -82,7 +83,10 @@ class Suspended(SuspendedLink):
         self._awaiting: dict[SuspendedLink, None] | None = None  # what waits for the same end, with this
 
     def wait(self, session: Session10State) -> None:
-        """Begin to expire when that is due, at the latest when all of them do."""
+        """Wait for the event that starts the expiry, or start the expiry at once.
+
+        A link whose terminus never expires ends after EXPIRY_SECONDS_MAX.
+        """
         policy = self._expiry.policy
         if self.lease > 0:
             self._end_within(self.lease)
@@ -95,7 +99,7 @@ class Suspended(SuspendedLink):
             self._end_within(EXPIRY_SECONDS_MAX * 1000)
 
     def expire(self) -> None:
-        """Begin the time after which nobody can come back for it (SuspendedLink)."""
+        """Start the time after which the link cannot be resumed (SuspendedLink)."""
         self._await_nothing()
         if self._expiry.seconds == 0:
             self.end()
@@ -103,21 +107,21 @@ class Suspended(SuspendedLink):
             self._end_within(self._expiry.seconds * 1000)
 
     def end_soon(self) -> None:
-        """End in one of the next turns, each of which takes some of those that are to end."""
+        """End in a later turn; each of these turns ends some links."""
         self._schedule.set(self, self._schedule.now())
 
     def ring(self) -> None:
-        """Nobody came back (Alarm)."""
+        """End the suspended link: it was not resumed in time (Alarm)."""
         self.end()
 
     def resumed(self) -> None:
-        """Somebody has taken it over."""
+        """Forget the suspension: a later link has resumed the link."""
         self._await_nothing()
         self._schedule.cancel(self)
         self._names.resumed(self)
 
     def end(self) -> None:
-        """Nobody takes it over: what was sent goes back."""
+        """End the suspended link and release its deliveries."""
         self.resumed()
         sent, self.sent = self.sent, {}
         give_back(list(sent.values()), self.abandoned)
@@ -134,7 +138,7 @@ class Suspended(SuspendedLink):
 
 
 def give_back(held: list[Held], outcome: i64) -> None:
-    """These go back to their queues."""
+    """Release deliveries to their queues."""
     entries: dict[QueueConsumer, list[QueueEntry]] = {}
     for consumer, entry in held:
         entries.setdefault(consumer, []).append(entry)
@@ -148,7 +152,7 @@ Name = tuple[str, str, str, str, bool]
 class WaitingLink(DurableWaiter):
     """A link that waits for the log before it is attached; `attach.Waiting` extends this class.
 
-    `stolen`: a later link of its name has taken its place meanwhile. [amqp-1.0 2.6.1]
+    `stolen`: meanwhile a later link of the same name has taken its place. [amqp-1.0 2.6.1]
     """
 
     def __init__(self, session: Session10State, name: str, receives: bool) -> None:
@@ -160,7 +164,7 @@ class WaitingLink(DurableWaiter):
 
 @final
 class LinkNames(LinkRegister):
-    """The links that are attached to the broker, or suspended. Of several with one name the latest counts."""
+    """The links that are attached to the broker or suspended; of several with the same name the latest."""
 
     def __init__(self) -> None:
         self._links: dict[Name, Link10] = {}
@@ -171,7 +175,7 @@ class LinkNames(LinkRegister):
         self.expiring: Expiring = {}  # queues that came with links
 
     def steal(self, session: Session10State, attach: Attach) -> None:
-        """Detach the link whose place a new one takes, if there is one."""
+        """Detach the link with the name of a new link, if there is one."""
         name = _name(session, attach.name, not attach.role)
         waiting = self._waiting.get(name)
         if waiting is not None and (waiting.session.peer is session.peer or _persists(attach)):
@@ -185,21 +189,21 @@ class LinkNames(LinkRegister):
                 link.session.peer.end_turn()
 
     def begin_waiting(self, waiting: WaitingLink) -> None:
-        """Know a link before it is attached, so that a later one may take its place."""
+        """Register a link before it is attached, so that a later link may take its place."""
         self._waiting[_name(waiting.session, waiting.name, waiting.receives)] = waiting
 
     def end_waiting(self, waiting: WaitingLink) -> None:
-        """Forget a link that waits no longer: it is attached now, or refused, or lost."""
+        """Forget a waiting link: it is attached now, or refused, or lost."""
         name = _name(waiting.session, waiting.name, waiting.receives)
         if self._waiting.get(name) is waiting:
             del self._waiting[name]
 
     def add(self, link: Link10) -> None:
-        """It is attached."""
+        """Register an attached link."""
         self._links[_name(link.session, link.name, link.receives)] = link
 
     def remove(self, link: Link10) -> None:
-        """It is so no longer."""
+        """Forget a link that has ended."""
         name = _name(link.session, link.name, link.receives)
         if self._links.get(name) is link:
             del self._links[name]
@@ -207,16 +211,16 @@ class LinkNames(LinkRegister):
     # -- those that may come back
 
     def next_generation(self) -> bytes:
-        """What no link had, to tell its delivery-tags from those of earlier ones of its name."""
+        """Return the first bytes of a link's delivery-tags, which no earlier link has had."""
         self._generations = self._generations + 1 & 0xFFFFFFFF
         number: int = self._generations
         return number.to_bytes(4, "big")
 
     def suspend(self, session: Session10State, link: str, receives: bool, expiry: Expiry) -> Suspended | None:
-        """Have a link wait to be taken up again, which it begins with `Suspended.wait`.
+        """Return a suspended link for a link that has ended; `Suspended.wait` starts the suspension.
 
-        None if another one of its name is there, or too many of its user's wait already; or if its virtual
-        host is gone.
+        None if another link has this name, if the user has too many suspended links, or if the virtual host
+        is deleted.
         """
         if session.peer.server.broker.vhosts.get(session.vhost.name) is not session.vhost:
             return None
@@ -230,11 +234,11 @@ class LinkNames(LinkRegister):
         return suspended
 
     def suspended(self, session: Session10State, link: str, receives: bool) -> Suspended | None:
-        """The link that one with this name takes up, if there is one."""
+        """Return the suspended link that a link with this name resumes, if there is one."""
         return self._suspended.get(_name(session, link, receives))
 
     def resumed(self, suspended: Suspended) -> None:
-        """It waits no longer."""
+        """Forget a suspended link."""
         name = suspended.name
         if self._suspended.get(name) is suspended:
             del self._suspended[name]
@@ -244,23 +248,23 @@ class LinkNames(LinkRegister):
                 del self._of_user[user]
 
     def user_deleted(self, user: str) -> None:
-        """Nobody comes back for the links of this user (LinkRegister)."""
+        """End the suspended links of a deleted user (LinkRegister)."""
         if user in self._of_user:
             self._end(1, user)
 
     def vhost_deleted(self, vhost: str) -> None:
-        """There is nothing to come back for in this virtual host (LinkRegister)."""
+        """End the suspended links of a deleted virtual host (LinkRegister)."""
         self._end(0, vhost)
 
     def _end(self, part: int, whose: str) -> None:
-        """Have those end soon of whose names this is a part."""
+        """End the links whose names have this part, in later turns."""
         for suspended in list(self._suspended.values()):
             if suspended.name[part] == whose:
                 suspended.end_soon()
 
 
 def link_names(server: Server) -> LinkNames:
-    """Return the register of links of a server, as this adapter has made it."""
+    """Return the register of links of a server, which this adapter has made."""
     names = server.link_names
     assert isinstance(names, LinkNames), "the daemon hands in this register"
     return names

@@ -1,4 +1,4 @@
-"""Where the messages of a link come from: a queue that is there, a new one, or a subscription's.
+"""The queues from which links receive: an existing queue, a new one, or the queue of a subscription.
 
 [amqp-1.0 3.5.3, JMS mapping 5]
 """
@@ -50,10 +50,10 @@ _QUOTED_MARK: Final = "%"  # behind the client of a subscription's name; a quote
 
 @final
 class Supply:
-    """A queue, the address that it goes by, and its lifetime if that depends on the link.
+    """A queue, its address, and its lifetime if that depends on the link.
 
-    `is_new`: it has been declared for it just now. `policy`: until when a dynamic node is there.
-    `no_local`: it does not get what its own link's connection publishes.
+    `is_new`: the queue has just been declared for the link. `policy`: the lifetime policy of a dynamic node.
+    `no_local`: the queue does not get messages that the link's connection publishes.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Supply:
 
     @property
     def node_properties(self) -> dict[str, object] | None:
-        """What its terminus says of a dynamic node."""
+        """The properties of a dynamic node in its terminus."""
         return None if self.policy is None else {LIFETIME_POLICY: self.policy}
 
 
@@ -87,10 +87,10 @@ The check comes before a queue is made: a link that is refused leaves none behin
 def supply_of(
     session: Session10State, link: str, source: Source | None, filters: SourceFilters, check: Check
 ) -> Supply:
-    """What a receiver gets its messages from.
+    """Return the queue from which a receiver gets its messages.
 
-    Raises PeerError and AddressError for what makes no sense, what declarations of queues raise, and what
-    `check` raises.
+    Raises PeerError and AddressError for a source that makes no sense, what declarations of queues raise, and
+    what `check` raises.
     """
     if source is None:
         return _known_subscription(session, link, check)
@@ -119,7 +119,7 @@ def supply_of(
 
 
 def forget_supply(session: Session10State, supply: Supply) -> None:
-    """Delete the queue of a supply again if it was declared just now, as its link is refused."""
+    """Delete the queue of a refused link again, if it has just been declared."""
     queue = supply.queue
     if supply.is_new or supply.policy is not None:
         session.lifetimes.pop(queue, None)
@@ -127,7 +127,7 @@ def forget_supply(session: Session10State, supply: Supply) -> None:
 
 
 def dynamic_target(session: Session10State, target: Target) -> Supply:
-    """A new queue for a sender. Raises what `supply_of` does."""
+    """Return a new queue for a sender. Raises what `supply_of` does."""
     return _dynamic(session, target, _check_nothing)
 
 
@@ -136,10 +136,10 @@ def _check_nothing(_queue: str, _subscribes: bool) -> None:
 
 
 def _dynamic(session: Session10State, terminus: Source | Target, check: Check) -> Supply:
-    """A new queue; the connection's own if it goes with the link, or asks for that. [amqp-1.0 3.5.2]
+    """Return a new queue, exclusive if it ends with the link or asks for this. [amqp-1.0 3.5.2]
 
-    One for direct replies is called as a requester of AMQP 0-9-1 is, and needs no permission either. It goes
-    with its link, however that ends. [RabbitMQ direct reply-to]
+    A queue for direct replies has a name as a requester of AMQP 0-9-1 has, and needs no permission either. It
+    ends with its link, however the link ends. [RabbitMQ direct reply-to]
     """
     policy = dynamic_policy(terminus)
     vhost = session.vhost
@@ -163,7 +163,7 @@ def _dynamic(session: Session10State, terminus: Source | Target, check: Check) -
 def _subscription(
     session: Session10State, link: str, source: Source, node: Node, filters: SourceFilters, check: Check
 ) -> Supply:
-    """A queue that is bound to an exchange for the link. [JMS mapping 5.2]"""
+    """Return a queue that is bound to an exchange for the link. [JMS mapping 5.2]"""
     vhost = session.vhost
     exchange = vhost.existing_exchange(node.name)
     key = node.key
@@ -212,8 +212,8 @@ def _subscription(
 def _subscription_name(session: Session10State, link: str, shared: bool, everywhere: bool) -> str:
     """Return the name of the queue of a subscription that outlives its link, or has several links.
 
-    Names of queues have no line breaks, so those of the link are quoted. The mark says that they are: no
-    other client and link have a queue of the same name.
+    Names of queues have no line breaks, so the line breaks of a link's name are quoted. The mark tells that
+    they are, so no other client and link have a queue of the same name.
     """
     stem = link.partition("|")[0] if shared else link
     if everywhere:
@@ -225,7 +225,7 @@ def _subscription_name(session: Session10State, link: str, shared: bool, everywh
 
 
 def _quoted(part: str) -> str:
-    """A part of a name, without dots and line breaks, so that no other parts make the same name."""
+    """Return a part of a name without dots and line breaks, so that no other parts make the same name."""
     quoted = part.replace("%", "%25").replace(".", "%2E")
     return quoted.replace("\r", "%0D").replace("\n", "%0A")
 
@@ -233,9 +233,9 @@ def _quoted(part: str) -> str:
 def _forget_changed(
     session: Session10State, name: str, exchange: str, key: str, arguments: dict[str, object]
 ) -> None:
-    """A subscription to something else takes the place of the one of its name. [JMS 6.11.1]
+    """Delete a subscription of the same name to another node, which a new one replaces. [JMS 6.11.1]
 
-    Raises ResourceLocked if that is in use.
+    Raises ResourceLocked if the subscription is in use.
     """
     vhost = session.vhost
     queue = vhost.queues.get(name)
@@ -252,7 +252,7 @@ def _forget_changed(
 
 
 def _known_subscription(session: Session10State, link: str, check: Check) -> Supply:
-    """The subscription that a link of this name has. Raises PeerError(NOT_FOUND). [amqp-1.0 2.6.13]"""
+    """Return the existing subscription of this link's name. Raises PeerError(NOT_FOUND). [amqp-1.0 2.6.13]"""
     vhost = session.vhost
     for everywhere in (False, True):
         name = _subscription_name(session, link, True, everywhere)

@@ -1,4 +1,4 @@
-"""Which messages of a queue a link may get at all. [amqp-1.0 2.7.3 max-message-size, 3.4.5]"""
+"""The messages of a queue that a link may get at all. [amqp-1.0 2.7.3 max-message-size, 3.4.5]"""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _SWEEP_MIN: Final = 64
 
 
 def sent_bytes(message: Message) -> i64:
-    """As how many bytes a message is sent at most, without what consumers have added to it."""
+    """Return the most bytes in which a message is sent, without annotations of consumers."""
     return max(held_bytes(message), message.length) + FRONT_BYTES
 
 
 @final
 class Small(EntryFilter):
-    """The entries that another filter lets pass and that are not too large for the peer.
+    """The filter of entries that pass another filter and are not too large for the peer.
 
-    A message that it would refuse would keep all those behind it.
+    A message that the peer would refuse would block all messages behind it.
     """
 
     def __init__(self, inner: EntryFilter | None, size_max: i64) -> None:
@@ -46,9 +46,9 @@ class Small(EntryFilter):
 
 @final
 class Deliverable(EntryFilter):
-    """The entries that another filter lets pass and that one link has not sent away for itself.
+    """The filter of entries that pass another filter and are not undeliverable to a link.
 
-    They are few, and nobody else has this filter.
+    There are few such filters, and no other consumer shares this one.
     """
 
     def __init__(self, inner: EntryFilter | None, link: str) -> None:
@@ -60,29 +60,29 @@ class Deliverable(EntryFilter):
         self._sweep_at = _SWEEP_MIN
 
     def exclude(self, entries: list[QueueEntry]) -> None:
-        """Let these pass no more."""
+        """Exclude these entries."""
         self._not_here.update(entries)
         if len(self._not_here) >= self._sweep_at:
             self._not_here = {entry for entry in self._not_here if entry.state != DEQUEUED}
             self._sweep_at = 2 * len(self._not_here) + _SWEEP_MIN
 
     def passes(self, entry: QueueEntry) -> bool:
-        """Whether the link may have it (EntryFilter)."""
+        """Whether the link may get the entry (EntryFilter)."""
         return entry not in self._not_here and (self._inner is None or self._inner.passes(entry))
 
     def excludes(self, entry: QueueEntry) -> bool:
-        """Whether the link has sent it away (EntryFilter)."""
+        """Whether the entry is undeliverable to the link (EntryFilter)."""
         return entry in self._not_here
 
 
 def exclude(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> None:
-    """Give these, which are on their way back, to other consumers of their queue only. [amqp-1.0 3.4.5]
+    """Give these entries, which are being released, to other consumers of their queue only. [amqp-1.0 3.4.5]
 
-    The link's consumer stays the same one, and only sees less: the queue serves it as before. `consumer` had
-    the entries. It may have been detached since, if the link has taken up an earlier one.
+    The link's consumer stays attached and only sees less: the queue serves it as before. `consumer` had the
+    entries. It may have been detached since, if the link has resumed an earlier link.
 
-    A queue asks `contexts.FILTERS_MAX` filters about a message at most. If the link's would be one more, the
-    link may get the entries again, as any other consumer may.
+    A queue checks at most `contexts.FILTERS_MAX` filters for a message. If the link's filter would exceed
+    this, the link may get the entries again, as any other consumer may.
     """
     queue = queue_of(consumer)
     for present in list(consumer.target.consumers):

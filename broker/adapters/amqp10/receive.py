@@ -1,4 +1,4 @@
-"""A link on which the peer sends: deliveries put together, published, and answered. [amqp-1.0 2.6]"""
+"""A link on which the peer sends: deliveries are assembled, published, and given outcomes. [amqp-1.0 2.6]"""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ FREE_MAX: Final = 64  # tags that are free and may stay, which costs less than t
 
 @final
 class Tags:
-    """Those of one link. They are free again in the order of their claims, or each by its delivery."""
+    """The delivery-tags of a link's unsettled deliveries.
+
+    Tags are freed in the order of their claims, or each by its delivery.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}  # each tag's place among all that have been claimed
@@ -65,7 +68,7 @@ class Tags:
         self._named: dict[int, bytes] = {}
 
     def claim(self, tag: bytes) -> bool:
-        """Take a tag; False if it is not free."""
+        """Claim a tag; False if it is not free."""
         number: int = self._claimed
         known = self._numbers.setdefault(tag, number)
         if known != number:
@@ -76,7 +79,7 @@ class Tags:
         return True
 
     def free(self, count: i64) -> None:
-        """The oldest `count` are free again."""
+        """Free the oldest `count` tags."""
         self._freed += count
         numbers = self._numbers
         if len(numbers) <= FREE_MAX:
@@ -88,7 +91,7 @@ class Tags:
             self._numbers = {tag: number for tag, number in numbers.items() if number >= self._freed}
 
     def claim_for(self, tag: bytes, delivery_id: i64) -> bool:
-        """Take a tag for the delivery with this id, for `free_of`; False if it is not free."""
+        """Claim a tag for the delivery with this id, for `free_of`; False if the tag is not free."""
         if tag in self._numbers:
             return False
         self._numbers[tag] = 0
@@ -96,11 +99,11 @@ class Tags:
         return True
 
     def named(self) -> list[tuple[int, bytes]]:
-        """The deliveries that have tags of their own, oldest first."""
+        """Return the deliveries whose tags were claimed by id, oldest first."""
         return list(self._named.items())
 
     def free_of(self, delivery_id: i64) -> None:
-        """The tag of this delivery is free again."""
+        """Free the tag of this delivery."""
         tag = self._named.pop(delivery_id, None)
         if tag is not None:
             self._numbers.pop(tag, None)
@@ -110,7 +113,10 @@ _RELEASED: Final = "amqp:released:list"
 
 
 def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: bool) -> None:
-    """Take the message of a delivery, and owe its sender the outcome. Raises PeerError to end the link."""
+    """Publish the message of a delivery, and owe its sender the outcome.
+
+    Raises PeerError to detach the link.
+    """
     message: Message | None = None
     try:
         route = _route(link, arrived)
@@ -143,7 +149,7 @@ def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: boo
 
 
 def _note_refusal(link: IncomingLink, arrived: Arrival, message: Message | None, error: BrokerError) -> None:
-    """Have the journal know of a message that is refused. Without a `message` no route was found."""
+    """Record a refused message in the journal. Without a `message` no route was found."""
     journal = link.session.vhost.journal
     if journal.on:
         if message is None:
@@ -161,7 +167,7 @@ def _message(route: Route, arrived: Arrival) -> Message:
 
 
 def _route(link: IncomingLink, arrived: Arrival) -> Route:
-    """Where the message goes. Raises AddressError, and what Routes.find raises."""
+    """Return the route of the message. Raises AddressError, and what Routes.find raises."""
     exchange, key = link.exchange, link.key
     routes = routes_of(link.session.peer)
     layout = arrived.layout
@@ -181,7 +187,7 @@ def _route(link: IncomingLink, arrived: Arrival) -> Route:
 
 
 def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arrival) -> i64:
-    """Put the message where it goes; returns what VirtualHost.publish does, and raises what that raises."""
+    """Publish the message; return and raise what VirtualHost.publish does."""
     virtual_host = link.session.vhost
     virtual_host.journal.publisher = link.session
     layout = arrived.layout
@@ -221,7 +227,7 @@ def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arriva
 def _post(
     link: IncomingLink, transaction: Transaction10, route: Route, message: Message, keys: list[str]
 ) -> i64:
-    """Hold a message until its transaction is discharged; what goes nowhere is told at once."""
+    """Hold a message until its transaction is discharged; an unroutable message is reported at once."""
     if route.epoch != link.session.vhost.epoch:
         link.session.vhost.refresh(route)
     if not route.queues and not keys and not route.by_message:
@@ -233,7 +239,7 @@ def _post(
 
 
 def _reply(link: IncomingLink, replies: ReplyReceiver, route: Route, message: Message) -> i64:
-    """Send a direct reply to a requester of AMQP 0-9-1, in a transaction with its commit; counts as taken."""
+    """Send a direct reply to a requester of AMQP 0-9-1, or hold it in a transaction; counts as taken."""
     if link.transaction is not None:
         link.transaction.post(route, message, [], replies)
         return 1
@@ -241,7 +247,10 @@ def _reply(link: IncomingLink, replies: ReplyReceiver, route: Route, message: Me
 
 
 def _check_user(link: IncomingLink, name: bytes) -> None:
-    """A sender names itself or nobody, unless it is an impersonator. Raises AccessRefused."""
+    """Check that the user-id is the sender's own name, unless the sender is an impersonator.
+
+    Raises AccessRefused.
+    """
     connection = link.session.peer
     if name != connection.user.encode() and not connection.rights.may_impersonate():
         shown = name[:64].decode(errors="replace")
@@ -249,7 +258,7 @@ def _check_user(link: IncomingLink, name: bytes) -> None:
 
 
 def _check_copies(view: View10) -> None:
-    """The annotation that adds routing keys is a list of strings. Raises PreconditionFailed."""
+    """Check that the annotation with further routing keys is a list of strings. Raises PreconditionFailed."""
     name = X_CC.decode()
     copies = view.headers().get(name)
     if copies is None:
@@ -259,7 +268,7 @@ def _check_copies(view: View10) -> None:
 
 
 def _unroutable(link: IncomingLink, route: Route, delivery_id: i64, settled: bool) -> None:
-    """No queue is where the message goes. [amqp-1.0 3.4.4; anonymous terminus 2.2.2]"""
+    """Release or reject a message without a queue. [amqp-1.0 3.4.4; anonymous terminus 2.2.2]"""
     if is_gone(link.destination):
         return
     if link.exchange is None:
@@ -274,7 +283,7 @@ def _unroutable(link: IncomingLink, route: Route, delivery_id: i64, settled: boo
 
 
 def _refuse(link: IncomingLink, delivery_id: i64, settled: bool, condition: str, text: str) -> None:
-    """The message cannot be taken. A link whose target is gone ends."""
+    """Reject a message, or detach a link whose target is gone."""
     link.session.vhost.schedule.allowance.use(METHOD)
     link.session.peer.server.counters.refused += 1
     if is_gone(link.destination):
@@ -289,10 +298,10 @@ _TRANSACTIONAL: Final = bytes((0x00, 0x53, TRANSACTIONAL_STATE))
 
 
 def remember(link: IncomingLink, expiry: Expiry) -> None:
-    """Have what a link has received, and its sender has not settled, wait for a link that resumes it.
+    """Suspend a link with the received deliveries that its sender has not settled.
 
-    Of a transaction nothing is left when its session ends; and a receiver that settles first has nothing
-    unsettled but what has not come as a whole.
+    Transactions end with the session, so their deliveries are not kept. A receiver that settles first has
+    only incomplete deliveries unsettled.
     """
     session = link.session
     suspended = link_names(session.peer.server).suspend(session, link.name, True, expiry)
@@ -318,9 +327,9 @@ def remember(link: IncomingLink, expiry: Expiry) -> None:
 
 
 def resume(link: IncomingLink) -> bool:
-    """The sender resumes a delivery; whether it is one that has yet to come as a whole.
+    """Take a delivery that the sender resumes; return whether its transfers are still to come.
 
-    Any other has its outcome, or is none of this side's business: what comes with it is dropped.
+    Any other delivery has its outcome, or is unknown, and its transfers are dropped.
     """
     remembered = link.remembered
     if remembered is None or remembered.outcomes.get(link.tag) != NOTHING_RECEIVED:
@@ -330,7 +339,7 @@ def resume(link: IncomingLink) -> bool:
 
 
 def conclude(link: IncomingLink, settled: bool) -> None:
-    """Say once more what became of a delivery that has been resumed, unless the sender has settled it.
+    """Send the outcome of a resumed delivery once more, unless the sender has settled the delivery.
 
     Raises PeerError.
     """
@@ -353,9 +362,10 @@ MIXED: Final = 2
 class IncomingLink(Link10):
     """The receiving end of a link.
 
-    Messages go to `exchange` with `key`; None: the key is each message's subject; an exchange that is None:
-    each message says where to. `mode`: how the sender settles. `second`: it settles after this side.
-    `outcomes`: what it understands, by their descriptors' names; none: all.
+    Messages are published to `exchange` with `key`. If `key` is None, the key is each message's subject. If
+    `exchange` is None, each message names its address. `mode`: how the sender settles. `second`: this side
+    settles after the sender. `outcomes`: the outcomes that the sender supports, by their descriptors' names;
+    none: all.
     """
 
     def __init__(
@@ -394,7 +404,7 @@ class IncomingLink(Link10):
     # -- what the peer says
 
     def on_flow(self, flow: Flow) -> None:
-        """The sender says how far it is. [amqp-1.0 2.6.7]"""
+        """Take the sender's delivery-count. [amqp-1.0 2.6.7]"""
         if flow.delivery_count != NONE:
             self.credit.follow(flow.delivery_count)
             self.credit.left = min(self.credit.left, CREDIT - self.unanswered)  # it may count backwards
@@ -403,7 +413,7 @@ class IncomingLink(Link10):
         owed_by(self.session).touch(self)
 
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        """A part of a delivery. [amqp-1.0 2.6.14]"""
+        """Take a transfer of a delivery. [amqp-1.0 2.6.14]"""
         first = self.delivery_id == NONE
         if self.leaving:
             if first:
@@ -434,7 +444,7 @@ class IncomingLink(Link10):
             self.delivery_id = 0 if more else NONE
 
     def _begin(self, transfer: Transfer) -> None:
-        """The first transfer of a delivery. Raises PeerError."""
+        """Begin a delivery with its first transfer. Raises PeerError."""
         if transfer.delivery_id == NONE or transfer.delivery_tag is None:
             what = "delivery-id" if transfer.delivery_id == NONE else "delivery-tag"
             raise PeerError(INVALID_FIELD, f"the first transfer of a delivery has no {what}")
@@ -452,7 +462,7 @@ class IncomingLink(Link10):
             self.remembered.admit(self.tag)
 
     def _pass_over(self, transfer: Transfer) -> None:
-        """Drop what comes with a delivery that has its outcome, or is not known. Raises PeerError."""
+        """Drop a transfer of a delivery that has its outcome, or is unknown. Raises PeerError."""
         self.settled = self.settled or transfer.settled  # any of its transfers may say so
         if transfer.aborted or not transfer.more:
             self._passes = False
@@ -461,7 +471,7 @@ class IncomingLink(Link10):
             owed_by(self.session).touch(self)
 
     def _check(self, transfer: Transfer) -> None:
-        """A further transfer says the same as the first one, or nothing. Raises PeerError."""
+        """Check that a further transfer does not contradict the first one. Raises PeerError."""
         if transfer.delivery_id != NONE and transfer.delivery_id != self.delivery_id:
             text = f"transfer of delivery {transfer.delivery_id} within delivery {self.delivery_id}"
             raise PeerError(INVALID_FIELD, text)
@@ -472,13 +482,13 @@ class IncomingLink(Link10):
             raise PeerError(INVALID_FIELD, f"the message-format of delivery {self.delivery_id} has changed")
 
     def _settle(self) -> None:
-        """The sender says that it is settled. Raises PeerError."""
+        """Note that the sender has settled the delivery. Raises PeerError."""
         if self.mode == UNSETTLED:
             raise PeerError(INVALID_FIELD, "a settled delivery on a link that has only unsettled ones")
         self.settled = True
 
     def _take(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        """Keep the payload of a transfer, and publish the message if it is the last. Raises PeerError."""
+        """Keep the payload of a transfer, and publish the message after the last one. Raises PeerError."""
         start = transfer.payload
         self._size += end - start
         if self._size > self.size_max:
@@ -510,14 +520,14 @@ class IncomingLink(Link10):
         owed_by(self.session).touch(self)
 
     def _tell_oversized(self) -> None:
-        """Have the journal know of a message that is too large, as far as it has come."""
+        """Record in the journal a message that is too large, as far as it has come."""
         journal = self.session.vhost.journal
         if journal.on:
             message = Message(Address(self.exchange or "", self.key or ""), None, self._size, False, 0)
             journal.refused(self.session, message.address, message, INVALID)
 
     def claim(self) -> None:
-        """No other delivery that the sender waits for may have this one's tag. Raises PeerError."""
+        """Claim the delivery's tag, which no other unsettled delivery may have. Raises PeerError."""
         tags, tag = self.tags, self.tag
         if not (tags.claim_for(tag, self.delivery_id) if self.second else tags.claim(tag)):
             text = f"delivery {self.delivery_id} has the delivery-tag of one that is unsettled: {tag.hex()}"
@@ -532,16 +542,16 @@ class IncomingLink(Link10):
     # -- answers
 
     def owe(self, delivery_id: i64, state: bytes, logged: bool) -> None:
-        """The delivery has this outcome, once the log has what was appended for it."""
+        """Owe the sender this outcome, after the log has synced everything appended for the delivery."""
         self.unanswered += 1
         if self.transaction is not None:
             state = transactional(self.transaction.txn_id, state)
         owed_by(self.session).answers.add(self, delivery_id, 1, state, logged)
 
     def refuse(self, delivery_id: i64, settled: bool, condition: str, text: str) -> None:
-        """The message was not taken: say why, as far as the sender wants to hear it.
+        """Reject a delivery with an error, or detach the link if the sender does not support this.
 
-        On a link for any address the error says which delivery it was. [anonymous terminus 2.2.2]
+        On a link without an address the error names the delivery. [anonymous terminus 2.2.2]
         """
         info: dict[str, object] | None = None
         if self.exchange is None:
@@ -554,7 +564,7 @@ class IncomingLink(Link10):
             self.detach(condition, text, info)
 
     def understands(self, outcome: str) -> bool:
-        """Whether the sender has an outcome of this name."""
+        """Whether the sender supports the outcome of this name."""
         return not self.outcomes or outcome in self.outcomes
 
     def answered(self, count: i64) -> None:
@@ -572,7 +582,7 @@ class IncomingLink(Link10):
     # -- credit
 
     def top_up(self) -> None:
-        """Allow more, if it is time for that and there is room for it (Link10)."""
+        """Grant more credit, if it is time for this and there is room (Link10)."""
         if self.leaving or self.credit.left > CREDIT // 2 or self.unanswered > CREDIT // 2:
             return
         if self.session.peer.server.shortage.reason:
@@ -582,11 +592,11 @@ class IncomingLink(Link10):
         self.say_flow()
 
     def say_flow(self) -> None:
-        """Say how much the sender may send. [amqp-1.0 2.7.4]"""
+        """Send the sender's credit. [amqp-1.0 2.7.4]"""
         self.session.write_flow(self.handle, self.credit.delivery_count, self.credit.left, NONE, False)
 
     def rights_changed(self) -> None:
-        """The user may no longer publish there, perhaps (Link10)."""
+        """Detach the link if the user may no longer publish there (Link10)."""
         exchange, key = self.exchange, self.key
         if exchange is None:
             return  # each message is looked at
@@ -598,11 +608,11 @@ class IncomingLink(Link10):
             self.detach(condition_of(error), error.text)
 
     def is_under_way(self) -> bool:
-        """Whether a delivery has come in part."""
+        """Whether a delivery is incomplete."""
         return self.delivery_id != NONE and not self._passes
 
     def let_go(self, closed: bool) -> None:
-        """What has not arrived as a whole never will; its rest is dropped (Link10)."""
+        """Suspend or forget the unsettled deliveries, and drop an incomplete one (Link10)."""
         if not closed and self.expiry is not None:
             remember(self, self.expiry)
         under_way = self.delivery_id != NONE

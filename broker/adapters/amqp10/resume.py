@@ -1,10 +1,12 @@
-"""Deliveries of earlier links of the same name that are not settled. [amqp-1.0 2.6.13]
+"""Unsettled deliveries of an earlier link of the same name. [amqp-1.0 2.6.13]
 
-[amqp-1.0 2.6.13] The sender says with its attach which of them it knows, and is told what became of each.
-What it settles, or does not know any more, is forgotten; what it resumes has the outcome that it had.
+[amqp-1.0 2.6.13] The sender's attach lists the deliveries that it knows, and the answer has the outcome of
+each. Deliveries that the sender settles, or no longer knows, are forgotten. A resumed delivery keeps its
+outcome.
 
-[amqp-1.0 2.6.13] The receiver says with its attach which of them it has. One that it does not have goes back
-to its queue; one of which it has said what becomes of it is settled; all others are sent once more.
+[amqp-1.0 2.6.13] The receiver's attach lists the deliveries that it has. A delivery that the receiver does
+not have is released. A delivery to which the receiver has given an outcome is settled. All other deliveries
+are sent again.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ from protocol.amqp10.unsettled import encoded_state
 
 @final
 class Remembered:
-    """By their tags the outcomes, encoded, or NOTHING_RECEIVED of what has not come as a whole.
+    """The outcomes of received deliveries by their tags, encoded; NOTHING_RECEIVED for an incomplete one.
 
-    `incomplete`: the sender does not know of all of them, or has not said all that it knows.
+    `incomplete`: the sender does not know all deliveries, or has not listed all that it knows.
     """
 
     def __init__(self, outcomes: dict[bytes, bytes], incomplete: bool) -> None:
@@ -42,11 +44,11 @@ class Remembered:
         self.incomplete = incomplete
 
     def keep_known(self, tags: Mapping[bytes, object]) -> None:
-        """The sender has said which deliveries it has: all others are settled."""
+        """Forget all deliveries except `tags`, which the sender still has."""
         self.outcomes = {tag: outcome for tag, outcome in self.outcomes.items() if tag in tags}
 
     def admit(self, tag: bytes) -> None:
-        """A delivery that is new. Raises PeerError."""
+        """Accept a new delivery. Raises PeerError."""
         if self.incomplete:
             raise PeerError(
                 ILLEGAL_STATE, "a new delivery on a link whose unsettled deliveries are not all known"
@@ -63,13 +65,13 @@ TURN: Final[i64] = 256  # so many are sent, then others have their turn
 
 @final
 class Resuming(Resumption):
-    """The deliveries that an earlier link has left to the link of one target.
+    """The deliveries that an earlier link has left to the link of a target.
 
-    Nothing else is sent before they are; what the link's lease ends before goes back.
+    Nothing else is sent before them. Deliveries that are not sent before the link's lease ends are released.
 
-    `doubts`: the receiver has not said all that it knows, so that what it does not mention is `doubtful`, and
-    is for the link that resumes this one. `incomplete`: this side has not said all. In either case the link
-    sends nothing new.
+    `doubts`: the receiver has not listed all that it knows. The deliveries that it does not mention are then
+    `doubtful`, and left to a link that resumes this one. `incomplete`: this side has not listed all
+    deliveries. In either case the link sends nothing new.
     """
 
     def __init__(self, target: Target10, doubts: bool, incomplete: bool) -> None:
@@ -86,9 +88,9 @@ class Resuming(Resumption):
     def take_over(
         self, suspended: Suspended, consumers: dict[Queue, QueueConsumer], known: Mapping[bytes, object]
     ) -> None:
-        """Compare what was sent with what the receiver knows, the states of which have been checked.
+        """Compare the sent deliveries with those that the receiver knows, whose states have been checked.
 
-        `consumers`: the link's, by their queues, which are all that the earlier link has left.
+        `consumers`: the link's consumers by their queues, which include all queues of the earlier link.
         """
         states = {tag: _state(value) for tag, value in known.items() if tag in suspended.sent}
         suspended.resumed()
@@ -122,7 +124,7 @@ class Resuming(Resumption):
             schedule.set(self, schedule.after(min(leases)))
 
     def ring(self) -> None:
-        """The lease of what has not been sent again is over (Alarm)."""
+        """Release the deliveries that were not sent again before their lease ended (Alarm)."""
         link = self._link
         if link.leaving or self._target.resuming is not self:
             return
@@ -135,7 +137,7 @@ class Resuming(Resumption):
         link.session.peer.end_turn()
 
     def is_over(self) -> bool:
-        """Whether there is nothing left of it."""
+        """Whether no deliveries are left."""
         return not self._incomplete and not self._told and not self._again
 
     def is_stuck(self) -> bool:
@@ -143,13 +145,13 @@ class Resuming(Resumption):
         return self._incomplete and not self._told and not self._again
 
     def left(self) -> dict[bytes, Held]:
-        """What has not been sent, by tag."""
+        """Return the deliveries that have not been sent again, by tag."""
         left = dict(self._again)
         left.update(self.doubtful)
         return left
 
     def go_on(self) -> None:
-        """Send of them what the receiver takes now; `sent_on` of the link calls this again."""
+        """Send as many of the deliveries as the receiver takes now; the link's `sent_on` calls this again."""
         if self._going:
             return
         self._going = True
@@ -175,7 +177,7 @@ class Resuming(Resumption):
         self._going = False
 
     def _tell(self, tag: bytes, outcome: bytes) -> None:
-        """A delivery has the outcome that its receiver has said: a transfer says that it is settled."""
+        """Settle a delivery with the outcome that its receiver has given, by a settled transfer."""
         link = self._link
         delivery_id = link.session.unsettled.skip() - 1 & 0xFFFFFFFF
         try:
@@ -192,13 +194,13 @@ class Resuming(Resumption):
 
 
 def check_states(known: Mapping[bytes, object] | None) -> None:
-    """Raise DecodeError if what a receiver says of deliveries makes no sense."""
+    """Raise DecodeError if a receiver's states of deliveries make no sense."""
     for value in () if known is None else known.values():
         _state(value)
 
 
 def _state(value: object) -> DeliveryState | None:
-    """The outcome that a receiver has come to; None if it has come to none, or only in a transaction."""
+    """Return the outcome that a receiver has given; None without one, or in a transaction only."""
     if value is None:
         return None
     data = encoded_state(value)
@@ -207,7 +209,7 @@ def _state(value: object) -> DeliveryState | None:
 
 
 def resuming_of(target: Target10) -> Resuming | None:
-    """Return what an earlier link has left to the link of `target`; None: nothing."""
+    """Return the deliveries that an earlier link has left to the link of `target`; None without any."""
     resuming = target.resuming
     assert resuming is None or isinstance(resuming, Resuming), "targets are given these"
     return resuming

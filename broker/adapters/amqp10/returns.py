@@ -1,4 +1,4 @@
-"""The deliveries that receivers have not settled, and how these come back. [amqp-1.0 2.6.12]"""
+"""Unsettled deliveries by their links, and their outcome when a link ends. [amqp-1.0 2.6.12]"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def by_target(session: Session10State) -> dict[ConsumerTarget, list[i64]]:
 
 
 def numbers_of(session: Session10State, target: ConsumerTarget) -> list[i64]:
-    """Return the numbers of unsettled deliveries, among which are all those of `target`."""
+    """Return numbers of unsettled deliveries that include all of `target`."""
     if session.let_go_of is not None:
         return session.let_go_of.get(target, [])
     numbers = session.unsettled.up_to(0)
@@ -36,7 +36,7 @@ def numbers_of(session: Session10State, target: ConsumerTarget) -> list[i64]:
 
 
 def held_by(session: Session10State, target: ConsumerTarget) -> dict[QueueConsumer, list[QueueEntry]]:
-    """Take the deliveries that the receiver of a link has not settled, oldest first, out of `unsettled`."""
+    """Remove a receiver's deliveries from `unsettled` and return them, oldest first."""
     unsettled = session.unsettled
     held: dict[QueueConsumer, list[QueueEntry]] = {}
     for number in numbers_of(session, target):
@@ -49,6 +49,6 @@ def held_by(session: Session10State, target: ConsumerTarget) -> dict[QueueConsum
 
 
 def abandoned(consumer: QueueConsumer) -> i64:
-    """Return how a delivery comes back whose receiver does not say how."""
+    """Return the outcome of a delivery to which its receiver has given none."""
     target = consumer.target
     return target.abandoned if isinstance(target, Target10) else CRASH

@@ -1,4 +1,4 @@
-"""Where the messages of a connection go, found out once for each exchange and key."""
+"""The routes of a connection's messages, found once for each exchange and key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOPIC_CAPABILITY: Final = "topic"  # of a terminus: it is no queue
 
 
 def may_create(session: Session10State, node: Node, capabilities: tuple[str, ...]) -> bool:
-    """Return whether the queue that a terminus names, and that is not there, is one that links make."""
+    """Return whether links may create the absent queue that a terminus names."""
     if node.creation == CREATED_NEVER or TOPIC_CAPABILITY in capabilities:
         return False
     virtual_host = session.vhost
@@ -34,7 +34,7 @@ def may_create(session: Session10State, node: Node, capabilities: tuple[str, ...
 
 
 def create_queue(session: Session10State, node: Node) -> Queue:
-    """Make the queue that a terminus names, after `may_create` has allowed it.
+    """Create the queue that a terminus names, after `may_create` has allowed it.
 
     The queue is durable, shared, and of the virtual host's default type. Policies apply to it.
 
@@ -48,7 +48,7 @@ def create_queue(session: Session10State, node: Node) -> Queue:
 
 @final
 class Destination(Dependent):
-    """That of a link from when it is attached until it ends."""
+    """The target node of a link, while the link is attached."""
 
     def __init__(self, link: Link10, node: Queue | Exchange) -> None:
         super().__init__(node)
@@ -56,7 +56,7 @@ class Destination(Dependent):
         link.session.vhost.dependents.add(self)
 
     def node_deleted(self) -> None:
-        """End the link, behind the answers that its sender waits for (Dependent)."""
+        """Detach the link, after the outcomes that its sender waits for (Dependent)."""
         link, node = self._link, self.node
         what = "queue" if isinstance(node, Queue) else "exchange"
         text = f"{what} '{node.name}' in vhost '{link.session.vhost.name}' is gone"
@@ -65,7 +65,7 @@ class Destination(Dependent):
 
 
 def destination_of(link: Link10, exchange: str | None, key: str | None) -> Destination | None:
-    """Return what a new link depends on; None if each message says where it goes, or is a direct reply."""
+    """Return the destination of a new link; None for an anonymous target or a direct reply."""
     vhost = link.session.vhost
     if exchange is None:
         return None
@@ -76,7 +76,7 @@ def destination_of(link: Link10, exchange: str | None, key: str | None) -> Desti
 
 
 def is_gone(destination: Dependent | None) -> bool:
-    """Whether a link is about to be detached because of that; what comes on it is dropped meanwhile."""
+    """Whether the target of a link is deleted; messages on the link are dropped until the detach."""
     return destination is not None and destination.node.deleted
 
 
@@ -85,7 +85,7 @@ REMEMBERED_MAX: Final = 4096  # then all are forgotten, which costs one look-up 
 
 @final
 class Routes(ConnectionRoutes):
-    """The routes of one connection. They are forgotten when its user's rights change."""
+    """The routes of a connection. They are forgotten when its user's permissions change."""
 
     def __init__(self, connection: Connection10State, virtual_host: VirtualHost) -> None:
         self._connection = connection
@@ -94,13 +94,16 @@ class Routes(ConnectionRoutes):
         self._count = 0
 
     def find(self, exchange: str, key: str) -> Route:
-        """The route of an exchange and a key. Raises what VirtualHost.route raises, and AccessRefused."""
+        """Return the route of an exchange and key.
+
+        Raises AccessRefused, and what VirtualHost.route raises.
+        """
         keys = self._known.get(exchange)
         route = None if keys is None else keys.get(key)
         return self._resolve(exchange, key) if route is None else route
 
     def check(self, exchange: str, key: str | None) -> None:
-        """Whether there is a way there; of a key that is None, which each message says, they say it later.
+        """Check that messages with this key can be routed; None: each message names its key later.
 
         Raises what `find` does.
         """
@@ -111,7 +114,7 @@ class Routes(ConnectionRoutes):
             self._virtual_host.route(exchange, "")
 
     def forget(self) -> None:
-        """Nothing holds that was found out before."""
+        """Forget all routes."""
         self._known = {}
         self._count = 0
 
@@ -130,16 +133,16 @@ class Routes(ConnectionRoutes):
 
 
 def routes_of(connection: Connection10State) -> Routes:
-    """Return the routes of a connection, which is open: what is sent before is refused."""
+    """Return the routes of an open connection; messages before open are refused."""
     routes = connection.routes
     assert isinstance(routes, Routes), "an open connection has these"
     return routes
 
 
 class Place(NamedTuple):
-    """The exchange and routing key that a target's node stands for; a key that is None is each subject.
+    """The exchange and routing key of a target's node; a key that is None is each message's subject.
 
-    `made`: the queue, if it has been made just now.
+    `made`: the queue, if it has just been created.
     """
 
     exchange: str
@@ -148,12 +151,11 @@ class Place(NamedTuple):
 
 
 def place(session: Session10State, node: Node, capabilities: tuple[str, ...]) -> Place:
-    """Find where the messages to a target's node go.
+    """Find the exchange and key for messages to a target's node.
 
-    A bare name is a queue if there is one, else an exchange, or the other way round if `topic` is asked for.
-    A requester of AMQP 0-9-1 that waits for direct replies is as good as a queue.
-    A queue that is not there is made if it may be.
-    Raises NotFound, and what `create_queue` raises.
+    A bare name is a queue if the queue exists, else an exchange. With the capability `topic` the exchange
+    comes first. A requester of AMQP 0-9-1 that waits for direct replies counts as a queue. An absent queue is
+    created if this is allowed. Raises NotFound, and what `create_queue` raises.
     """
     virtual_host = session.vhost
     name = node.name

@@ -1,4 +1,4 @@
-"""The layer of SASL: how the peer of an AMQP 1.0 connection proves who it is. [amqp-1.0 5.3]"""
+"""The layer of SASL, in which the peer of an AMQP 1.0 connection authenticates. [amqp-1.0 5.3]"""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ _log = structlog.get_logger("amqpd.connection")
 
 @final
 class SaslLogin:
-    """Lives until the peer has logged in. The applicant of its log-in (`broker.adapters.access`)."""
+    """The SASL exchange of a connection, until the peer has logged in, and the applicant of the log-in.
+
+    See `broker.adapters.access`.
+    """
 
     def __init__(self, connection: Connection10State) -> None:
         self.connection = connection
@@ -38,7 +41,7 @@ class SaslLogin:
         self._over = False
 
     def start(self) -> None:
-        """Offer mechanisms; who begins without this layer may come in if anybody may. [amqp-1.0 2.2]"""
+        """Offer mechanisms; a peer without this layer needs anonymous log-ins. [amqp-1.0 2.2]"""
         connection = self.connection
         mechanisms = self._mechanisms()
         if connection.secured:
@@ -51,7 +54,7 @@ class SaslLogin:
             end_output(connection)
 
     def on_frame(self, data: bytes, start: i64, end: i64) -> None:
-        """Take one frame. Raises PeerError, for which the connection is dropped."""
+        """Take a frame. Raises PeerError, for which the connection is dropped."""
         performative, behind = decode_composite(data, int(start), int(end))
         if behind != end:
             raise PeerError(FRAMING_ERROR, "there are bytes behind the performative")
@@ -63,7 +66,7 @@ class SaslLogin:
             raise PeerError(ILLEGAL_STATE, f"{type(performative).__name__} is not expected")
 
     def abandon(self) -> None:
-        """The peer has left."""
+        """End the log-in: the peer has disconnected."""
         self._over = True
         if self._login is not None:
             self._login.abandon()
@@ -92,7 +95,7 @@ class SaslLogin:
         return self.connection.server.access.login(mechanism, self.connection.origin, self)
 
     def _respond(self, response: bytes) -> None:
-        """Hand on what the peer says; nothing more is taken from it until that is answered."""
+        """Pass the peer's response to the log-in, and take nothing more until its answer."""
         self.connection.hold(HELD_FOR_REPLY)
         assert self._login is not None
         try:
@@ -101,14 +104,14 @@ class SaslLogin:
             self.refused("", error.text)
 
     def challenged(self, challenge: bytes) -> None:
-        """The log-in wants to know more (Applicant)."""
+        """Send a further challenge of the log-in (Applicant)."""
         if not self._over:
             self._say(SaslChallenge(challenge=challenge))
             self.connection.flush()
             self.connection.release(HELD_FOR_REPLY)
 
     def accepted(self, user: str, proof: bytes) -> None:
-        """The peer is who it says (Applicant)."""
+        """Accept the peer as `user` (Applicant)."""
         connection = self.connection
         if self._over:
             return
@@ -122,7 +125,7 @@ class SaslLogin:
         connection.release(HELD_FOR_REPLY)
 
     def refused(self, user: str, why: str) -> None:
-        """It is not; it learns no more than that (Applicant)."""
+        """Refuse the peer, which does not learn why (Applicant)."""
         connection = self.connection
         if self._over:
             return

@@ -1,4 +1,4 @@
-"""A link on which the broker sends: its credit, and what is on its way in parts. [amqp-1.0 2.6]"""
+"""A link on which the broker sends: its credit, and deliveries that are sent in parts. [amqp-1.0 2.6]"""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _TXN_ID: Final = "txn-id"
 
 @final
 class OutgoingLink(Sender):
-    """The sending end of a link, from one queue.
+    """The sending end of a link.
 
-    `settled`: deliveries are sent settled. `second`: the receiver settles after this side. `default`: the
-    outcome of what the receiver has not settled. `size_max`: bytes that a message may have, 0: any number.
+    `settled`: deliveries are sent settled. `second`: the receiver settles after this side. `size_max`: the
+    most bytes of a message, 0: any number.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class OutgoingLink(Sender):
     # -- what the peer says
 
     def on_flow(self, flow: Flow) -> None:
-        """The receiver says how much it takes. [amqp-1.0 2.6.7]"""
+        """Take the receiver's credit. [amqp-1.0 2.6.7]"""
         try:
             self.target.transaction = self._transaction(flow)
         except PeerError as error:
@@ -66,7 +66,7 @@ class OutgoingLink(Sender):
             self.say_flow(False)
 
     def _transaction(self, flow: Flow) -> Transaction10 | None:
-        """The one that a flow has deliveries be acquired in. Raises PeerError. [amqp-1.0 4.4.3]"""
+        """Return the transaction in which a flow acquires deliveries. Raises PeerError. [amqp-1.0 4.4.3]"""
         if flow.properties is None:
             return None
         properties, _ = decode(flow.properties)
@@ -74,7 +74,7 @@ class OutgoingLink(Sender):
         return transactions_of(self.session.peer).find(txn_id) if isinstance(txn_id, bytes) else None
 
     def sent_on(self) -> None:
-        """The next delivery may go out if this one has (Sender)."""
+        """Continue with the next delivery, if this one has been sent (Sender)."""
         if self.sending is None:
             if self.target.resuming is not None:
                 self._resume_on()
@@ -82,7 +82,7 @@ class OutgoingLink(Sender):
         self.target.update()
 
     def _resume_on(self) -> None:
-        """Send more of what an earlier link has left; when that is all, it is the queue's turn."""
+        """Send more deliveries of an earlier link; after them, deliver from the queue."""
         resuming = resuming_of(self.target)
         if resuming is None:
             return
@@ -97,9 +97,9 @@ class OutgoingLink(Sender):
     # -- what is said to it
 
     def drained(self) -> None:
-        """There is nothing more to send for the credit that is left: it is used up. [amqp-1.0 2.6.7]
+        """Use up the rest of a draining receiver's credit: no more messages are available. [amqp-1.0 2.6.7]
 
-        Nothing happens unless the receiver wants to hear it (Link10).
+        Nothing happens unless the receiver drains (Link10).
         """
         if not self.target.draining:
             return
@@ -109,7 +109,7 @@ class OutgoingLink(Sender):
         self.say_flow(True)
 
     def say_flow(self, drain: bool) -> None:
-        """Say how far this side is, and how much there is to send. [amqp-1.0 2.7.4]"""
+        """Send the delivery-count of this side, and the number of available messages. [amqp-1.0 2.7.4]"""
         credit = self.credit
         available: i64 = 0
         for consumer in self.target.consumers:
@@ -119,15 +119,15 @@ class OutgoingLink(Sender):
     # -- the end
 
     def consumed(self) -> list[Queue]:
-        """The queues that it is attached to."""
+        """Return the queues from which the link receives."""
         return [queue_of(consumer) for consumer in self.target.consumers]
 
     def silence(self) -> None:
-        """Want nothing any more (Link10)."""
+        """Stop all deliveries to the link (Link10)."""
         self.target.close()
 
     def let_go(self, closed: bool) -> None:
-        """What the peer has not settled goes back, unless it is kept, and the consumers go (Link10)."""
+        """Release unsettled deliveries, unless they are suspended, and remove the consumers (Link10)."""
         session = self.session
         self.target.close()
         cut_off = NONE if self.sending is None else cut(session, self)
@@ -147,7 +147,7 @@ class OutgoingLink(Sender):
                 release_entries(queue_of(consumer), entries, consumer, self.target.abandoned)
 
     def rights_changed(self) -> None:
-        """The user may no longer read there, perhaps (Link10)."""
+        """Detach the link if the user may no longer read a queue (Link10)."""
         rights = self.session.peer.rights
         for queue in self.consumed():
             if not rights.allow(READ, queue.name):
@@ -157,9 +157,9 @@ class OutgoingLink(Sender):
 
 
 def keep(link: OutgoingLink, expiry: Expiry, cut_off: i64) -> None:
-    """Have what a link has sent, and its receiver has not settled, wait for a link that resumes it.
+    """Suspend a link with the sent deliveries that its receiver has not settled.
 
-    `cut_off`: a delivery that the receiver has in part, and knows to be taken back.
+    `cut_off`: a delivery that the receiver has in part, and knows to be aborted.
     """
     session = link.session
     suspended = link_names(session.peer.server).suspend(session, link.name, False, expiry)

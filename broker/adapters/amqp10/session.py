@@ -1,4 +1,4 @@
-"""One session of an AMQP 1.0 connection: its windows, its links and what is unsettled. [amqp-1.0 2.5]"""
+"""A session of an AMQP 1.0 connection: its windows, its links and its unsettled deliveries. [amqp-1.0 2.5]"""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Session10(Session10State):
     # -- what the peer says
 
     def on_attach(self, attach: Attach) -> None:
-        """A link. Raises PeerError for what ends the connection. [amqp-1.0 2.6.3]"""
+        """Attach a link. Raises PeerError for errors that end the connection. [amqp-1.0 2.6.3]"""
         if attach.handle > self.handle_max:
             raise PeerError(FRAMING_ERROR, f"handle {attach.handle} of at most {self.handle_max}")
         before = self.links.get(attach.handle)
@@ -85,7 +85,7 @@ class Session10(Session10State):
         attach_link(self, attach)  # in the place of one that this side has detached, if the peer says no more
 
     def on_flow(self, flow: Flow) -> None:
-        """What the peer has received, and how much more it takes. [amqp-1.0 2.5.6]"""
+        """Take the peer's windows, and pass a link's credit to the link. [amqp-1.0 2.5.6]"""
         try:
             self.outgoing.update(flow.next_incoming_id, flow.incoming_window)
             self.incoming.follow(flow.next_outgoing_id)
@@ -110,7 +110,7 @@ class Session10(Session10State):
             link.on_flow(flow)
 
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        """A part of a delivery. [amqp-1.0 2.6.12]"""
+        """Take a transfer of a delivery. [amqp-1.0 2.6.12]"""
         link = self.links.get(transfer.handle)
         try:
             if self.incoming.received():
@@ -124,7 +124,7 @@ class Session10(Session10State):
             link.on_transfer(transfer, data, end)
 
     def blame(self, handle: i64, error: PeerError) -> None:
-        """A transfer that is wrong in a way that concerns its link only."""
+        """Detach the link of a transfer with an error that concerns the link only."""
         link = self.links.get(handle)
         if link is None:
             self._unattached(handle)
@@ -132,7 +132,7 @@ class Session10(Session10State):
             link.detach(error.condition, error.text)
 
     def on_disposition(self, disposition: Disposition) -> None:
-        """What becomes of deliveries; of those that are not known nothing does. [amqp-1.0 2.7.6]"""
+        """Take the states of deliveries; unknown deliveries are ignored. [amqp-1.0 2.7.6]"""
         if distance(disposition.first, disposition.last) < 0:
             text = f"disposition of deliveries {disposition.first} to {disposition.last}"
             self.fail(INVALID_FIELD, text)
@@ -143,7 +143,7 @@ class Session10(Session10State):
             self.vhost.schedule.allowance.use(looked // ENTRIES)
 
     def on_detach(self, detach: Detach) -> None:
-        """The end of a link; of one that this side has detached it is the answer. [amqp-1.0 2.6.5]"""
+        """Detach a link; for a link that this side has detached, this is the answer. [amqp-1.0 2.6.5]"""
         self.owed.say_answers()  # what was published before is published
         if self.ending:  # by that, as the log has failed
             return
@@ -168,7 +168,7 @@ class Session10(Session10State):
         self.say(Detach(handle=detach.handle, closed=detach.closed, error=error))
 
     def on_end(self) -> None:
-        """The end of the session; answered, unless that was the answer. [amqp-1.0 2.5.7]"""
+        """End the session, and answer unless this side has ended it before. [amqp-1.0 2.5.7]"""
         self.owed.say_answers()
         if not self.ending:
             self.silence()
@@ -177,7 +177,7 @@ class Session10(Session10State):
         self.peer.session_ended(self.channel)
 
     def _drain_on(self) -> None:
-        """The window is open again: find out whether there is something for those who drain."""
+        """Look for messages for draining receivers: the session's window is open again."""
         for target in list(self.targets):
             if isinstance(target, Target10) and target.draining:
                 target.notify_work()
@@ -185,7 +185,7 @@ class Session10(Session10State):
     # -- the end
 
     def fail(self, condition: str, text: str) -> None:
-        """A session error: say why; whatever else comes before the peer's end is ignored. [amqp-1.0 2.5.8]"""
+        """End the session with an error; other frames before the peer's end are ignored. [amqp-1.0 2.5.8]"""
         self.owed.say_answers()
         if self.ending:  # perhaps by that
             return
@@ -209,11 +209,11 @@ class Session10(Session10State):
         link_names(self.peer.server).remove(link)
 
     def silence(self) -> None:
-        """Want nothing any more, before anything is given back."""
+        """Stop all deliveries to the session before anything is requeued."""
         self.close_targets()
 
     def let_go(self) -> None:
-        """Everything that its links hold goes back, and the session is the actor of that."""
+        """Release everything that the session's links own, with the session as the actor in the journal."""
         journal = self.vhost.journal
         before = journal.actor
         journal.actor = self
@@ -241,7 +241,7 @@ class Session10(Session10State):
             self.leases = None
 
     def rights_changed(self) -> None:
-        """What the user may do has changed."""
+        """Tell all links that the user's permissions have changed."""
         for link in list(self.links.values()):
             if not link.leaving:
                 link.rights_changed()

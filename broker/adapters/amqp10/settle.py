@@ -1,8 +1,9 @@
-"""What the receiver of deliveries says of them, and what their queues do. [amqp-1.0 2.6.12, 3.4]
+"""The dispositions of receivers, and their effect on the queues. [amqp-1.0 2.6.12, 3.4]
 
-Such a message goes back to its queue for other consumers. If no other consumer could take the message, and
-the queue dead-letters what is rejected, the message is dead-lettered, with the annotations that the receiver
-has added; also later, when the last other consumer leaves (broker.core.queues.undeliverable).
+A delivery that is modified with undeliverable-here is released for other consumers. If no other consumer
+could take the message, and the queue dead-letters rejected messages, the message is dead-lettered, with the
+annotations that the receiver has added. This also happens later, when the last other consumer leaves
+(broker.core.queues.undeliverable).
 [RabbitMQ rabbit_amqp_session: modified with undeliverable-here discards]
 """
 
@@ -55,22 +56,22 @@ from protocol.conversion.names import X_CC, is_internal
 
 @final
 class SessionLeases(Leases):
-    """Deliveries are known by their numbers."""
+    """The leases of a session; deliveries are known by their numbers."""
 
     def __init__(self, session: Session10State) -> None:
         super().__init__(session.vhost.schedule, session.peer.server.counters)
         self._session = session
 
     def used(self) -> set[Lease | None]:
-        """Those of its links (Leases)."""
+        """Return the leases of the session's consumers (Leases)."""
         return {consumer.lease for target in self._session.targets for consumer in target.consumers}
 
     def is_unsettled(self, number: i64) -> bool:
-        """Whether the delivery of this number is still to be settled (LeaseHolder)."""
+        """Whether the delivery of this number is not settled yet (LeaseHolder)."""
         return self._session.unsettled.find(number) is not None
 
     def end(self, numbers: list[i64]) -> None:
-        """Release deliveries, and say so: settling them after all does nothing (Leases)."""
+        """Release deliveries, and tell the receiver; settling them later does nothing (Leases)."""
         session = self._session
         unsettled = session.unsettled
         runs: dict[QueueConsumer, list[QueueEntry]] = {}
@@ -88,15 +89,15 @@ class SessionLeases(Leases):
         session.peer.end_turn()
 
     def whose(self) -> tuple[str, str, i64]:
-        """Whose session it is (Leases)."""
+        """Return the peer, the user and the channel of the session (Leases)."""
         session = self._session
         return session.peer.peer, session.peer.user, session.channel
 
 
 def lease_of(session: Session10State, queue: Queue, asked: object) -> Lease | None:
-    """Return what limits the time of a delivery of `queue` to a new link, None if nothing does.
+    """Return the lease of deliveries of `queue` to a new link, None without a time limit.
 
-    `asked`: the milliseconds that the link asks for, which have been checked; None: it does not.
+    `asked`: the checked milliseconds that the link asks for; None: it does not ask.
     """
     milliseconds = lease_milliseconds(queue, asked, session.peer.server.consumer_timeout)
     if milliseconds == 0:
@@ -117,9 +118,9 @@ _OURS_BEGIN: Final = (FIRST, LAST, b"x-expired-", b"x-receipt-", b"x-opt-deliver
 
 
 def modification(state: DeliveryState) -> Addition | None:
-    """What the outcome of deliveries adds to their messages, if anything.
+    """Return the annotations that an outcome adds to messages, if any.
 
-    Not annotations that are reserved, nor those by which the broker says or is told something itself.
+    Reserved annotations are left out, and annotations that the broker itself writes or reads.
     """
     if state.annotations is None:
         return None
@@ -129,9 +130,9 @@ def modification(state: DeliveryState) -> Addition | None:
 
 @final
 class Modification(Addition):
-    """These annotations, encoded, by their names.
+    """Annotations to add to messages, encoded, by their names.
 
-    Of a message that would have too many nothing changes; the link hears of that, and ends.
+    A message that would have too many annotations is not changed, and the link is detached.
     """
 
     def __init__(self, added: dict[bytes, bytes]) -> None:
@@ -141,7 +142,7 @@ class Modification(Addition):
         self._is_too_much = len(added) > ANNOTATIONS_MAX or size > ANNOTATIONS_BYTES_MAX
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Add them (Addition)."""
+        """Add the annotations (Addition)."""
         queue = queue_of(consumer)
         made: dict[bytes, bytes] = {}  # most have the same ones already, or none
         refused = False
@@ -161,11 +162,11 @@ class Modification(Addition):
             TooMuch(target, queue)
 
     def added_to(self, before: bytes) -> bytes:
-        """Return the encoded map with these, or `before` if that is too much for a message (Addition)."""
+        """Return the encoded map with the annotations, or `before` if they are too many (Addition)."""
         return self._combined(before) or before
 
     def _combined(self, before: bytes) -> bytes:
-        """An encoded map, or none, with these; nothing if that is too much for a message."""
+        """Return the encoded map with the annotations; empty if they are too many for a message."""
         if self._is_too_much:
             return b""
         entries = dict(zip(*entries_of(before), strict=True)) if before else {}
@@ -175,7 +176,7 @@ class Modification(Addition):
 
 
 def _allowed(said: bytes) -> dict[bytes, bytes]:
-    """Those that are added, by their names; of several with one name it is the last."""
+    """Return the annotations that may be added, by their names; of several with one name the last."""
     return {
         key: value
         for key, value in zip(*entries_of(said), strict=True)
@@ -185,10 +186,10 @@ def _allowed(said: bytes) -> dict[bytes, bytes]:
 
 @final
 class TooMuch(Alarm):
-    """Ends a link that would add too much, in a turn of its own.
+    """The alarm that detaches a link that would add too many annotations, in a turn of its own.
 
-    What is added goes back in slices: perhaps while the link attaches, or while the queue is deleted, which
-    the end of the link may do too.
+    Deliveries are released in slices: perhaps while the link attaches, or while its queue is deleted, and the
+    detach may do the same.
     """
 
     def __init__(self, target: Target10, queue: Queue) -> None:
@@ -200,7 +201,7 @@ class TooMuch(Alarm):
         target.close()  # or it would have first what it has just given back
 
     def ring(self) -> None:
-        """Say why (Alarm)."""
+        """Detach the link with the error (Alarm)."""
         link = self._link
         if not link.leaving:
             link.detach(
@@ -212,7 +213,7 @@ class TooMuch(Alarm):
 
 
 def may_die(consumer: QueueConsumer) -> bool:
-    """Whether the queue of a link's consumer dead-letters what no other consumer could take."""
+    """Whether the queue of a link's consumer dead-letters messages that no other consumer could take."""
     rules = queue_of(consumer).rules
     if rules is None or not rules.moves(REJECTED):
         return False
@@ -220,9 +221,9 @@ def may_die(consumer: QueueConsumer) -> bool:
 
 
 def send_away(session: Session10State, runs: list[Run], outcome: i64, addition: Addition | None) -> None:
-    """Give deliveries to other consumers of their queues, or dead-letter them.
+    """Release deliveries to other consumers of their queues, or dead-letter them.
 
-    `outcome`: how they go back, as NACK. `addition`: what is added to their messages.
+    `outcome`: the cause, as NACK. `addition`: the annotations to add to their messages.
     """
     dying = [run for run in runs if may_die(run[0])]
     back = [run for run in runs if not may_die(run[0])]
@@ -240,7 +241,7 @@ def send_away(session: Session10State, runs: list[Run], outcome: i64, addition: 
 
 
 def _keep_away(consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
-    """Have none of `entries` be delivered again to the link that had them."""
+    """Exclude `entries` from the link that had them."""
     target = consumer.target
     if consumer.acquires and isinstance(target, Target10):
         exclude(consumer, entries, target.link.full_name())
@@ -248,7 +249,7 @@ def _keep_away(consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
 
 @final
 class SentAway(Later):
-    """Deliveries that are undeliverable to their link, and perhaps to everybody."""
+    """Deliveries that are undeliverable to their link, and perhaps to every consumer."""
 
     def __init__(
         self, runs: list[Run], session: Session10State, outcome: i64, addition: Addition | None
@@ -259,7 +260,7 @@ class SentAway(Later):
         self._addition = addition
 
     def take_all(self) -> None:
-        """Have all of them leave in this turn."""
+        """Release or dead-letter all of them in this turn."""
         runs = self.rest()
         while runs:
             consumer, entries = runs.pop()
@@ -267,7 +268,7 @@ class SentAway(Later):
             self.take(entries, consumer)
 
     def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Dead-letter the entries that no other consumer could take, and give back the rest (Later)."""
+        """Dead-letter the entries that no other consumer could take, and release the rest (Later)."""
         others = Reach(queue_of(consumer), consumer.target)
         back: list[QueueEntry] = []
         dead: list[QueueEntry] = []
@@ -294,7 +295,7 @@ _HELD: Final[dict[int, int]] = {d.ACCEPTED: SETTLE, d.REJECTED: DISCARD}
 
 
 def settle(session: Session10State, said: Disposition) -> None:
-    """Take the disposition of a receiver; deliveries that are not known are none of its business."""
+    """Take the disposition of a receiver; unknown deliveries are ignored."""
     state = said.state
     unsettled = session.unsettled
     last = session.number_of(said.last)
@@ -321,7 +322,7 @@ def settle(session: Session10State, said: Disposition) -> None:
 
 
 def taken(session: Session10State, first: i64, last: i64) -> list[tuple[QueueConsumer, list[QueueEntry]]]:
-    """The deliveries of these numbers that are not settled, oldest first, in runs that one consumer had."""
+    """Remove and return the unsettled deliveries of these numbers, oldest first, in runs of a consumer."""
     unsettled = session.unsettled
     runs: list[tuple[QueueConsumer, list[QueueEntry]]] = []
     holder: QueueConsumer | None = None
@@ -347,7 +348,7 @@ def apply(
     code: i64,
     state: DeliveryState | None,
 ) -> None:
-    """Have the queues do what the outcome says; none at all is each link's own."""
+    """Apply an outcome to deliveries; without an outcome, each link's default applies."""
     virtual_host = session.vhost
     if code == d.ACCEPTED:
         settle_runs(runs, session, virtual_host)
@@ -372,7 +373,7 @@ def apply(
 
 
 def _retire(session: Session10State, said: Disposition, state: DeliveryState, first: i64, last: i64) -> None:
-    """Deliveries have an outcome if their transaction is committed. [amqp-1.0 4.4.2]"""
+    """Hold an outcome until the transaction commits. [amqp-1.0 4.4.2]"""
     unsettled = session.unsettled
     transaction = transactions_of(session.peer).known(state.txn_id)
     outcome = state.outcome
@@ -406,13 +407,13 @@ def _retire(session: Session10State, said: Disposition, state: DeliveryState, fi
 
 
 def _unknown(consumer: QueueConsumer | None, why: PeerError) -> None:
-    """A receiver retires in a transaction that there is not: its link ends."""
+    """Detach the link of a receiver that names an unknown transaction."""
     if consumer is not None and isinstance(consumer.target, Target10):
         consumer.target.link.detach(why.condition, why.text)
 
 
 def _returned(code: i64, failed: bool, consumer: QueueConsumer) -> i64:
-    """In which way a delivery comes back that has this outcome."""
+    """Return the cause with which a delivery of this outcome is released."""
     if code == d.RELEASED:
         return RELEASED
     if code == d.MODIFIED:
@@ -421,7 +422,7 @@ def _returned(code: i64, failed: bool, consumer: QueueConsumer) -> i64:
 
 
 def _echoed(state: DeliveryState | None) -> bytes:
-    """The outcome that this side has come to as well."""
+    """Return the outcome to send back to the receiver."""
     if state is None:
         return modified(True, False)
     if state.code == d.REJECTED:

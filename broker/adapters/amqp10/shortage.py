@@ -1,4 +1,4 @@
-"""Publishers that are allowed no more while the machine is short of something. [RabbitMQ resource alarms]"""
+"""The senders that get no more credit while memory or disk space is short. [RabbitMQ resource alarms]"""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _log = structlog.get_logger("amqpd.connection")
 
 @final
 class HeldCredit(Held):
-    """Whether the senders of a connection of AMQP 1.0 are held, as there is a shortage.
+    """The hold of a connection's senders during a shortage.
 
-    Their links get no more credit, and the windows of their sessions are shut. What is on its way is taken,
-    and what the connection consumes goes on.
+    Their links get no more credit, and the windows of their sessions are shut. Messages on their way are
+    taken, and the connection's receivers continue.
     """
 
     def __init__(self, connection: Connection10State) -> None:
@@ -28,7 +28,7 @@ class HeldCredit(Held):
         self._shut: list[Session10State] = []
 
     def hold(self) -> None:
-        """Hold them, unless they are held or there are none."""
+        """Hold the senders, unless they are held or there are none."""
         connection = self._connection
         publishing = [session for session in connection.open_sessions() if _publishes(session)]
         if not publishing or self in self._shortage.held:
@@ -42,7 +42,7 @@ class HeldCredit(Held):
         _log.info("publisher held", peer=connection.peer, user=connection.user, reason=reason)
 
     def end(self) -> None:
-        """There is enough again (Held)."""
+        """Grant credit again: the shortage is over (Held)."""
         shut = self._shut
         self.forget()
         for session in shut:
@@ -54,7 +54,7 @@ class HeldCredit(Held):
         self._connection.end_turn()
 
     def forget(self) -> None:
-        """The connection is gone, or held no longer."""
+        """Forget a connection that has ended or is no longer held."""
         self._shortage.held.pop(self, None)
         self._shut = []
 
@@ -64,7 +64,7 @@ def _publishes(session: Session10State) -> bool:
 
 
 def _top_up(session: Session10State) -> None:
-    """Allow the senders of a session more."""
+    """Grant the senders of a session more credit."""
     for link in session.links.values():
         if isinstance(link, IncomingLink):
             owed_by(session).touch(link)

@@ -1,7 +1,7 @@
 """The state of an AMQP 1.0 connection and of its sessions, as links and verbs know it. [amqp-1.0 2.4, 2.5]
 
-`connection.py` and `session.py` extend it. The parts that name it themselves are known here by small base
-classes, and each of their modules has a function that returns its own.
+`connection.py` and `session.py` extend this state. Classes of other modules that the state mentions are known
+here by small base classes. Each of these modules has a function that returns its own class.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ BOUNDLESS: Final[i64] = 2147483647  # nobody counts the transfers of this side
 
 
 class ConnectionRoutes:
-    """The routes of one connection; `routes.Routes` extends this class."""
+    """The routes of a connection; `routes.Routes` extends this class."""
 
 
 class ConnectionTransactions:
-    """The transactions of one connection; `transactions.Transactions` extends this class."""
+    """The transactions of a connection; `transactions.Transactions` extends this class."""
 
 
 class LinkPair:
-    """Two links of one name to the node of management; `management.links.Pair` extends this class."""
+    """Two links of the same name to the management node; `management.links.Pair` extends this class."""
 
 
 class SuspendedLink(Alarm):
-    """A link that may come back; `names.Suspended` extends this class."""
+    """A link that may be resumed; `names.Suspended` extends this class."""
 
     def expire(self) -> None:
-        """Begin the time after which nobody can come back for the link."""
+        """Start the time after which the link cannot be resumed."""
         raise NotImplementedError
 
 
 def expire_all(suspended: dict[SuspendedLink, None]) -> None:
-    """Begin to expire these links: the session or connection that they waited for has ended."""
+    """Start the expiry of these links: their session or connection has ended."""
     for each in list(suspended):
         each.expire()
 
@@ -75,19 +75,19 @@ class SessionOwed:
     """The frames that a session owes its peer; `answers.Owed` extends this class."""
 
     def say_answers(self) -> None:
-        """Give the answers that can be given, and have the others wait for the log."""
+        """Send the outcomes that can be sent, and wait for the log with the others."""
         raise NotImplementedError
 
     def end_turn(self) -> None:
-        """Say everything that is owed."""
+        """Send everything that is owed."""
         raise NotImplementedError
 
 
 class SessionLink:
     """A link as its session knows it; `link.Link10` extends this class.
 
-    `leaving`: this side has detached the link; what the peer sends on it, before it knows, is dropped.
-    `lifetime`: that of a queue that came with the link.
+    `leaving`: this side has detached the link; frames that the peer sends before it knows are dropped.
+    `lifetime`: the lifetime of a queue that belongs to the link.
     """
 
     def __init__(self) -> None:
@@ -97,33 +97,33 @@ class SessionLink:
     # -- what a subclass does; a link that was refused at once does nothing
 
     def on_flow(self, flow: Flow) -> None:
-        """The peer says the state of the link. [amqp-1.0 2.6.7]"""
+        """Take the peer's state of the link. [amqp-1.0 2.6.7]"""
 
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        """A part of a delivery, whose frame ends at `end` of `data`. [amqp-1.0 2.6.12]"""
+        """Take a transfer, whose frame ends at `end` of `data`. [amqp-1.0 2.6.12]"""
 
     def rights_changed(self) -> None:
-        """What the user may do has changed."""
+        """Detach the link if the user's permissions, which have changed, no longer allow it."""
 
     # -- the end
 
     def detach(self, condition: str, text: str, info: Mapping[str, object] | None = None) -> None:
-        """End the link from this side, and say why. [amqp-1.0 2.6.5]"""
+        """End the link from this side with an error. [amqp-1.0 2.6.5]"""
         raise NotImplementedError
 
     def leave(self, closed: bool) -> None:
-        """Give back what the link holds. What comes on it from now on is dropped."""
+        """Release everything that the link owns. Later frames on the link are dropped."""
         raise NotImplementedError
 
 
 class Connection10State(ServedConnection):
-    """A connection of a client of AMQP 1.0, and its output; `connection.Connection10` extends this class.
+    """A connection of an AMQP 1.0 client, and its output; `connection.Connection10` extends this class.
 
-    `state`: one of the above. `secured`: the connection begins with the layer of SASL. `holds`: the reasons
-    for which no frame is taken. `frame_max`: bytes of frames that the peer takes. `spoke` and `heard`:
-    something was sent, and something has come, since `idle` looked last. `owing`: sessions that have
-    something to say at the end of the turn. `suspended`: links that wait for the end of the connection.
-    `lifetimes`: of queues that sessions have left behind.
+    `state`: a constant above. `secured`: the connection begins with the layer of SASL. `holds`: the reasons
+    for not taking frames. `frame_max`: bytes of the peer's largest frame. `spoke` and `heard`: output was
+    sent, and input has come, since the last check of `idle`. `owing`: sessions that owe frames at the end of
+    the turn. `suspended`: links that wait for the end of the connection. `lifetimes`: of queues that ended
+    sessions have left.
     """
 
     transactions: ConnectionTransactions
@@ -150,32 +150,33 @@ class Connection10State(ServedConnection):
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
 
     def is_open(self) -> bool:
-        """Whether both sides have said open, and neither has said close."""
+        """Whether both sides have sent open, and neither has sent close."""
         return self.state == OPENED
 
     def lasting_name(self) -> str:
-        """The peer's name for subscriptions that outlive its connections and do not get its messages."""
+        """Return the peer's name for no-local subscriptions that outlive its connections."""
         return f"{self.user}/{self.client_name}"
 
     def hold(self, reason: i64) -> None:
-        """Take no more frames, and read no more, until every reason for it has been released."""
+        """Take no more frames, and pause reading, until every reason has been released."""
         self.keep_back(reason)
         self.edge.hold(reason)
 
     def keep_back(self, reason: i64) -> None:
-        """Take no more frames, but read on (ServedConnection)."""
+        """Take no more frames, but continue to read (ServedConnection)."""
         self.holds |= reason
 
     # -- out
 
     def write(self, performative: Composite, channel: int = 0) -> None:
-        """Say something, at the end of the turn."""
+        """Write a performative, to be sent at the end of the turn."""
         self.out.write(frame(channel, encode_composite(performative)))
 
     def end_turn(self) -> None:
-        """Have the sessions say what they owe, and write it.
+        """Make the sessions send the frames that they owe, and write the output.
 
-        A peer that asks on and reads nothing has to wait. Deliveries do not count: they stop by themselves.
+        A peer that sends requests and reads nothing has to wait. Deliveries do not count: they stop by
+        themselves.
         """
         if self.owing:
             self.say_owed()
@@ -187,13 +188,13 @@ class Connection10State(ServedConnection):
                 self.hold(HELD_FOR_PEER)
 
     def say_owed(self) -> None:
-        """Have the sessions say what they owe."""
+        """Make the sessions send the frames that they owe."""
         owing, self.owing = self.owing, []
         for owed in owing:
             owed.end_turn()
 
     def flush(self) -> None:
-        """Write what the turn has produced, once."""
+        """Write the output of the turn, once."""
         out = self.out
         if len(out) > 0:
             self.spoke = True
@@ -206,7 +207,7 @@ class Connection10State(ServedConnection):
     # -- call-outs
 
     def logged_in(self) -> None:
-        """Let the peer in, which has proved who it is."""
+        """Let in the peer, which has authenticated."""
         raise NotImplementedError
 
     def set_channel_max(self, channel_max: i64) -> None:
@@ -214,9 +215,9 @@ class Connection10State(ServedConnection):
         raise NotImplementedError
 
     def opened(self, virtual_host: VirtualHost, idle_time_out: i64) -> None:
-        """Note that both sides have said open.
+        """Note that both sides have sent open.
 
-        `idle_time_out`: the milliseconds after which the peer wants to have heard something; 0: never mind.
+        `idle_time_out`: the longest silence that the peer accepts, in milliseconds; 0: any.
         """
         raise NotImplementedError
 
@@ -229,15 +230,15 @@ class Connection10State(ServedConnection):
         raise NotImplementedError
 
     def hold_senders(self) -> None:
-        """Hold the senders, as there is a shortage."""
+        """Hold the senders during a shortage."""
         raise NotImplementedError
 
     def fail(self, condition: str, text: str, info: Mapping[str, object] | None = None) -> None:
-        """End the connection: say why, and wait for the peer's close. [amqp-1.0 2.4.3]"""
+        """Close the connection with an error, and wait for the peer's close. [amqp-1.0 2.4.3]"""
         raise NotImplementedError
 
     def let_go(self) -> None:
-        """Give back everything that the connection holds, and be the actor of that."""
+        """Release everything that the connection owns, as the actor in the journal."""
         raise NotImplementedError
 
 
@@ -246,11 +247,12 @@ class Session10State(Session):
 
     Its channel and its handles are the peer's, in both directions.
 
-    `unsettled`: what it has been sent, by the numbers 1, 2, ... of which delivery-ids are the lowest 32 bits
-    less one. `sending`: links of which a delivery is on its way in parts. `lifetimes`: of queues that links
-    have left behind. `suspended`: links that wait for the end of the session. `pairs`: of links to the node
-    of management, by their names. `ending`: the peer has been told, and its own end is to come. `gone`: the
-    session holds nothing any more. `let_go_of`: the numbers of what is unsettled, while the session ends.
+    `unsettled`: the deliveries sent to the peer, by the numbers 1, 2, ... A delivery-id is the lowest 32 bits
+    of the number less one. `sending`: links with an incomplete delivery. `lifetimes`: of queues that ended
+    links have left. `suspended`: links that wait for the end of the session. `pairs`: the pairs of links to
+    the management node, by their names. `ending`: this side has sent end, and the peer's end is to come.
+    `gone`: the session owns nothing any more. `let_go_of`: the numbers of unsettled deliveries, while the
+    session ends.
     """
 
     owed: SessionOwed
@@ -281,23 +283,23 @@ class Session10State(Session):
         self.let_go_of: dict[ConsumerTarget, list[i64]] | None = None
 
     def number_of(self, delivery_id: i64) -> i64:
-        """The number of the delivery with this id, the nearest to the next one that there is."""
+        """Return the number of the delivery with this id, the nearest to the next delivery's number."""
         following = self.unsettled.next_tag()
         return following + distance(following - 1 & 0xFFFFFFFF, delivery_id)
 
     # -- what is said to the peer
 
     def say(self, performative: Composite) -> None:
-        """Say something about the session, or a link of it."""
+        """Write a performative about the session, or about a link of it."""
         channel: int = self.channel
         self.peer.write(performative, channel)
 
     def say_flow(self) -> None:
-        """Say how much is taken from now on."""
+        """Send the session's window."""
         self.write_flow(NONE, NONE, NONE, NONE, False)
 
     def write_flow(self, handle: i64, count: i64, credit: i64, available: i64, drain: bool) -> None:
-        """Say the state of the session, and that of a link. [amqp-1.0 2.7.4]"""
+        """Send the state of the session, and that of a link. [amqp-1.0 2.7.4]"""
         incoming, outgoing = self.incoming, self.outgoing
         window = incoming.open()
         self.peer.out.write(
@@ -317,7 +319,7 @@ class Session10State(Session):
         )
 
     def sent(self) -> None:
-        """A transfer has been written: one less that the peer takes."""
+        """Count a written transfer: the peer takes one less."""
         self.outgoing.sent()
         if self.outgoing.left <= 0:
             self.set_flow(False)

@@ -1,6 +1,6 @@
-"""Where one link's messages go: transfers in the connection's output. [amqp-1.0 2.6.12]
+"""The target of a link, which writes messages as transfers into the connection's output.
 
-[amqp-1.0 3.2.1, 3.2.3]
+[amqp-1.0 2.6.12, 3.2.1, 3.2.3]
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ _HEADER_START: Final = 5  # of a header that is kept: descriptor, constructor an
 
 @final
 class Front:
-    """Of one message after the other.
+    """The header and annotations of a delivery, and the bare message behind them, reused for each message.
 
-    `rest` is the bare message; of a large one `further` follows, in pieces. `size`: bytes of all of it.
-    `format`: of one that is not a message of sections `rest` is all; whoever sends it sets this to 0 again.
+    `rest` is the bare message; for a large message `further` follows, in pieces. `size`: bytes of all parts.
+    `format`: for a message of a foreign format `rest` is the whole payload. The sender of such a message sets
+    `format` to 0 again.
 
-    The annotations say where the message was published to. Of one address after the other they are made once.
-    `size_max`: bytes that the receiver takes of a message, 0: any number. What consumers have added is left
-    out if that would be more.
+    The annotations name the address of the publish. They are made once for messages with the same address.
+    `size_max`: the most bytes of a message that the receiver takes, 0: any number. Annotations of consumers
+    are left out if they would exceed this.
     """
 
     def __init__(self, virtual_host: VirtualHost, size_max: i64 = 0) -> None:
@@ -75,7 +76,7 @@ class Front:
         self._header = Header()
 
     def read(self, message: Message, entry: QueueEntry, store: MessageStore, queue: QueueState) -> None:
-        """Take up a message that is about to go out. Raises what MessageStore.load raises."""
+        """Read a message that is about to be sent. Raises what MessageStore.load raises."""
         content = message.content
         if content is None:
             content = store.load(message)
@@ -115,7 +116,7 @@ class Front:
         self._alone = annotated(b"", 0, 0, [EXCHANGE, ROUTING_KEY], self._told)
 
     def _annotate(self, content: bytes, end: i64) -> i64:
-        """Add to the annotations behind the header, which ends at `end`, if there are any; where they end."""
+        """Make the annotations from those behind the header, which ends at `end`; return where these end."""
         layout = scan_front(content)
         if layout.annotations == NONE:
             self.annotations = self._alone
@@ -131,7 +132,7 @@ class Front:
         return layout.annotations_end
 
     def _changed(self, content: bytes, end: i64, message: Message, entry: QueueEntry) -> bytes:
-        """The header of a message that was given out before, or of which some time has passed."""
+        """Return the header with the rest of the ttl and the delivery-count."""
         header = self._header
         header.read(content, 3, end)
         ttl = header.ttl
@@ -144,15 +145,15 @@ class Front:
 
 
 def _may_be_annotations(content: bytes, p: i64) -> bool:
-    """Whether the section at `p` is one of annotations, or has a descriptor that has to be looked at."""
+    """Whether the section at `p` may be annotations, by its descriptor."""
     return content[p + 2] == MESSAGE_ANNOTATIONS or content[p + 1] != SMALL_ULONG
 
 
 class LinkTransaction(Transaction):
     """A transaction in which deliveries are acquired; `transactions.Transaction10` extends this class.
 
-    `over`: nothing can take part in it any more. `acquired`: the numbers of the deliveries that were sent in
-    it, with their sessions: if the transaction is rolled back, so are they.
+    `over`: nothing more can take part in the transaction. `acquired`: the numbers of the deliveries acquired
+    in the transaction, with their sessions. A rollback releases these deliveries.
     """
 
     def __init__(self, virtual_host: VirtualHost, publisher: Session10State, txn_id: bytes) -> None:
@@ -163,18 +164,18 @@ class LinkTransaction(Transaction):
 
 
 class Resumption(Alarm):
-    """Deliveries of an earlier link that are sent before all others; `resume.Resuming` extends this class."""
+    """Deliveries of an earlier link, sent before all others; `resume.Resuming` extends this class."""
 
 
 @final
 class Target10(PullingTarget):
-    """Writes deliveries. The receiver says how many it takes, and settling them allows no more.
+    """A target that writes deliveries. Only the receiver grants credit; settling does not restore it.
 
-    `settled`: deliveries are sent settled. `draining`: the receiver wants to hear when there is nothing to
-    send. `abandoned`: how what it has not settled comes back when the link ends, one of
-    `broker.core.arguments.queue`. `transaction`: deliveries are acquired in it. `resuming`: what an earlier
-    link of the same name has left. `generation`: what delivery-tags begin with, if what is unsettled stays
-    when the link is gone. `resumed`: tags of deliveries that the link has resumed, by their numbers.
+    `settled`: deliveries are sent settled. `draining`: the receiver drains its credit. `abandoned`: the cause
+    with which unsettled deliveries are released when the link ends, a constant of
+    `broker.core.arguments.queue`. `transaction`: deliveries are acquired in this transaction. `resuming`:
+    deliveries of an earlier link of the same name. `generation`: the beginning of delivery-tags, if unsettled
+    deliveries outlive the link. `resumed`: tags of deliveries that the link has resumed, by their numbers.
     """
 
     def __init__(self, link: Sender, settled: bool, size_max: i64) -> None:
@@ -197,23 +198,23 @@ class Target10(PullingTarget):
     # -- credit
 
     def allow(self, credit: i64) -> None:
-        """So many more may be sent."""
+        """Set the number of further deliveries that may be sent."""
         self.credit.resize(self.credit.used + credit, 0)
 
     def wants_work(self) -> bool:
-        """Not while a delivery is on its way, or others have to be resumed first (ConsumerTarget)."""
+        """Whether new deliveries can be sent: none is incomplete or has to be resumed (ConsumerTarget)."""
         return self.link.sending is None and self.resuming is None and super().wants_work()
 
     def restore_credit(self, size: i64) -> None:
-        """Nothing: it is for the receiver to say (ConsumerTarget)."""
+        """Do nothing: only the receiver grants credit (ConsumerTarget)."""
 
     def restore_all(self, count: i64, size: i64) -> None:
-        """Nothing: it is for the receiver to say (ConsumerTarget)."""
+        """Do nothing: only the receiver grants credit (ConsumerTarget)."""
 
     # -- deliveries
 
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
-        """Write one delivery, or its first frame. Raises what MessageStore.load raises."""
+        """Write a delivery, or its first frame. Raises what MessageStore.load raises."""
         try:
             self._deliver(consumer, entry)
         except Exception:
@@ -275,7 +276,7 @@ class Target10(PullingTarget):
     def _split(
         self, number: i64, tag: bytes, front: Front, state: bytes = NULL_VALUE, resume: bool = False
     ) -> None:
-        """Send it in as many frames as it takes, as far as the session's window goes."""
+        """Send a delivery in as many frames as needed, as far as the session's window allows."""
         link = self.link
         parts = [front.header, front.annotations, front.rest]
         size: i64 = len(front.header) + len(front.annotations) + len(front.rest)
@@ -305,7 +306,7 @@ class Target10(PullingTarget):
         send_on(self._session, link)
 
     def tag_of(self, number: i64) -> bytes:
-        """The delivery-tag of the delivery with this number."""
+        """Return the delivery-tag of the delivery with this number."""
         tag = self.resumed.get(number)
         if tag is not None:
             return tag
@@ -313,7 +314,7 @@ class Target10(PullingTarget):
         return self.generation + delivery_id.to_bytes(4, "big")
 
     def process_pending(self, quota: i64) -> i64:
-        """The turn; when it finds nothing more, or all credit is gone, a drain is over (ConsumerTarget)."""
+        """Deliver in a turn, and end a drain when no messages or no credit are left (ConsumerTarget)."""
         count = super().process_pending(quota)
         if self.draining and not self.again and self.wants_work():
             owed_by(self._session).drained(self.link)
@@ -322,7 +323,7 @@ class Target10(PullingTarget):
         return count
 
     def end_drain(self) -> None:
-        """A drain whose last delivery has gone out, whole, is over."""
+        """End a drain after its last delivery has been sent in full."""
         link = self.link
         if self.draining and link.credit.left == 0 and link.sending is None:
             owed_by(self._session).drained(link)
@@ -330,7 +331,7 @@ class Target10(PullingTarget):
     # -- what happens to its consumers
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
-        """The queue is gone (ConsumerTarget)."""
+        """Detach the link after its last queue was deleted (ConsumerTarget)."""
         if not self.consumers:
             queue = consumer.queue
             session = self._session
@@ -339,7 +340,7 @@ class Target10(PullingTarget):
             session.peer.schedule()
 
     def shown_all(self, consumer: QueueConsumer) -> None:
-        """A snapshot ends, and with the last one its link (ConsumerTarget)."""
+        """Detach a consumer at the end of its snapshot; the last one ends the link (ConsumerTarget)."""
         queue = queue_of(consumer)
         detach(queue, consumer, [])
         session = self._session
@@ -349,7 +350,7 @@ class Target10(PullingTarget):
         session.vhost.consumer_gone(queue)
 
     def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
-        """The link is served from now on, or no longer (ConsumerTarget)."""
+        """Notify that the link is active from now on, or inactive (ConsumerTarget)."""
         notified = self.arguments.get(NOTIFY_ACTIVE)
         if isinstance(notified, str):
             session = self._session

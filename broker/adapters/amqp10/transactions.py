@@ -1,4 +1,4 @@
-"""Transactions of one connection: what is posted, retired and acquired in them. [amqp-1.0 4.4]"""
+"""The transactions of a connection: posted, retired and acquired deliveries. [amqp-1.0 4.4]"""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class ControllerLink(Link10):
         self.open_count: i64 = 0
 
     def discharged(self, delivery_id: i64, failure: str) -> None:
-        """Answer a discharge: the commit has happened, or has failed for this reason."""
+        """Answer a discharge: the commit has succeeded, or has failed for this reason."""
         raise NotImplementedError
 
 
 @final
 class HeldPublish10(HeldPublish):
-    """A message that waits for the discharge of its transaction. `replies`: who gets it as a direct reply."""
+    """A message that waits for its transaction's discharge. `replies`: the receiver of a direct reply."""
 
     def __init__(
         self, route: Route, message: Message, keys: list[str], replies: ReplyReceiver | None
@@ -61,25 +61,25 @@ class HeldPublish10(HeldPublish):
         self.replies = replies
 
     def resolve(self, virtual_host: Publishing) -> str:
-        """Find out where it goes (HeldPublish): a direct reply needs no queue."""
+        """Find the route (HeldPublish): a direct reply needs no queue."""
         return super().resolve(virtual_host) if self.replies is None else ""
 
     def put(self, virtual_host: Publishing) -> i64:
-        """Put it there (HeldPublish)."""
+        """Enqueue the message, or deliver the direct reply (HeldPublish)."""
         replies = self.replies
         if replies is None:
             return super().put(virtual_host)
         return replies.deliver(self.message, virtual_host.counters)
 
     def taken(self, count: i64) -> None:
-        """Its sender was told that it would be so (HeldPublish)."""
+        """Do nothing: the sender has been told already (HeldPublish)."""
 
 
 @final
 class Transaction10(LinkTransaction):
     """A transaction that a controller has declared.
 
-    `doomed`: why it can only be rolled back; "": it is not.
+    `doomed`: the reason why the transaction can only be rolled back, "" without one.
     """
 
     def __init__(self, link: ControllerLink, txn_id: bytes, vhost: VirtualHost) -> None:
@@ -116,9 +116,9 @@ class Transaction10(LinkTransaction):
         returned: i64,
         addition: Addition | None,
     ) -> None:
-        """Hold a delivery (`hold`), by the number that it has in the session of its consumer's link.
+        """Hold a settlement (`hold`), by the delivery's number in the session of its consumer's link.
 
-        A later link may take over what else the consumer has, and has numbers of its own.
+        A later link may resume other deliveries of the consumer, and has numbers of its own.
         """
         target = consumer.target
         by = self._retired_by
@@ -132,26 +132,26 @@ class Transaction10(LinkTransaction):
             by.append(target)
 
     def settled_by_receiver(self, session: Session10State, number: i64) -> None:
-        """The receiver has settled a delivery that it retires: it does not have it any more."""
+        """Note that the receiver has settled a delivery that it retires, and no longer has it."""
         self._settled.setdefault(session, set()).add(number)
 
     def owe(self, session: Session10State, number: i64, state: bytes) -> None:
-        """The receiver is to be told when the outcome of a delivery that it retires is in force."""
+        """Tell the receiver after the commit that the outcome of a retired delivery is in force."""
         self._owed.append((session, number, state))
 
     def exclude(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """A delivery that comes back with the commit does so for other links only. [amqp-1.0 3.4.5]"""
+        """Exclude from its link a delivery that the commit releases. [amqp-1.0 3.4.5]"""
         self._not_here.setdefault(consumer, []).append(entry)
 
     # ---- how it ends
 
     def discharge(self, delivery_id: i64) -> None:
-        """Commit; `link` answers when it is done. Raises what Transaction.commit raises."""
+        """Commit; `link` answers after the commit. Raises what Transaction.commit raises."""
         self._discharge = delivery_id
         self.commit()
 
     def on_durable(self, batch: i64) -> None:
-        """What it sends away is kept from the links that it comes from, before it is back (Transaction)."""
+        """Exclude undeliverable entries from their links before they are released (Transaction)."""
         for consumer, entries in self._not_here.items():
             if isinstance(consumer.target, Target10):
                 exclude(consumer, entries, consumer.target.link.full_name())
@@ -159,7 +159,7 @@ class Transaction10(LinkTransaction):
         super().on_durable(batch)
 
     def roll_back(self, why: str) -> None:
-        """Nothing of it happens. What receivers have not settled they still have. [amqp-1.0 4.4.2]
+        """Undo everything. Receivers keep the deliveries that they have not settled. [amqp-1.0 4.4.2]
 
         `why`: the cause, for the journal; "": the client asked for it.
         """
@@ -199,20 +199,20 @@ class Transaction10(LinkTransaction):
                 returns.give_back([(consumer, entries)], abandoned(consumer), None, self.virtual_host)
 
     def committed(self) -> None:
-        """Say so (Transaction)."""
+        """Send the outcomes, and answer the discharge (Transaction)."""
         for session, number, state in self._owed:
             if not session.gone:
                 owed_by(session).answers.add(None, number - 1 & 0xFFFFFFFF, 1, state, False)
         self.link.discharged(self._discharge, "")
 
     def failed(self, reason: str) -> None:
-        """The discharge fails (Transaction)."""
+        """Answer the discharge with the failure (Transaction)."""
         self.link.discharged(self._discharge, f"the log has failed: {reason}")
 
 
 @final
 class Overdue(Alarm):
-    """Rings when a transaction has been open for too long."""
+    """The alarm for a transaction that has been open for too long."""
 
     def __init__(self, transactions: Transactions, transaction: Transaction10) -> None:
         super().__init__()
@@ -220,13 +220,13 @@ class Overdue(Alarm):
         self._transaction = transaction
 
     def ring(self) -> None:
-        """It is rolled back (Alarm)."""
+        """Roll back the transaction (Alarm)."""
         self._transactions.time_out(self._transaction)
 
 
 @final
 class Transactions(ConnectionTransactions):
-    """Those of one connection that have been declared and not discharged, by their ids."""
+    """The transactions of a connection that are declared and not discharged, by their ids."""
 
     def __init__(self, connection: Connection10State) -> None:
         self._connection = connection
@@ -236,7 +236,7 @@ class Transactions(ConnectionTransactions):
         self._count = 0
 
     def declare(self, link: ControllerLink) -> Transaction10:
-        """A new one."""
+        """Declare a new transaction."""
         self._count += 1
         txn_id = self._count.to_bytes(4, "big")
         transaction = Transaction10(link, txn_id, link.session.vhost)
@@ -249,14 +249,17 @@ class Transactions(ConnectionTransactions):
         return transaction
 
     def find(self, txn_id: bytes) -> Transaction10:
-        """The one with this id. Raises PeerError: TRANSACTION_UNKNOWN_ID, TRANSACTION_TIMEOUT."""
+        """Return the transaction with this id.
+
+        Raises PeerError: TRANSACTION_UNKNOWN_ID, TRANSACTION_TIMEOUT.
+        """
         transaction = self._open.get(txn_id)
         if transaction is None:
             raise self.missing(txn_id)
         return transaction
 
     def missing(self, txn_id: bytes) -> PeerError:
-        """Why there is none with this id."""
+        """Return the error for an id without a transaction."""
         shown = txn_id[:32].hex()
         if txn_id in self._timed_out:
             wait = self._connection.server.transaction_timeout
@@ -265,11 +268,11 @@ class Transactions(ConnectionTransactions):
         return PeerError(TRANSACTION_UNKNOWN_ID, f"there is no transaction {shown}")
 
     def known(self, txn_id: bytes) -> Transaction10 | None:
-        """The one with this id, None if there is none."""
+        """Return the transaction with this id, None without one."""
         return self._open.get(txn_id)
 
     def end(self, transaction: Transaction10) -> None:
-        """It is being discharged, or rolled back."""
+        """Remove a transaction that is being discharged, or rolled back."""
         transaction.over = True
         self._open.pop(transaction.txn_id, None)
         overdue = self._overdue.pop(transaction.txn_id, None)
@@ -277,7 +280,7 @@ class Transactions(ConnectionTransactions):
             transaction.virtual_host.schedule.cancel(overdue)
 
     def time_out(self, transaction: Transaction10) -> None:
-        """It has been open for too long; whoever asks for it will be told."""
+        """Roll back a transaction that has been open for too long; later uses of its id are refused."""
         _log.warning(
             "transaction timed out",
             peer=self._connection.peer,
@@ -291,7 +294,7 @@ class Transactions(ConnectionTransactions):
         transaction.roll_back("the transaction was open for too long")
 
     def roll_back(self, why: str, link: ControllerLink | None = None) -> None:
-        """Roll back those that this link has declared, or all."""
+        """Roll back the transactions that this link has declared, or all."""
         for transaction in list(self._open.values()):
             if link is None or transaction.link is link:
                 self.end(transaction)

@@ -1,6 +1,6 @@
-"""What filters of AMQP 1.0 are asked about: the header and the bare message, one value at a time.
+"""The parts of a message that filters of AMQP 1.0 read: header and bare message, value by value.
 
-A message of AMQP 0-9-1 is as a consumer of AMQP 1.0 gets it.
+A message of AMQP 0-9-1 has the parts that a consumer of AMQP 1.0 gets.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ LOOKS_MAX: Final = 8  # for one application property each
 
 
 class Parts:
-    """Some values of one message, as `decode` has them; None is null, not there, or malformed."""
+    """Values of a message, as `decode` returns them; None for null, absent and malformed values."""
 
     def __init__(self) -> None:
         self._looks: i64 = 0
         self._places: dict[bytes, int] | None = None
 
     def property(self, place: i64) -> object:
-        """The property at this place."""
+        """Return the property at this place."""
         raise NotImplementedError
 
     def application_property(self, name: bytes) -> object:
-        """The application property of this name.
+        """Return the application property of this name.
 
-        It is looked for by itself, but if there are many to look for, it is found out once where all are.
+        The first few names are searched one by one. With more names, the places of all properties are
+        collected once.
         """
         places = self._places
         if places is None:
@@ -56,28 +57,28 @@ class Parts:
         return self._value(places.get(name, NONE))
 
     def _place(self, name: bytes) -> i64:
-        """Where the application property of this name is, NONE if it is not there."""
+        """Return the place of the application property of this name, NONE if it is absent."""
         raise NotImplementedError
 
     def _all_places(self) -> dict[bytes, int]:
-        """Where all application properties are, by their names."""
+        """Return the places of all application properties, by their names."""
         raise NotImplementedError
 
     def _value(self, place: i64) -> object:
-        """The application property that is there; NONE is nowhere."""
+        """Return the application property at this place; None for NONE."""
         raise NotImplementedError
 
     def priority(self) -> int:
-        """The priority, which is 4 if the message says nothing else."""
+        """Return the priority, 4 by default."""
         raise NotImplementedError
 
     def durable(self) -> bool:
-        """Whether it is to survive."""
+        """Whether the message is durable."""
         raise NotImplementedError
 
 
 def parts_of(view: MessageView) -> Parts:
-    """The parts of a message that is kept."""
+    """Return the parts of a stored message."""
     if isinstance(view, View10):
         return Parts10(view)
     assert isinstance(view, ContentView), "there are no other messages"
@@ -86,7 +87,7 @@ def parts_of(view: MessageView) -> Parts:
 
 @final
 class Parts10(Parts):
-    """Of a message of AMQP 1.0."""
+    """The parts of a message of AMQP 1.0."""
 
     def __init__(self, view: View10) -> None:
         super().__init__()
@@ -95,7 +96,7 @@ class Parts10(Parts):
         self._layout = view.layout
 
     def property(self, place: i64) -> object:
-        """The property at this place (Parts)."""
+        """Return the property at this place (Parts)."""
         layout = self._layout
         if layout.properties == NONE:
             return None
@@ -106,7 +107,7 @@ class Parts10(Parts):
         return None if raw is None else _decoded(raw, 0, len(raw))
 
     def _place(self, name: bytes) -> i64:
-        """Where it is (Parts), of several the first."""
+        """Return the place of the property, the first of several (Parts)."""
         entries = self._entries()
         while entries.advance():
             if entries.is_for(name):
@@ -114,7 +115,7 @@ class Parts10(Parts):
         return NONE
 
     def _all_places(self) -> dict[bytes, int]:
-        """Where all are (Parts), of several with one name the first."""
+        """Return all places, for each name the first (Parts)."""
         places: dict[bytes, int] = {}
         content = self._content
         entries = self._entries()
@@ -129,7 +130,7 @@ class Parts10(Parts):
         )
 
     def _value(self, place: i64) -> object:
-        """The value there (Parts)."""
+        """Return the value at this place (Parts)."""
         return (
             None if place == NONE else _decoded(self._content, place, self._layout.application_properties_end)
         )
@@ -139,13 +140,13 @@ class Parts10(Parts):
         return int(self._view.header().priority)
 
     def durable(self) -> bool:
-        """Whether it is to survive (Parts)."""
+        """Whether the message is durable (Parts)."""
         return self._view.header().durable
 
 
 @final
 class Parts091(Parts):
-    """Of a message of AMQP 0-9-1, by the rules of `protocol.conversion`."""
+    """The parts of a message of AMQP 0-9-1, by the rules of `protocol.conversion`."""
 
     def __init__(self, view: ContentView) -> None:
         super().__init__()
@@ -153,7 +154,7 @@ class Parts091(Parts):
         self._content = view.content
 
     def property(self, place: i64) -> object:
-        """The property at this place (Parts)."""
+        """Return the property at this place (Parts)."""
         source: i64 = SOURCES[place]
         if source == NOT_THERE:
             return None
@@ -173,11 +174,11 @@ class Parts091(Parts):
         return None
 
     def _place(self, name: bytes) -> i64:
-        """Where the header is (Parts); those with x- are none, of several the last counts."""
+        """Return the place of the header, the last of several; NONE for x- headers (Parts)."""
         return NONE if name.startswith(b"x-") else header_at(self._content, name)
 
     def _all_places(self) -> dict[bytes, int]:
-        """Where all are (Parts)."""
+        """Return all places (Parts)."""
         places: dict[bytes, int] = {}
         content = self._content
         start = property_at(content, basic.HEADERS)
@@ -192,7 +193,7 @@ class Parts091(Parts):
         return places
 
     def _value(self, place: i64) -> object:
-        """The header there (Parts), no array and no table."""
+        """Return the header at this place, unless it is an array or a table (Parts)."""
         if place == NONE or self._content[place] in (ARRAY, TABLE):
             return None
         return self._header(place)
@@ -203,7 +204,7 @@ class Parts091(Parts):
         return priority if isinstance(priority, int) else PRIORITY_DEFAULT
 
     def durable(self) -> bool:
-        """Whether it is to survive (Parts)."""
+        """Whether the message is durable (Parts)."""
         return self._view.property("delivery_mode") == 2
 
     def _header(self, start: i64) -> object:
@@ -213,7 +214,7 @@ class Parts091(Parts):
 
 
 def _decoded(data: bytes, start: i64, end: i64) -> object:
-    """The value that lies there, None if it does not decode."""
+    """Return the value at this place, None if it does not decode."""
     try:
         value, _ = decode(data, start, end)
     except DecodeError:

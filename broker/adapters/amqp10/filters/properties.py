@@ -22,14 +22,14 @@ _OTHERS: Final = (bool, Timestamp, bytes, UUID, Decimal)
 
 @final
 class Reference:
-    """What one property has to be.
+    """The value that a filter demands of a property.
 
-    `&p:` in front of a string asks for what begins with the rest, `&s:` for what ends with it, and `&&` for
-    an `&`; in a symbol they mean nothing. Null asks for any value.
-    `text`: references with the same are suited by the same values.
+    A string with `&p:` in front demands a prefix, with `&s:` a suffix, and `&&` stands for an `&`. In a
+    symbol these have no meaning. Null demands any value. `text`: references with the same text match the same
+    values.
 
     Raises:
-        ValueError: no property can be so.
+        ValueError: no property can have such a value.
     """
 
     def __init__(self, value: object) -> None:
@@ -62,14 +62,14 @@ class Reference:
             raise ValueError("begins with an & that is followed by neither &, p: nor s:")
 
     def plain(self) -> str | int | None:
-        """The string or integer that is asked for; None if it is something else."""
+        """The demanded string or integer; None for any other demand."""
         value = self._value
         if self._how != _EQUAL or isinstance(value, (bool, Timestamp)):
             return None
         return value if isinstance(value, (str, int)) else None
 
     def suits(self, value: object) -> bool:
-        """Whether a property may have this value; None: there is none.
+        """Whether a property's value matches; None for an absent property.
 
         Numbers of all types are compared as numbers, strings with symbols, other types with themselves.
         """
@@ -107,10 +107,10 @@ _STRING: Final = "a string"  # or a symbol
 
 @final
 class PropertiesFilter(Criterion):
-    """Whether properties are as the references say by their names; and if one is not there, it is not.
+    """The demand that properties match references, by names; an absent property does not match.
 
     Raises:
-        ValueError: it is no map of at most FIELDS_MAX properties with values that they can have.
+        ValueError: the filter is no map of at most FIELDS_MAX properties with values that they can have.
     """
 
     def __init__(self, value: object) -> None:
@@ -127,17 +127,17 @@ class PropertiesFilter(Criterion):
         super().__init__(f"properties: {texts}", [])
 
     def matches(self, view: MessageView) -> bool:
-        """Whether all of them are so (Criterion)."""
+        """Whether all properties match (Criterion)."""
         parts = parts_of(view)
         return all(reference.suits(parts.property(place)) for place, reference in self._fields)
 
 
 @final
 class ApplicationPropertiesFilter(Criterion):
-    """Whether application properties are as the references say; and if one is not there, it is not.
+    """The demand that application properties match references; an absent property does not match.
 
     Raises:
-        ValueError: it is no map of at most FIELDS_MAX strings and simple values.
+        ValueError: the filter is no map of at most FIELDS_MAX strings and simple values.
     """
 
     def __init__(self, value: object) -> None:
@@ -154,13 +154,13 @@ class ApplicationPropertiesFilter(Criterion):
         super().__init__(f"application-properties: {sorted(texts)}", demands)
 
     def matches(self, view: MessageView) -> bool:
-        """Whether all of them are so (Criterion)."""
+        """Whether all application properties match (Criterion)."""
         parts = parts_of(view)
         return all(reference.suits(parts.application_property(name)) for name, reference in self._fields)
 
 
 def is_header(name: str) -> bool:
-    """Whether selectors have the application property of this name before anything else."""
+    """Whether selectors read the application property of this name before anything else."""
     return not name.startswith("x-")
 
 
@@ -185,7 +185,7 @@ def _pairs(value: object) -> list[tuple[str, object]]:
 
 
 def _is_expected(value: object, expected: str) -> bool:
-    """Whether the property may have such a value."""
+    """Whether the property can have such a value."""
     if expected == "a timestamp":
         return isinstance(value, Timestamp)
     integer = isinstance(value, int) and not isinstance(value, (bool, Timestamp))

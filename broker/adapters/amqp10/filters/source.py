@@ -1,4 +1,4 @@
-"""The filters of a source: which messages its link gets. [amqp-1.0 messaging 3.5.3, 3.5.8; filtex-v1.0]"""
+"""The filters of a source: the messages that its link gets. [amqp-1.0 messaging 3.5.3, 3.5.8; filtex-v1.0]"""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ _KINDS: Final[dict[int | str, str]] = {
 
 
 class Binding(NamedTuple):
-    """How the queue of a link is to be bound to the exchange that is its source.
+    """The binding of a link's queue to the exchange that is its source.
 
-    `kind`: DIRECT, TOPIC or HEADERS. `key` is the routing key, "" for HEADERS, and `arguments` are those of
-    the binding, with values as headers have them; empty for the others.
+    `kind`: DIRECT, TOPIC or HEADERS. `key` is the routing key, "" for HEADERS. `arguments` are the arguments
+    of the binding, with values as headers have them; empty for DIRECT and TOPIC.
     """
 
     kind: str
@@ -80,13 +80,13 @@ class Binding(NamedTuple):
 
 @final
 class SourceFilters:
-    """What the filters of one source say.
+    """The filters of a source.
 
-    `criterion`: what messages have to be, None without any such filter.
-    `binding`: that of the source if it is an exchange, None if there is none.
-    `no_local`: whether the link is not to get what its own connection has published.
-    `stream`: what they say to streams, as the arguments of a consumer of AMQP 0-9-1 do.
-    `arguments`: the other arguments of such a consumer that stand among the filters.
+    `criterion`: the condition on messages, None without such a filter.
+    `binding`: the binding if the source is an exchange, None without one.
+    `no_local`: whether the link does not get messages that its own connection has published.
+    `stream`: the filters for streams, as the arguments of a consumer of AMQP 0-9-1.
+    `arguments`: the other arguments of such a consumer among the filters.
     """
 
     def __init__(self) -> None:
@@ -100,15 +100,15 @@ class SourceFilters:
     def entry_filter(
         self, store: MessageStore, trouble: Callable[[str], None] | None = None
     ) -> SelectorFilter | None:
-        """The filter for the consumer, None if it is to get all. `trouble`: see SelectorFilter."""
+        """Return the filter for the consumer, None if it gets all messages. `trouble`: see SelectorFilter."""
         return None if self.criterion is None else SelectorFilter(self.criterion, store, trouble)
 
     def in_force(
         self, binding: bool = False, no_local: bool = False, stream: bool = False
     ) -> dict[str, object] | None:
-        """The filters for the source in the answer, as they were given; None if none could be given.
+        """Return the filters for the source in the answer, as they were given; None without any.
 
-        `binding`, `no_local` and `stream` say whether these have been followed.
+        `binding`, `no_local` and `stream` tell whether these filters are in force.
         """
         if self._given is None:
             return None
@@ -116,7 +116,7 @@ class SourceFilters:
         return {name: value for kind, name, value in self._given if followed.get(kind, True)}
 
     def _ask(self, name: str, given: object) -> None:
-        """Take an argument of consumers. Raises PeerError if it stands there twice."""
+        """Take an argument of consumers. Raises PeerError if it is present twice."""
         value = given
         if isinstance(given, Described):
             name = str(given.descriptor)
@@ -127,7 +127,7 @@ class SourceFilters:
         self.arguments[name] = value
 
     def _tell_stream(self, given: Described) -> None:
-        """Take a filter of streams: rabbitmq:stream-offset-spec, or one that is called as the argument is."""
+        """Take a filter of streams: rabbitmq:stream-offset-spec, or a filter with the name of an argument."""
         name = str(given.descriptor).removeprefix("rabbitmq:").removeprefix("amqpd:").removesuffix("-spec")
         value = given.value
         if isinstance(value, Timestamp):
@@ -171,12 +171,12 @@ class SourceFilters:
 
 
 def filters_of(given: Mapping[str, object] | None, date: Callable[[], int]) -> SourceFilters:
-    """What the filters in a source say, which have the types of `decode_typed`.
+    """Return the filters in a source, whose values have the types of `decode_typed`.
 
-    `date`: the time of day in ms since 1970. What is no known filter is left out.
+    `date`: the time of day in ms since 1970. Unknown filters are left out.
 
     Raises:
-        PeerError: INVALID_FIELD; a known one does not parse, or there are too many.
+        PeerError: INVALID_FIELD; a known filter does not parse, or there are too many.
     """
     filters = SourceFilters()
     if given is not None:
@@ -191,7 +191,7 @@ def filters_of(given: Mapping[str, object] | None, date: Callable[[], int]) -> S
 
 @final
 class _All(Criterion):
-    """Several criteria, all of which a message has to meet."""
+    """Several criteria, all of which a message has to match."""
 
     def __init__(self, criteria: list[Criterion]) -> None:
         demands = [demand for criterion in criteria for demand in criterion.demands]
@@ -199,12 +199,12 @@ class _All(Criterion):
         self._criteria = criteria
 
     def matches(self, view: MessageView) -> bool:
-        """Whether it meets all of them (Criterion)."""
+        """Whether the message matches all criteria (Criterion)."""
         return all(criterion.matches(view) for criterion in self._criteria)
 
 
 def _kind_of(name: str, value: object) -> str | None:
-    """The kind of a filter; None: it is not known."""
+    """Return the kind of a filter; None for an unknown filter."""
     if not isinstance(value, Described):
         return _LINK if name in LINK_FILTERS else None
     descriptor = value.descriptor
@@ -214,7 +214,7 @@ def _kind_of(name: str, value: object) -> str | None:
 
 
 def _criterion(kind: str, value: object, date: Callable[[], int]) -> Criterion | None:
-    """The criterion that the value of a filter is; None for a selector of spaces, which lets everything pass.
+    """Return the criterion of a filter's value; None for a blank selector, which all messages pass.
 
     Raises ValueError, PreconditionFailed.
     """
@@ -229,7 +229,7 @@ def _criterion(kind: str, value: object, date: Callable[[], int]) -> Criterion |
 
 
 def _binding(kind: str, value: object) -> Binding:
-    """The binding that the value of a filter is. Raises ValueError."""
+    """Return the binding of a filter's value. Raises ValueError."""
     if kind != HEADERS:
         key = _string(value)
         if not is_short(key):

@@ -40,10 +40,10 @@ _NUMBERS: Final = count(1)
 
 @final
 class SqlFilter(Criterion):
-    """A condition in the SQL of AMQP 1.0; `date` has the time of day for it, in ms since 1970.
+    """A condition in the SQL of AMQP 1.0; `date` returns the time of day, in ms since 1970.
 
-    A criterion that asks for the time is like no other, not even with the same text: what it said of a
-    message once holds for those who asked then.
+    A criterion that uses the time equals no other, even with the same text. Its result for a message holds
+    only for the consumers that asked at that time.
 
     Raises:
         PreconditionFailed: the text is too long or no condition; the refusal has the position.
@@ -69,13 +69,13 @@ class SqlFilter(Criterion):
 
 @final
 class _Fields(MessageView):
-    """A message as conditions in SQL see it."""
+    """A message as the conditions of SQL filters read it."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
     def lookup(self, name: str) -> object | None:
-        """What a name stands for: UUIDs are their bytes, the user-id is text, as publishers see it."""
+        """Return the value of a name: UUIDs as bytes, the user-id as text, as publishers see it."""
         if name.startswith(APPLICATION):
             return _plain(self._parts.application_property(name[len(APPLICATION) :].encode()))
         if name == PRIORITY:
@@ -90,26 +90,26 @@ class _Fields(MessageView):
 
 @final
 class _Now(Expression):
-    """The time of day in ms since 1970, UTC()."""
+    """The function UTC(), the time of day in ms since 1970."""
 
     def __init__(self, date: Callable[[], int]) -> None:
         super().__init__(NUMBER, PRIMARY_LEVEL)
         self._date = date
 
     def evaluate(self, view: MessageView) -> object:
-        """What the clock says now."""
+        """Return the present time."""
         return self._date()
 
     def text(self) -> str:
-        """The call of the function."""
+        """Return the call of the function."""
         return "UTC()"
 
 
 @final
 class _SqlParser(Parser):
-    """The grammar of selectors, but for words and values that only one of the two has.
+    """The grammar of selectors, without the words and values that only selectors have.
 
-    `asks_for_time`: whether there is UTC() in it.
+    `asks_for_time`: whether the condition has UTC().
     """
 
     def __init__(self, tokens: list[Token], date: Callable[[], int]) -> None:
@@ -118,7 +118,7 @@ class _SqlParser(Parser):
         self.asks_for_time = False
 
     def _choice(self) -> Expression:
-        """IN takes any values."""
+        """Parse IN, which takes any values."""
         return self._sum()
 
     def _among(self, operand: Expression) -> Expression:
@@ -134,11 +134,11 @@ class _SqlParser(Parser):
         return Comparison(sign, left, right)
 
     def _arithmetic(self, first: Expression, signs: list[str], operands: list[Expression]) -> Expression:
-        """Quotients of integers need not be integers."""
+        """Parse arithmetic, in which quotients of integers need not be integers."""
         return Arithmetic(first, signs, operands, False)
 
     def _signed(self) -> Expression:
-        """A plus makes NULL what is no number, as a minus does."""
+        """Parse a sign: a plus makes a non-number NULL, as a minus does."""
         plus = self._at(SIGN, "+")
         signed = super()._signed()
         return negative(negative(signed)) if plus and not isinstance(signed, Literal) else signed
@@ -164,7 +164,7 @@ def _is_user_id(expression: Expression) -> bool:
 
 
 def _as_text(expression: Expression) -> Expression:
-    """A binary that is compared with the user-id, as a string."""
+    """Return a binary that is compared with the user-id as a string."""
     if isinstance(expression, Literal) and isinstance(expression.value, bytes):
         return Literal(_text(expression.value))
     return expression

@@ -1,4 +1,4 @@
-"""The tokens of SQL filters, and what their names stand for. [filtex-v1.0 6.4]"""
+"""The tokens of SQL filters, and the meaning of their names. [filtex-v1.0 6.4]"""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ _SPACES: Final = re.compile(r"[ \t\f\n\r]*")
 
 
 def sql_tokens(text: str) -> list[Token]:
-    """The tokens of an SQL filter, END last.
+    """Return the tokens of an SQL filter, END last.
 
-    A name is that of a section, a dot and what it is called there; without a section it is the name of an
+    A name consists of a section, a dot and a name in this section. A name without a section is the name of an
     application property.
 
     Raises:
-        PreconditionFailed: what is no token, a literal out of range, more than TOKENS_MAX tokens.
+        PreconditionFailed: no token begins here, a literal is out of range, or there are too many tokens.
     """
     tokens: list[Token] = []
     start = _behind_spaces(text, 0)

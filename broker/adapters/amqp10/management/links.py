@@ -1,4 +1,4 @@
-"""The pair of links to the node of management: requests on the one, responses on the other. [linkpair 1.0]"""
+"""The pair of links to the management node: requests on one, responses on the other. [linkpair 1.0]"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BYTES_MAX: Final = 65536  # of a request; one that is too long is answered, a li
 
 @final
 class Pair(LinkPair):
-    """Two links of one name. Either may be attached first, and responses wait for theirs."""
+    """Two links of the same name. Either may be attached first; responses wait for their link."""
 
     def __init__(self, session: Session10State, name: str) -> None:
         self.name = name
@@ -41,14 +41,14 @@ class Pair(LinkPair):
         self._management.ask(request)
 
     def left(self) -> None:
-        """One of the links has ended; without both there is nothing to be asked, or nobody to be told."""
+        """End the pair after both links have ended."""
         if self.requests is None and self.responses is None:
             self._management.close()
             self.waiting.clear()
             self._session.pairs.pop(self.name, None)
 
     def responded(self) -> None:
-        """A response has been sent: there is room for a request."""
+        """Make room for a request: a response has been sent."""
         self.open -= 1
         if self.requests is not None:
             self.requests.top_up()
@@ -62,7 +62,7 @@ class Pair(LinkPair):
 
 @final
 class RequestLink(Link10):
-    """The receiving end: requests come here."""
+    """The receiving end, for requests."""
 
     def __init__(self, session: Session10State, pair: Pair, name: str, handle: i64, count: i64) -> None:
         super().__init__(session, name, handle, True, count)
@@ -71,14 +71,14 @@ class RequestLink(Link10):
         pair.requests = self
 
     def on_flow(self, flow: Flow) -> None:
-        """The client says how far it is (Link10)."""
+        """Take the delivery-count of the client (Link10)."""
         if flow.delivery_count != NONE:
             self.credit.follow(flow.delivery_count)
         if flow.echo:
             self.say_flow()
 
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        """A request, or a part of it (Link10)."""
+        """Take a request, or a part of it (Link10)."""
         if self.leaving:
             return
         gathering = self._gathering
@@ -96,24 +96,24 @@ class RequestLink(Link10):
         self.top_up()
 
     def top_up(self) -> None:
-        """Allow more, if half is used up and there is room for it (Link10)."""
+        """Grant more credit, if half is used up and there is room for more requests (Link10)."""
         if not self.leaving and self.credit.left <= CREDIT // 2 and self._pair.open <= CREDIT // 2:
             self.credit.left = CREDIT - self._pair.open
             self.say_flow()
 
     def say_flow(self) -> None:
-        """Say how many requests the client may send."""
+        """Send the credit for requests."""
         self.session.write_flow(self.handle, self.credit.delivery_count, self.credit.left, NONE, False)
 
     def let_go(self, closed: bool) -> None:
-        """There are no more requests (Link10)."""
+        """Remove this link from the pair (Link10)."""
         self._pair.requests = None
         self._pair.left()
 
 
 @final
 class ResponseLink(Sender):
-    """The sending end: responses go out here, settled, in the order of the requests."""
+    """The sending end, for responses, which are sent settled, in the order of the requests."""
 
     def __init__(self, session: Session10State, pair: Pair, name: str, handle: i64) -> None:
         super().__init__(session, name, handle)
@@ -121,7 +121,7 @@ class ResponseLink(Sender):
         pair.responses = self
 
     def on_flow(self, flow: Flow) -> None:
-        """The client says how many responses it takes (Link10)."""
+        """Take the client's credit for responses (Link10)."""
         if flow.link_credit != NONE:
             self.credit.grant(flow.delivery_count, flow.link_credit)
         self.go_on()
@@ -132,7 +132,7 @@ class ResponseLink(Sender):
             self._say_flow(False)
 
     def go_on(self) -> None:
-        """Send the responses that wait, as far as the client takes them."""
+        """Send the waiting responses, as far as the client takes them."""
         pair, session = self._pair, self.session
         while pair.waiting and self.sending is None and self.credit.left > 0 and not self.leaving:
             self.credit.use()
@@ -144,12 +144,12 @@ class ResponseLink(Sender):
             send_on(session, self)
 
     def sent_on(self) -> None:
-        """Go on with the next response, if this one has been sent (Sender)."""
+        """Send the next response, if this one has been sent (Sender)."""
         if self.sending is None:
             self.go_on()
 
     def let_go(self, closed: bool) -> None:
-        """There is nobody to be told (Link10)."""
+        """Remove this link from the pair (Link10)."""
         if self.sending is not None:
             cut(self.session, self)
         self._pair.responses = None
@@ -163,7 +163,7 @@ class ResponseLink(Sender):
 
 
 def pair_of(session: Session10State, name: str) -> Pair:
-    """The pair that a link of this name belongs to."""
+    """Return the pair of links of this name; creates the pair for its first link."""
     pair = session.pairs.get(name)
     if pair is None:
         session.pairs[name] = pair = Pair(session, name)

@@ -1,4 +1,4 @@
-"""The node `/management`: takes requests, finds what they are for, and answers them in their order."""
+"""The node `/management`, which takes requests, finds their handlers, and answers in order."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Handler]]] = {
 
 @final
 class Management:
-    """What answers the requests that come over one pair of links.
+    """The handler of the requests that come over a pair of links.
 
-    They are answered one after the other, and each sees what those before it have done. Whoever owns the
-    links bounds by credit how many may wait. `say` is told the sections of each response, and raises nothing.
+    Requests are answered one after the other, and each sees the changes of those before it. The owner of the
+    links limits the waiting requests by credit. `say` takes the sections of each response, and raises
+    nothing.
     """
 
     def __init__(
@@ -58,18 +59,18 @@ class Management:
         self._beginning = False
 
     def ask(self, request: bytes) -> None:
-        """Take the sections of a request. Nothing is raised, whatever they are."""
+        """Take the sections of a request. No error is raised, whatever they are."""
         self._waiting.append(request)
         self._go_on()
 
     def close(self) -> None:
-        """Answer nothing more: the links are gone. What is under way is done all the same."""
+        """Answer no more: the links have ended. The current request is completed all the same."""
         self._waiting.clear()
         if self._asking is not None:
             self._asking.dropped = True
 
     def _go_on(self) -> None:
-        """Begin with what waits, as far as it is answered at once."""
+        """Begin waiting requests, as long as they are answered at once."""
         if self._beginning:
             return
         self._beginning = True
@@ -95,7 +96,7 @@ class Management:
 
 
 def _begun(asking: Asking, data: bytes) -> Answer | None:
-    """Do what a request asks for. Raises Refused, BrokerError."""
+    """Do the work of a request. Raises Refused, BrokerError."""
     request = asking.request
     request.read(data)
     asking.target = Target(request.target)

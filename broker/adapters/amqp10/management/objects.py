@@ -1,6 +1,6 @@
-"""Queues, exchanges, bindings and tokens, as the node of management has them.
+"""The handlers of the management node for queues, exchanges, bindings and tokens.
 
-Between two there may be a hundred thousand bindings, so they are gone through in slices.
+There may be a hundred thousand bindings between two objects, so bindings are walked through in slices.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ STRING8: Final = 0xA1
 
 
 def check_name(name: str) -> None:
-    """Refuse a name for something new that would be two lines. Raises Refused. [RabbitMQ]"""
+    """Refuse a name for a new object that contains a line break. Raises Refused. [RabbitMQ]"""
     if "\n" in name or "\r" in name:
         raise Refused(BAD_REQUEST, f"Bad name '{name}': line feed and carriage return characters not allowed")
 
 
 def declare_queue(asking: Asking) -> Answer:
-    """Make a queue, or find it as described; by default it is durable. Raises Refused, BrokerError."""
+    """Create a queue, or check the existing one; durable by default. Raises Refused, BrokerError."""
     fields = fields_of(asking.request.body, "queue", QUEUE_PROPERTIES)
     name = asking.target.name()
     if not name:
@@ -74,7 +74,7 @@ def declare_queue(asking: Asking) -> Answer:
 
 
 def show_queue(asking: Asking) -> Answer:
-    """A queue as it is now, also one that is exclusive to another. Raises Refused, BrokerError."""
+    """Show a queue, also one that is exclusive to another connection. Raises Refused, BrokerError."""
     name = asking.target.name()
     asking.client.rights.require_any(QUEUE, name)
     queue = asking.virtual_host.queues.get(name)
@@ -87,13 +87,13 @@ def show_queue(asking: Asking) -> Answer:
 
 
 def delete_queue(asking: Asking) -> Answer:
-    """Delete a queue; one that is absent is deleted already. Raises Refused, BrokerError."""
+    """Delete a queue, which may be absent. Raises Refused, BrokerError."""
     count, durable = requests.delete_queue(asking.client, asking.virtual_host, asking.target.name())
     return Answer(OK, _counted(count), durable)
 
 
 def purge_queue(asking: Asking) -> Answer | None:
-    """Drop the ready messages; the answer comes when they are gone. Raises Refused, BrokerError."""
+    """Purge the ready messages; the answer follows the purge. Raises Refused, BrokerError."""
     under_way = requests.purge_queue(asking.client, asking.virtual_host, asking.target.name())
     if under_way.over:
         return _purged(under_way)
@@ -103,13 +103,13 @@ def purge_queue(asking: Asking) -> Answer | None:
 
 @final
 class _PurgeAnswer(PurgeWaiter):
-    """The answer to a purge that takes several turns."""
+    """The answer to a purge over several turns."""
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
 
     def on_purged(self, done: Purge) -> None:
-        """Give the answer (PurgeWaiter)."""
+        """Send the answer (PurgeWaiter)."""
         self._asking.give(_purged(done))
 
 
@@ -122,7 +122,7 @@ def _counted(messages: int) -> list[bytes]:
 
 
 def _requester(asking: Asking, name: str) -> dict[object, object]:
-    """A requester of AMQP 0-9-1 that waits for direct replies, shown as RabbitMQ shows its pseudo-queue."""
+    """Show a requester of AMQP 0-9-1 that waits for direct replies, as RabbitMQ shows its pseudo-queue."""
     return {
         "message_count": Ulong(0),
         "consumer_count": Uint(1),
@@ -139,7 +139,7 @@ def _requester(asking: Asking, name: str) -> dict[object, object]:
 
 
 def _shown(asking: Asking, queue: Queue) -> dict[object, object]:
-    """A queue under RabbitMQ's names. There is one node, and it is called as in the broker's open."""
+    """Show a queue under RabbitMQ's names. The only node has the name in the broker's open."""
     node = str(asking.client.server.properties["product"])
     return {
         "message_count": Ulong(int(queue.ready)),
@@ -160,7 +160,7 @@ EXCHANGE_PROPERTIES: Final = ("type", "durable", "auto_delete", "internal", "arg
 
 
 def declare_exchange(asking: Asking) -> Answer:
-    """Make an exchange, or find it; by default direct and durable. Raises Refused, BrokerError."""
+    """Create or check an exchange; direct and durable by default. Raises Refused, BrokerError."""
     fields = fields_of(asking.request.body, "exchange", EXCHANGE_PROPERTIES)
     name = asking.target.name()
     check_name(name)
@@ -178,7 +178,7 @@ def declare_exchange(asking: Asking) -> Answer:
 
 
 def delete_exchange(asking: Asking) -> Answer:
-    """Delete an exchange; one that is absent is deleted already. Raises Refused, BrokerError."""
+    """Delete an exchange, which may be absent. Raises Refused, BrokerError."""
     durable = requests.delete_exchange(asking.client, asking.virtual_host, asking.target.name())
     return no_content(durable)
 
@@ -206,7 +206,7 @@ def bind(asking: Asking) -> Answer:
 
 
 def unbind(asking: Asking) -> Answer | None:
-    """Remove one binding; one that is absent is removed already. Raises Refused, BrokerError."""
+    """Remove a binding, which may be absent. Raises Refused, BrokerError."""
     ends, key, digest = named_binding(asking.target)
     _correct(asking, ends)
     if digest:
@@ -217,7 +217,7 @@ def unbind(asking: Asking) -> Answer | None:
 
 
 def show_bindings(asking: Asking) -> Answer | None:
-    """The bindings between two, all or those with one key. Raises Refused, BrokerError."""
+    """Show the bindings between two objects, all or those with a key. Raises Refused, BrokerError."""
     ends = queried_ends(asking.target)
     asking.client.rights.require_any(EXCHANGE, ends.source)
     asking.client.rights.require_any(ends.kind, ends.destination)
@@ -225,7 +225,7 @@ def show_bindings(asking: Asking) -> Answer | None:
 
 
 def _correct(asking: Asking, ends: Ends) -> None:
-    """rabbitmq-amqp-python-client 1.0 says dstq for exchanges too."""
+    """Correct the kind of a destination: rabbitmq-amqp-python-client 1.0 uses dstq for exchanges too."""
     virtual_host, name = asking.virtual_host, ends.destination
     if ends.kind == QUEUE and name not in virtual_host.queues and name in virtual_host.exchanges:
         ends.kind = EXCHANGE
@@ -237,7 +237,7 @@ def _unbound(asking: Asking, ends: Ends, key: str, having: dict[str, object]) ->
 
 
 class _Walk(Alarm):
-    """Goes through the bindings that were there between two when it began, in slices."""
+    """A walk in slices through the bindings that existed between two objects at its beginning."""
 
     def __init__(self, asking: Asking, ends: Ends) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ class _Walk(Alarm):
         self._between = _between(asking, ends)
 
     def begin(self) -> Answer | None:
-        """Go through the first ones; returns the answer if these are all. Raises Refused, BrokerError."""
+        """Walk through a slice; return the answer after the last binding. Raises Refused, BrokerError."""
         between = self._between
         schedule = self.asking.virtual_host.schedule
         room = SLICE
@@ -265,21 +265,21 @@ class _Walk(Alarm):
         return None
 
     def ring(self) -> None:
-        """Go through the next ones (Alarm)."""
+        """Walk through the next slice (Alarm)."""
         if not self.asking.dropped:
             self.asking.attempt(self.begin)
 
     def look(self, binding: Binding) -> None:
-        """Take one with the right key."""
+        """Take a binding with the right key."""
         raise NotImplementedError
 
     def answer(self) -> Answer:
-        """That was all. Raises Refused, BrokerError."""
+        """Return the answer after the last binding. Raises Refused, BrokerError."""
         raise NotImplementedError
 
 
 class _List(_Walk):
-    """Shows them."""
+    """The walk that shows bindings."""
 
     def __init__(self, asking: Asking, ends: Ends) -> None:
         super().__init__(asking, ends)
@@ -288,7 +288,7 @@ class _List(_Walk):
         self._count = 0
 
     def look(self, binding: Binding) -> None:
-        """Show one (_Walk)."""
+        """Add a binding to the answer (_Walk)."""
         destination = f"destination_{binding.destination_type}"
         self._shown.append(
             encode(
@@ -305,7 +305,7 @@ class _List(_Walk):
             self._join()
 
     def answer(self) -> Answer:
-        """Show all (_Walk)."""
+        """Return the answer with all bindings (_Walk)."""
         self._join()
         size = 4 + sum(map(len, self._pieces))
         head = bytes((LIST32,)) + size.to_bytes(4, "big") + self._count.to_bytes(4, "big")
@@ -318,7 +318,7 @@ class _List(_Walk):
 
 
 class _Removal(_Walk):
-    """Finds one by the digest of its arguments, and removes it."""
+    """The walk that finds a binding by the digest of its arguments, and removes it."""
 
     def __init__(self, asking: Asking, ends: Ends, key: str, digest: str) -> None:
         super().__init__(asking, ends)
@@ -327,12 +327,12 @@ class _Removal(_Walk):
         self._found: Binding | None = None
 
     def look(self, binding: Binding) -> None:
-        """See whether it is this one (_Walk)."""
+        """Compare the digest of a binding (_Walk)."""
         if digest_of(binding.key[1]) == self._digest:
             self._found = binding
 
     def answer(self) -> Answer:
-        """Remove it, if there is such a one (_Walk)."""
+        """Remove the binding, if it was found (_Walk)."""
         if self._found is None:
             return no_content(durable=False)
         return _unbound(self.asking, self.ends, self._key, self._found.arguments)
@@ -349,7 +349,7 @@ def _between(asking: Asking, ends: Ends) -> list[Binding]:
 
 
 def renew(asking: Asking) -> Answer:
-    """Refuse: nobody logs in with a token here, so there is none that could be renewed. Raises Refused."""
+    """Refuse the renewal of a token: the broker has no log-in by tokens. Raises Refused."""
     if not isinstance(asking.request.body, bytes):
         raise Refused(BAD_REQUEST, "the body is not a binary, which a token is")
     raise Refused(NOT_IMPLEMENTED, "this broker has no authentication by tokens")

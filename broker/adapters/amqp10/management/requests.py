@@ -60,7 +60,7 @@ STATUSES: Final[dict[type[errors.BrokerError], int]] = {
 
 @final
 class Refused(Exception):  # noqa: N818  it is an answer
-    """A request that is refused with a status; `text` is the client's."""
+    """A request that is refused with a status; `text` is sent to the client."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(status, text)
@@ -83,7 +83,7 @@ Fields = dict[str, object]
 
 
 def fields_of(body: object, what: str, known: Collection[str]) -> Fields:
-    """The fields of a body, which must be a map of `known` ones; `what` says whose. Raises Refused."""
+    """Return the fields of a body, a map of `known` fields; `what` names the body. Raises Refused."""
     if not isinstance(body, dict):
         raise Refused(BAD_REQUEST, f"the body is not a map of the properties of the {what}, each once")
     fields: Fields = {}
@@ -95,7 +95,7 @@ def fields_of(body: object, what: str, known: Collection[str]) -> Fields:
 
 
 def flag(fields: Fields, name: str, default: bool) -> bool:
-    """A boolean out of a body. Raises Refused."""
+    """Return a boolean of a body. Raises Refused."""
     value = fields.get(name, default)
     if not isinstance(value, bool):
         raise Refused(BAD_REQUEST, f"property '{name}' is not a boolean")
@@ -103,7 +103,7 @@ def flag(fields: Fields, name: str, default: bool) -> bool:
 
 
 def text(fields: Fields, name: str, default: str | None = None) -> str:
-    """A string out of a body. Raises Refused, also if it is missing and there is no `default`."""
+    """Return a string of a body. Raises Refused, also if it is missing and there is no `default`."""
     value = fields.get(name, default)
     if value is None and name not in fields:
         raise Refused(BAD_REQUEST, f"property '{name}' is missing")
@@ -113,7 +113,7 @@ def text(fields: Fields, name: str, default: str | None = None) -> str:
 
 
 def arguments(fields: Fields) -> Fields:
-    """The arguments in a body as a field table. Raises Refused for what no field table can hold."""
+    """Return the arguments of a body as a field table. Raises Refused for values not of a field table."""
     given = fields.get("arguments", {})
     if not isinstance(given, dict):
         raise Refused(BAD_REQUEST, "property 'arguments' is not a map with each name once")
@@ -121,7 +121,7 @@ def arguments(fields: Fields) -> Fields:
 
 
 def shown_arguments(table: Fields) -> dict[object, object]:
-    """A field table as a map of AMQP 1.0."""
+    """Return a field table as a map of AMQP 1.0."""
     return {name: _shown(value) for name, value in table.items()}
 
 
@@ -132,7 +132,7 @@ def _name(name: object) -> str:
 
 
 def _field(argument: str, value: object) -> object:
-    """A value as field tables have it; `argument` is where it stands."""
+    """Return a value as field tables have it; `argument` describes its place."""
     if isinstance(value, list):
         return [_field(argument, item) for item in value]
     if isinstance(value, types.Array) and not value.descriptors and value.count == len(value.items):
@@ -160,7 +160,7 @@ def _shown(value: object) -> object:
 
 
 def _decimal128(value: Decimal) -> types.Decimal:
-    """A decimal of a field table, which has neither a sign nor more than 32 bits of digits. [IEEE 754]"""
+    """Return a decimal of a field table, which has no sign and at most 32 bits of digits. [IEEE 754]"""
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int), "field tables have no decimals that are none"
     significand = int("".join(map(str, digits)))
@@ -193,7 +193,7 @@ class Target:
 
 @final
 class Ends:
-    """Both ends of a binding, and its key if that is known. `kind` is that of the destination."""
+    """Both ends of a binding, and its key if known. `kind` is the kind of the destination."""
 
     def __init__(self, source: str, kind: str, destination: str, key: str | None) -> None:
         self.source = source
@@ -203,7 +203,7 @@ class Ends:
 
 
 def queried_ends(target: Target) -> Ends:
-    """The ends that a query names. Raises Refused."""
+    """Return the ends that a query names. Raises Refused."""
     query = target.query
     given = [name for name in _KINDS if name in query]
     if "src" not in query or len(given) != 1:
@@ -212,7 +212,7 @@ def queried_ends(target: Target) -> Ends:
 
 
 def named_binding(target: Target) -> tuple[Ends, str, str]:
-    """The ends, the key and the digest of the arguments of the binding that a path names. Raises Refused.
+    """Return the ends, the key and the arguments' digest of the binding in a path. Raises Refused.
 
     `/bindings/src=S;dstq=Q;key=K;args=D`, or dste instead of dstq.
     """
@@ -225,7 +225,7 @@ def named_binding(target: Target) -> tuple[Ends, str, str]:
 
 
 def location(binding: Binding) -> str:
-    """The path that names a binding."""
+    """Return the path that names a binding."""
     kind = "dstq" if binding.queue is not None else "dste"
     return (
         f"/bindings/src={quote(binding.source.name)};{kind}={quote(binding.destination_name)}"
@@ -234,7 +234,7 @@ def location(binding: Binding) -> str:
 
 
 def unquoted(text: str, part: str) -> str:
-    """A part of the path `text` without its quoting. Raises Refused."""
+    """Return a part of the path `text` without its quoting. Raises Refused."""
     try:
         return unquote(text, part)
     except AddressError as error:
@@ -250,7 +250,7 @@ _VALUE: Final = encode_described(AMQP_VALUE, b"")  # what stands in front of a b
 
 @final
 class Request:
-    """A request: what `method` does to `target`, a path; `body` is decoded, None if there is none.
+    """A request: `method` and `target`, a path; `body` is decoded, None without one.
 
     `message_id` is encoded as it came, so that the response has the same value of the same type.
     """
@@ -262,9 +262,9 @@ class Request:
         self.body: object = None
 
     def read(self, data: bytes) -> None:
-        """Take the sections of a message, which may come in any order. Raises Refused.
+        """Read the sections of a message, which may come in any order. Raises Refused.
 
-        As much as can be told is there after that too, first of all `message_id`.
+        The fields that could be read are set also after an error, first of all `message_id`.
         """
         found = _Found(data)
         if found.properties != NONE:
@@ -282,7 +282,7 @@ class Request:
         self.body = found.body()
 
     def _read_properties(self, data: bytes, value: i64, end: i64) -> None:
-        """Raises DecodeError, Refused."""
+        """Read the properties. Raises DecodeError, Refused."""
         message_id = read_property(data, value, end, MESSAGE_ID)
         if message_id is not None:
             decode(message_id)  # what is no value is not sent back
@@ -302,7 +302,7 @@ class Request:
 
 @final
 class _Found:
-    """Where the properties and the body of a message lie, as far as its sections are sound."""
+    """The places of the properties and the body of a message, as far as its sections are sound."""
 
     def __init__(self, data: bytes) -> None:
         self.properties: i64 = NONE
@@ -324,7 +324,7 @@ class _Found:
             self.fault = error.text
 
     def body(self) -> object:
-        """The body decoded; data is bytes. Raises Refused."""
+        """Return the decoded body; data as bytes. Raises Refused."""
         if self._code == AMQP_SEQUENCE:
             raise Refused(BAD_REQUEST, "the body is amqp-sequence, amqp-value is expected")
         if not self._bodies:
@@ -339,7 +339,10 @@ class _Found:
 
 
 def response(status: int, message_id: bytes, body: list[bytes]) -> bytes:
-    """The sections of the response to the request with that encoded message-id; `body` is encoded too."""
+    """Return the sections of the response to the request with this message-id.
+
+    `message_id` and `body` are encoded.
+    """
     absent = NULL_VALUE
     fields = [absent, absent, absent, encode(str(status)), absent, message_id]
     return b"".join([composite(PROPERTIES, fields), _VERSION, _VALUE, *body])
@@ -352,9 +355,9 @@ _log = structlog.get_logger("amqpd.management")
 
 @final
 class Answer:
-    """A status, and an encoded body in pieces, as it may be long.
+    """A status, and an encoded body in pieces, because it may be long.
 
-    `durable`: it must not come before what was appended is on disk.
+    `durable`: the answer has to wait until everything appended is on disk.
     """
 
     def __init__(self, status: int, body: list[bytes], durable: bool = False) -> None:
@@ -364,15 +367,15 @@ class Answer:
 
 
 def no_content(durable: bool) -> Answer:
-    """It is done, and there is nothing to be said about it."""
+    """Return the answer of a success without a body."""
     return Answer(NO_CONTENT, [NULL_VALUE], durable)
 
 
 @final
 class Asking:
-    """A request of `client`, until `say` has been called with its response, once.
+    """A request of `client` until `say` has been called with its response, once.
 
-    `target` is its path, once that has been found to be one. `dropped`: nobody waits for it any more.
+    `target` is its path, after the path has been parsed. `dropped`: no response is needed any more.
     """
 
     def __init__(
@@ -386,7 +389,7 @@ class Asking:
         self._say = say
 
     def attempt(self, step: Callable[[], Answer | None]) -> None:
-        """Take a step, which gives an answer, or None if that comes later. No error leaves here."""
+        """Take a step, which returns the answer, or None if the answer follows later. No error is raised."""
         try:
             answer = step()
         except Refused as refused:
@@ -400,14 +403,14 @@ class Asking:
             self.give(answer)
 
     def give(self, answer: Answer) -> None:
-        """Answer, when it can be relied on."""
+        """Send the answer, a durable one after everything appended is on disk."""
         if answer.durable:
             self.client.server.store.wait(_OnDisk(self, answer))
         elif not self.dropped:
             self._say(response(answer.status, self.request.message_id, answer.body))
 
     def log_failed(self, reason: str) -> None:
-        """What was asked for may not survive."""
+        """Refuse the request: its change may not survive."""
         self.give(self._refusal(UNAVAILABLE, f"the log has failed: {reason}"))
 
     def _refusal(self, status: int, text: str) -> Answer:
@@ -426,17 +429,17 @@ class Asking:
 
 @final
 class _OnDisk(DurableWaiter):
-    """The answer to a durable change."""
+    """The answer to a durable change, which waits for the disk."""
 
     def __init__(self, asking: Asking, answer: Answer) -> None:
         self._asking = asking
         self._answer = answer
 
     def on_durable(self, batch: i64) -> None:
-        """Give it (DurableWaiter)."""
+        """Send the answer (DurableWaiter)."""
         self._answer.durable = False
         self._asking.give(self._answer)
 
     def on_store_failed(self, reason: str) -> None:
-        """Refuse instead (DurableWaiter)."""
+        """Refuse the request (DurableWaiter)."""
         self._asking.log_failed(reason)
