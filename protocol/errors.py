@@ -1,4 +1,4 @@
-"""The peer's mistakes. Nothing else is raised by the protocol packages, whatever the bytes."""
+"""The errors of peers. The protocol packages raise nothing else, whatever the bytes."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""SASL responses that are one message: what the client says in them, nothing checked here.
+"""SASL responses of a single message: the client's values, which are not checked here.
 
 All functions raise ProtocolError(SYNTAX_ERROR) for a malformed response.
 """
@@ -15,10 +15,10 @@ ANONYMOUS: Final = "ANONYMOUS"
 
 
 def plain(response: bytes) -> tuple[str, str]:
-    """User and password. [RFC 4616] Nobody can log in for somebody else.
+    """Return user and password. [RFC 4616] No user can log in for another.
 
-    Bytes that are not UTF-8 become surrogates, as in passwords that the environment gave: they are wrong, or
-    right.
+    Bytes that are not UTF-8 become surrogates, as in passwords from the environment. The check of the
+    password decides about them.
     """
     parts = response.split(b"\0")
     if len(parts) != 3:
@@ -29,7 +29,10 @@ def plain(response: bytes) -> tuple[str, str]:
 
 
 def amqplain(response: bytes) -> tuple[str, str]:
-    """User and password. [AMQPLAIN: a field table without its length] What is not UTF-8: as in `plain`."""
+    """Return user and password. [AMQPLAIN: a field table without its length]
+
+    Bytes that are not UTF-8 become surrogates, as in `plain`.
+    """
     try:
         table = Reader(len(response).to_bytes(4, "big") + response).table()
     except ValueError as e:
@@ -41,7 +44,7 @@ def amqplain(response: bytes) -> tuple[str, str]:
 
 
 def _text(value: object) -> str | None:
-    """A long string: its reader has left it as it is if it is not UTF-8."""
+    """Return a long string, which its reader has left as bytes if it is not UTF-8."""
     if isinstance(value, bytes):
         return value.decode(errors="surrogateescape")
     return value if isinstance(value, str) else None

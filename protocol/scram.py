@@ -45,14 +45,14 @@ class Verifier(NamedTuple):
     server_key: bytes
 
     def __str__(self) -> str:
-        """`SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`, all but the first in base 64."""
+        """Return `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`, keys and salt in base 64."""
         return (
             f"{MECHANISM}${self.iterations}:{_b64(self.salt)}${_b64(self.stored_key)}:{_b64(self.server_key)}"
         )
 
 
 def derive(password: str, salt: bytes, iterations: int) -> Verifier:
-    """The verifier of a password. Takes as long as `iterations` make it."""
+    """Return the verifier of a password. The duration depends on `iterations`."""
     salted = hashlib.pbkdf2_hmac(
         "sha256", prepared(password).encode("utf-8", "surrogatepass"), salt, iterations
     )
@@ -62,7 +62,7 @@ def derive(password: str, salt: bytes, iterations: int) -> Verifier:
 
 
 def read_verifier(text: str) -> Verifier:
-    """Read what `str` of a verifier gives. Raises ValueError."""
+    """Read the text of a verifier. Raises ValueError."""
     match = re.fullmatch(r"SCRAM-SHA-256\$(\d{1,8}):([^$:]+)\$([^$:]+):([^$:]+)", text, re.ASCII)
     if match is None:
         raise ValueError("not of the form SCRAM-SHA-256$iterations:salt$stored key:server key")
@@ -76,9 +76,9 @@ def read_verifier(text: str) -> Verifier:
 
 
 def prepared(text: str) -> str:
-    """A name or password as SASLprep has it; as it is if SASLprep forbids it. [RFC 4013]
+    """Return a name or password as SASLprep has it; unchanged if SASLprep forbids it. [RFC 4013]
 
-    What SASLprep forbids was the client's choice and is compared octet by octet, as PostgreSQL does.
+    Text that SASLprep forbids was the client's choice and is compared octet by octet, as PostgreSQL does.
     """
     mapped = "".join(
         " " if stringprep.in_table_c12(character) else character
@@ -106,7 +106,7 @@ class Exchange:
     """
 
     def __init__(self, nonce: str) -> None:
-        """`nonce`: printable ASCII without commas that nobody can guess; it is part of the exchange's own."""
+        """`nonce`: printable ASCII without commas that cannot be guessed, a part of the exchange's nonce."""
         self.user = ""
         self._nonce = nonce
         self._header = b""
@@ -136,13 +136,13 @@ class Exchange:
         self._nonce = nonce + self._nonce
 
     def challenge(self, verifier: Verifier) -> bytes:
-        """Give server-first-message, for the user's verifier."""
+        """Return server-first-message, for the user's verifier."""
         self._verifier = verifier
         self._first = f"r={self._nonce},s={_b64(verifier.salt)},i={verifier.iterations}"
         return self._first.encode()
 
     def final(self, message: bytes) -> bytes | None:
-        """Take client-final-message; give server-final-message, None if the proof is false."""
+        """Take client-final-message; return server-final-message, None if the proof is false."""
         text = _text(message)
         match = re.fullmatch(r"(c=([^,]*),r=([^,]*)(?:,.*)?),p=([^,]*)", text)
         if match is None or self._verifier is None:
@@ -165,12 +165,12 @@ class Exchange:
 
 
 def _text(message: bytes) -> str:
-    """A message as text. Bytes that are not UTF-8 become surrogates: no user has such a name."""
+    """Return a message as text. Bytes that are not UTF-8 become surrogates: no user has such a name."""
     return message.decode(errors=_BYTES)
 
 
 def _user(escaped: str) -> str:
-    """The user of a name as it is written. Whoever sends it need not be known: long ones are not prepared."""
+    """Return the user of a written name. Long names are refused, because the peer may be unknown."""
     name = _name(escaped)
     size = len(name.encode(errors=_BYTES))
     if size > NAME_BYTES_MAX:
@@ -181,7 +181,7 @@ def _user(escaped: str) -> str:
 
 
 def _name(escaped: str) -> str:
-    """A name whose commas and equal signs are written =2C and =3D."""
+    """Return a name, whose commas and equal signs are written =2C and =3D."""
     if re.search("=(?!2C|3D)", escaped) or not escaped:
         raise _malformed("the user name")
     return escaped.replace("=2C", ",").replace("=3D", "=")

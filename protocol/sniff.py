@@ -17,10 +17,10 @@ _KINDS: Final = {
 
 
 def sniff(start: bytes) -> str:
-    """Name what the first bytes of a connection are.
+    """Name the protocol of a connection's first bytes.
 
-    Returns "amqp-0-9-1", "amqp-1.0" or "amqp-1.0-sasl"; "more" while fewer than 8 bytes leave it open; else
-    what it looks like instead: "amqp" (a version that is not spoken here), "tls", "http" or "unknown".
+    Returns "amqp-0-9-1", "amqp-1.0" or "amqp-1.0-sasl"; "more" while fewer than 8 bytes do not decide. Other
+    results are "amqp" (a version that is not supported), "tls", "http" and "unknown".
     """
     head = start[:HEADER_BYTES]
     if head in _KINDS:

@@ -66,7 +66,7 @@ class WebSocketWire:
             self.behind = True
 
     def read(self, frames: int) -> bytes:
-        """The payload of at most so many frames, or of what has come of the last one."""
+        """Return the payload of at most `frames` frames, or of the received part of the last one."""
         self.behind = False
         if self.ended or self._peer.connection is None:
             return b""
@@ -93,16 +93,16 @@ class WebSocketWire:
         return answer
 
     def pong(self) -> bytes:
-        """The answer to the latest ping, if there was one since the last answer. [RFC 6455 5.5.3]"""
+        """Return the answer to the latest ping, if one came since the last answer. [RFC 6455 5.5.3]"""
         ping, self._ping = self._ping, None
         return self._peer.send(Pong(payload=ping)) if ping is not None and self.open else b""
 
     def message(self, data: bytes) -> bytes:
-        """`data`, of at most MESSAGE_BYTES, as it is sent while the connection is open."""
+        """Return the frame for `data`, of at most MESSAGE_BYTES, while the connection is open."""
         return self._peer.send(BytesMessage(data=data))
 
     def close(self) -> bytes:
-        """Close the connection; what to send is empty if it is not open. The peer's answer ends it."""
+        """Close the connection; return the bytes to send, empty if not open. The peer's answer ends it."""
         return self._peer.send(CloseConnection(CloseReason.NORMAL_CLOSURE)) if self.open else b""
 
     def _shake_hands(self, data: bytes) -> None:
@@ -144,12 +144,12 @@ class WebSocketWire:
             self._answer += self._peer.send(AcceptConnection(subprotocol=chosen))
 
     def _is_welcome(self, origin: str, host: str) -> bool:
-        """Whether a page of `origin` may speak to the broker, which it calls `host`. [RFC 6455 10.2]"""
+        """Whether a page of `origin` may connect to the broker, which it calls `host`. [RFC 6455 10.2]"""
         own = _name_in(origin).encode().decode("idna") == _name_in(host.lower())
         return own or origin in self._origins or ANY in self._origins
 
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
-        """Answer the request with an error, whatever state what is wrong with it has left wsproto in."""
+        """Answer the request with an error, whatever state the request has left wsproto in."""
         self.ended = True
         self.trouble = reason[:REASON_CHARACTERS]
         body = f"This is for AMQP over WebSocket: {self.trouble}\n".encode("ascii", "backslashreplace")
@@ -183,6 +183,6 @@ class WebSocketWire:
 
 
 def _name_in(place: str) -> str:
-    """The host in `HOST`, `HOST:PORT` or `SCHEME://HOST:PORT`."""
+    """Return the host in `HOST`, `HOST:PORT` or `SCHEME://HOST:PORT`."""
     host = place.split("://", 1)[-1]
     return host.partition("]")[0] if host.startswith("[") else host.partition(":")[0]

@@ -15,13 +15,13 @@ _CLOSE_OK_END: Final = b"\x33\xce"
 
 
 class CloseWatch:
-    """Finds close and close-ok after one end has sent close: the peer's mistake may have been its framing."""
+    """A scan for close and close-ok after one side has sent close, because the framing may be broken."""
 
     def __init__(self) -> None:
         self._tail = b""
 
     def feed(self, data: bytes) -> list[int]:
-        """Take the next bytes: CONNECTION_CLOSE and CONNECTION_CLOSE_OK, in the order in which they came."""
+        """Take the next bytes; return each CONNECTION_CLOSE and CONNECTION_CLOSE_OK found, in order."""
         data = self._tail + data
         found: list[int] = []
         at = 0
@@ -33,7 +33,7 @@ class CloseWatch:
 
 
 def asks_to_close(frames: bytes) -> bool:
-    """Whether connection.close is among these frames, the last of which may be incomplete."""
+    """Whether connection.close is among these frames; the last frame may be incomplete."""
     at = 0
     while len(frames) - at >= _HEAD.size + 4:
         kind, channel, size = _HEAD.unpack_from(frames, at)

@@ -16,9 +16,9 @@ def compose(
     persistent: bool = False,
     correlation_id: str | None = None,
 ) -> bytes:
-    """Header and body frame of a small message, as if it had come on channel 1.
+    """Return header and body frame of a small message, as if it had come on channel 1.
 
-    `body` is not empty, and the header fits into the smallest frame that there is.
+    `body` is not empty, and the header fits the smallest frame that peers may negotiate.
     """
     properties = commands.Basic.Properties(
         content_type=content_type,

@@ -43,7 +43,7 @@ TRANSITIONS: Final[dict[tuple[str, int], str]] = {
 
 
 def advance(state: str, given: int) -> str:
-    """The state after `given`. Raises ProtocolError(COMMAND_INVALID) for a method out of turn."""
+    """Return the state after `given`. Raises ProtocolError(COMMAND_INVALID) for a method not allowed now."""
     following = TRANSITIONS.get((state, given))
     if following is None:
         text = f"connection method {given & 0xFFFF} on a connection that is {state}"
@@ -67,7 +67,7 @@ CHANNEL_TRANSITIONS: Final[dict[tuple[int, int], int]] = {
 
 
 def advance_channel(state: int, given: int) -> int:
-    """The channel's state after `given`. Raises ProtocolError(CHANNEL_ERROR)."""
+    """Return the channel's state after `given`. Raises ProtocolError(CHANNEL_ERROR)."""
     following = CHANNEL_TRANSITIONS.get((state, given))
     if following is not None:
         return following

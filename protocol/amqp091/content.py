@@ -67,10 +67,10 @@ HEADER_PREFIX_BYTES: Final = 7 + 12  # frame header; class id, weight, body size
 
 
 def body_size(frame: bytes, start: i64, size: i64) -> i64:
-    """Body size that the header frame at `start` with a payload of `size` bytes announces.
+    """Return the body size that the header frame at `start` with a payload of `size` bytes announces.
 
-    Raises ProtocolError: FRAME_ERROR when it is too short or not of class basic, UNEXPECTED_FRAME when its
-    weight is not 0, SYNTAX_ERROR for a negative size.
+    Raises ProtocolError: FRAME_ERROR when the payload is too short or not of class basic, UNEXPECTED_FRAME
+    when its weight is not 0, SYNTAX_ERROR for a negative size.
     """
     if size < 14:
         raise ProtocolError(FRAME_ERROR, f"content header of {size} bytes, at least 14 are needed")
@@ -88,10 +88,10 @@ def body_size(frame: bytes, start: i64, size: i64) -> i64:
 
 
 def scan(frame: bytes, start: i64, size: i64) -> i64:
-    """Traits of the header frame at `start`: PERSISTENT, those of SPECIAL, and the priority shifted.
+    """Return the traits of the header frame at `start`: PERSISTENT, SPECIAL ones, and the priority shifted.
 
-    Walks the property list without decoding it, so a list that overruns its frame is refused here and never
-    reaches a consumer. Raises ProtocolError(SYNTAX_ERROR).
+    The property list is scanned without being decoded. A list that overruns its frame is refused here and
+    never reaches a consumer. Raises ProtocolError(SYNTAX_ERROR).
     """
     p: i64 = start + 7 + 12
     end: i64 = start + 7 + size
@@ -136,9 +136,9 @@ def scan(frame: bytes, start: i64, size: i64) -> i64:
 
 
 def with_reply_to(content: bytes, name: bytes) -> bytes:
-    """Some content whose reply-to is the pseudo-queue of direct replies, with `name` (encoded) instead.
+    """Return a content with `name` (encoded) in place of the pseudo-queue of direct replies as reply-to.
 
-    `scan` has found it so: REPLIES is among its traits.
+    `scan` has found this reply-to: REPLIES is among its traits.
     """
     p: i64 = HEADER_PREFIX_BYTES
     flags: int = read_i16_be(content, p)
@@ -160,7 +160,7 @@ def with_reply_to(content: bytes, name: bytes) -> bytes:
 
 
 def _header_traits(frame: bytes, start: i64, end: i64) -> i64:
-    """COPIES, DELAYS, RECEIPTS, if there may be such headers: somewhere the bytes of such a name stand."""
+    """Return COPIES, DELAYS, RECEIPTS, if the headers may have such names: the bytes of a name were found."""
     traits: i64 = 0
     if frame.find(b"\x02CC", start, end) >= 0 or frame.find(b"\x03BCC", start, end) >= 0:
         traits = COPIES
@@ -173,19 +173,19 @@ def _header_traits(frame: bytes, start: i64, end: i64) -> i64:
 
 
 def header_frame_bytes(content: bytes) -> i64:
-    """Length of the header frame at the start of some content."""
+    """Return the length of the header frame at the start of a content."""
     size: int = read_i32_be(content, 3)
     return size + FRAME_OVERHEAD
 
 
 def with_body_size(header: bytes, size: i64) -> bytes:
-    """A header frame that announces a body of `size` bytes, and is otherwise as this one."""
+    """Return a copy of a header frame that announces a body of `size` bytes."""
     number: int = size
     return header[: HEADER_PREFIX_BYTES - 8] + number.to_bytes(8, "big") + header[HEADER_PREFIX_BYTES:]
 
 
 def largest_frame(content: bytes) -> i64:
-    """Size of the largest frame of some content: a peer with a smaller frame_max needs it split anew."""
+    """Return the size of a content's largest frame; a peer with a smaller frame_max needs a new split."""
     largest: i64 = 0
     p: i64 = 0
     n: i64 = len(content)
@@ -198,7 +198,7 @@ def largest_frame(content: bytes) -> i64:
 
 
 def body(content: bytes) -> bytes:
-    """The body alone, joined from its frames."""
+    """Return the body alone, joined from its frames."""
     return _payloads(content, header_frame_bytes(content))
 
 
@@ -219,7 +219,7 @@ def _payloads(frames: bytes, p: i64) -> bytes:
 
 
 def merged(frames: bytes) -> bytes:
-    """Body frames of one channel with the same bytes in frames of FRAME_MIN_SIZE, which suit every peer."""
+    """Return body frames of a channel with the same bytes in frames of FRAME_MIN_SIZE, for all peers."""
     high: int = frames[1]
     low: int = frames[2]
     out = BytesWriter()
@@ -228,10 +228,10 @@ def merged(frames: bytes) -> bytes:
 
 
 def write_split(out: BytesWriter, content: bytes, channel: i64, frame_max: i64) -> None:
-    """Write some content for `channel` with body frames of at most `frame_max` bytes.
+    """Write a content for `channel` with body frames of at most `frame_max` bytes.
 
-    The header frame goes out whole, as there is no way to split it: a peer whose frame_max is too small for
-    the properties of a message cannot be given it.
+    The header frame is written whole, because it cannot be split. A peer whose frame_max is too small for the
+    properties of a message cannot get the message.
     """
     start: i64 = len(out)
     head: i64 = header_frame_bytes(content)
@@ -241,7 +241,7 @@ def write_split(out: BytesWriter, content: bytes, channel: i64, frame_max: i64) 
 
 
 def write_frames(out: BytesWriter, frames: bytes, channel: i64, frame_max: i64) -> None:
-    """Write some body frames for `channel`, as received or split anew for a smaller `frame_max`."""
+    """Write body frames for `channel`, as received or split anew for a smaller `frame_max`."""
     if len(frames) > frame_max and largest_frame(frames) > frame_max:
         write_body(out, _payloads(frames, 0), channel, frame_max)
     else:
@@ -274,7 +274,7 @@ def set_channel(out: BytesWriter, start: i64, channel: i64) -> None:
 
 
 def write_content(out: BytesWriter, content: bytes, channel: i64) -> None:
-    """Write some content as it was received, with the channel number of each frame set to `channel`."""
+    """Write a content as it was received, with the channel number of each frame set to `channel`."""
     p: i64 = len(out)
     out.write(content)
     n: i64 = len(out)

@@ -25,9 +25,9 @@ _TIME: Final = struct.Struct(">Q")
 
 @dataclass
 class Death:
-    """How often a message has died in a queue for a reason, and how it was the first time.
+    """The count of a message's deaths in a queue for a reason, and the circumstances of the first death.
 
-    `time`: seconds since 1970. `exchange`, `routing_keys`: what it had been published with.
+    `time`: seconds since 1970. `exchange`, `routing_keys`: the address of the publish.
     `original_expiration`: milliseconds as text, "" if the message had none.
     """
 
@@ -40,7 +40,7 @@ class Death:
     count: int = 1
 
     def encode(self) -> bytes:
-        """The table as a field value."""
+        """Return the table as a field value."""
         fields = [
             (b"count", b"l" + _LONG.pack(self.count)),
             (b"reason", long_string(self.reason)),
@@ -56,7 +56,7 @@ class Death:
 
 
 def long_string(text: str) -> bytes:
-    """A long string as a field value."""
+    """Return a long string as a field value."""
     raw = text.encode()
     return b"S" + _LENGTH.pack(len(raw)) + raw
 
@@ -67,12 +67,12 @@ def _array(values: list[bytes]) -> bytes:
 
 
 def encode_deaths(deaths: list[Death]) -> bytes:
-    """The value of x-death."""
+    """Return the value of x-death."""
     return _array([death.encode() for death in deaths])
 
 
 def decode_deaths(value: bytes) -> list[Death]:
-    """The deaths in a value that `encode_deaths` has made. Raises ValueError for any other."""
+    """Return the deaths in a value that `encode_deaths` has made. Raises ValueError for any other."""
     deaths: list[Death] = []
     for table in _array_in(value):
         if not isinstance(table, dict):
@@ -106,7 +106,7 @@ def _death(table: dict[str, object]) -> Death:
 
 
 def add_death(deaths: list[Death], death: Death) -> list[Death]:
-    """The history with one more death: an earlier one in the same queue for the same reason counts on."""
+    """Return the history with a further death; it adds to the count of the same queue and reason."""
     for known in deaths:
         if known.queue == death.queue and known.reason == death.reason:
             known.count += 1
@@ -115,10 +115,10 @@ def add_death(deaths: list[Death], death: Death) -> list[Death]:
 
 
 def write_headers(fields: list[Field], deaths: list[Death], exchange: str, first: bool) -> list[Field]:
-    """Headers with this history, of which the latest death was of a message published to `exchange`.
+    """Return headers with this history; the latest death was of a message published to `exchange`.
 
-    `first`: the message had not died before, and whatever it says of that is not the broker's. Other fields
-    stay where and as they are.
+    `first`: the message had not died before, and a history in its headers is not the broker's. Other fields
+    keep their places and bytes.
     """
     latest = deaths[0]
     said = {b"reason": latest.reason, b"queue": latest.queue, b"exchange": exchange}
@@ -137,9 +137,9 @@ def write_headers(fields: list[Field], deaths: list[Death], exchange: str, first
 
 
 def without_oldest_deaths(fields: list[Field], excess: int) -> list[Field]:
-    """Headers that `write_headers` has made, `excess` bytes shorter if so many deaths can be left out.
+    """Return headers from `write_headers`, `excess` bytes shorter if enough deaths can be left out.
 
-    The latest one stays. Raises ValueError for other headers.
+    The latest death stays. Raises ValueError for other headers.
     """
     deaths = [death for name, value in fields if name == X_DEATH for death in decode_deaths(value)]
     while excess > 0 and len(deaths) > 1:
@@ -148,5 +148,5 @@ def without_oldest_deaths(fields: list[Field], excess: int) -> list[Field]:
 
 
 def without_deaths(fields: list[Field]) -> list[Field]:
-    """Headers without anything that `write_headers` adds."""
+    """Return headers without anything that `write_headers` adds."""
     return [field for field in fields if field[0] != X_DEATH and not field[0].startswith((FIRST, LAST))]

@@ -39,11 +39,10 @@ _SECONDS_MAX: Final = 0xFFFFFFFF  # a timestamp above it, in 2106, is taken to b
 
 
 class Reader:
-    """Reads values one after the other. Every method raises ValueError for what is malformed or cut short.
+    """A reader of values, one after the other. Every method raises ValueError for malformed or cut values.
 
-    `end` bounds what may be read: the end of the input, or of the table that is being read. Names in tables
-    of messages may be any bytes, and become surrogates where they are not UTF-8. Names in arguments
-    are UTF-8.
+    `end` limits reading: the end of the input, or of the table that is being read. Names in tables of
+    messages may be any bytes, and become surrogates where they are not UTF-8. Names in arguments are UTF-8.
     """
 
     def __init__(self, data: bytes, position: int = 0) -> None:
@@ -54,7 +53,7 @@ class Reader:
         self._names = "surrogateescape"  # how names in tables are decoded
 
     def arguments(self, frame: base.Frame) -> None:
-        """Fill in a method's arguments, which must be all that is left. [amqp-0-9-1 4.2.4]"""
+        """Read a method's arguments, which must be all the remaining bytes. [amqp-0-9-1 4.2.4]"""
         self._names = "strict"
         octet = bits = 0
         for name in frame.__slots__:
@@ -110,7 +109,7 @@ class Reader:
         return self._number(_NUMBERS[kind])
 
     def value(self) -> object:
-        """A field value, which begins with the octet of its type. [amqp-0-9-1 4.2.1, RabbitMQ's types]"""
+        """Read a field value, which begins with its type's octet. [amqp-0-9-1 4.2.1, RabbitMQ's types]"""
         kind = self.take(1)[0]
         fixed = _FIXED.get(kind)
         if fixed is not None:
@@ -137,7 +136,7 @@ class Reader:
         raise ValueError(f"unknown type of field value {bytes([kind])!r}")
 
     def skip_value(self) -> None:
-        """Go past one field value without decoding what is in it."""
+        """Skip a field value without decoding its content."""
         kind = self.take(1)[0]
         fixed = _FIXED.get(kind)
         if fixed is not None:
@@ -171,7 +170,7 @@ class Reader:
         return number
 
     def _enter(self) -> tuple[int, int]:
-        """Begin a table or an array: where it ends, and where what is around it does."""
+        """Begin a table or an array; return its end, and the end of the value around it."""
         self._depth += 1
         if self._depth > TABLE_DEPTH_MAX:
             raise ValueError(f"more than {TABLE_DEPTH_MAX} tables within each other")

@@ -28,9 +28,9 @@ SMALL_BYTES: Final = 256  # if they have fewer bytes on average, they are merged
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class IncomingChannel:
-    """The receiving half of one open channel: which frame may come next, and content that comes in pieces.
+    """The receiving half of an open channel: the frames that may come next, and content in several pieces.
 
-    The subclass answers the three calls; it must not raise anything but ProtocolError.
+    The subclass implements the three calls, which must raise nothing but ProtocolError.
     """
 
     def __init__(self, body_bytes_max: i64) -> None:
@@ -49,44 +49,46 @@ class IncomingChannel:
         self.kept_bytes: i64 = 0
 
     def on_publish(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
-        """Take one whole message.
+        """Take a whole message.
 
-        `arguments` are basic.publish's as sent, `content` its header and body frames, `size` the body in
-        bytes, `traits` as `content.scan` returns them. Of a body of more than WHOLE_BYTES_MAX bytes all
-        frames have been given to `on_piece` before, and `content` is the header frame alone.
+        `arguments` are the arguments of basic.publish as sent. `content`: the header and body frames. `size`:
+        the bytes of the body. `traits`: the result of `content.scan`. If the body has more than
+        WHOLE_BYTES_MAX bytes, all its frames have been given to `on_piece` before, and `content` is the
+        header frame alone.
         """
         raise NotImplementedError
 
     def on_piece(self, frames: bytes, size: i64, traits: i64) -> None:
-        """Take some body frames of a large body, which carry `size` bytes of it; `on_publish` follows.
+        """Take body frames of a large body, with `size` bytes of the body.
 
-        So do the other pieces, in order; or `discard`, if the channel ends before.
+        The other pieces follow in order, and then `on_publish`. If the channel ends before, `discard`
+        follows.
         """
         raise NotImplementedError
 
     def on_ack(self, tag: i64, multiple: bool) -> None:
-        """Take one basic.ack."""
+        """Take a basic.ack."""
         raise NotImplementedError
 
     def on_oversized(self, size: i64) -> None:
-        """A content header announces a body beyond `body_bytes_max`; end the channel."""
+        """End the channel: a content header announces a body larger than `body_bytes_max`."""
         raise NotImplementedError
 
     def on_kept(self, method: i64) -> None:
-        """A frame has been kept: a method, or 0 for a part of a content."""
+        """Note that a frame has been kept: a method, or 0 for a part of a content."""
 
     def hold(self) -> None:
-        """Keep the frames that come from now on. To be called while a method of the channel is handled."""
+        """Keep the frames that come from now on. Called while a method of the channel is handled."""
         self.expecting = HELD
 
     def keep(self, frame: bytes, method: i64) -> None:
-        """Take a frame while the channel is held; `method` is 0 if it is none."""
+        """Take a frame while the channel is held; `method` is 0 for other frames."""
         self._kept.append(frame)
         self.kept_bytes += len(frame)
         self.on_kept(method)
 
     def go_on(self) -> bytes:
-        """Keep no more; returns the frames that were kept, to be put back into the stream."""
+        """Stop keeping; return the kept frames, which are put back into the stream."""
         if self.expecting == HELD:
             self.expecting = EXPECT_METHOD
         frames = b"".join(self._kept)
@@ -95,7 +97,7 @@ class IncomingChannel:
         return frames
 
     def begin_content(self, arguments: bytes) -> None:
-        """A basic.publish whose content has not arrived in the same piece."""
+        """Begin a content whose basic.publish has arrived without it."""
         self._arguments = arguments
         self.expecting = EXPECT_HEADER
 
@@ -135,19 +137,19 @@ class IncomingChannel:
             self._complete()
 
     def gathered(self) -> i64:
-        """Bytes of a content that have come and have not been handed on."""
+        """Return the bytes of an incomplete content that have not been passed on."""
         if self.expecting != EXPECT_BODY:
             return 0
         return self._gathered if self._size > WHOLE_BYTES_MAX else self._size - self._missing
 
     def discard(self) -> None:
-        """Drop what has arrived of a content and all that will: this end has closed the channel."""
+        """Drop an incomplete content and all later frames: this side has closed the channel."""
         self.expecting = DISCARD
         self._parts = []
         self._head = b""
 
     def _gather(self, size: i64) -> None:
-        """Hand on what has come of a large body, if it is enough for a piece."""
+        """Pass on the received part of a large body, if it is enough for a piece."""
         self._gathered += size
         if self._gathered >= WHOLE_BYTES_MAX or self._missing == 0:
             frames = b"".join(self._parts)
@@ -158,7 +160,7 @@ class IncomingChannel:
             self.on_piece(frames, gathered, self._traits)
 
     def _merge(self) -> None:
-        """Make few frames of many small ones, which would take fifty times their body in memory."""
+        """Merge many small frames, which would take fifty times their body in memory."""
         recent = b"".join(self._parts[self._tidy :])
         if len(recent) < PARTS_MAX * SMALL_BYTES:
             del self._parts[self._tidy :]
@@ -187,10 +189,10 @@ def check_publish(data: bytes, p: i64, end: i64) -> None:
 
 
 def check_start(kind: i64, size: i64, frame_max: i64) -> None:
-    """Refuse a frame whose first 7 bytes are enough to see that it will never be valid.
+    """Refuse a frame whose first 7 bytes show that it can never be valid.
 
-    Clients may leave the 8 bytes around a payload out of account [RabbitMQ FRAME_SIZE_FUDGE], but not with a
-    content header: there is no way to split it for consumers. Raises ProtocolError(FRAME_ERROR).
+    Clients may leave the 8 bytes around a payload out of the frame size [RabbitMQ FRAME_SIZE_FUDGE], but not
+    for a content header, which cannot be split for consumers. Raises ProtocolError(FRAME_ERROR).
     """
     if kind != FRAME_METHOD and kind != FRAME_HEADER and kind != FRAME_BODY and kind != FRAME_HEARTBEAT:
         raise ProtocolError(FRAME_ERROR, f"unknown frame type {kind}")

@@ -31,7 +31,7 @@ _UNKNOWN: Final[i64] = -2
 
 
 def _widths() -> list[i64]:
-    """How many bytes a field value of each type has, after the octet of the type."""
+    """Return the bytes of a field value of each type, after the octet of the type."""
     widths: list[i64] = [_UNKNOWN] * 256
     for kinds, width in (("V\0", 0), ("tbB", 1), ("su", 2), ("Iif", 4), ("D", 5), ("lLdT", 8)):
         for kind in kinds:
@@ -45,9 +45,9 @@ _WIDTHS: Final = _widths()
 
 
 def property_at(content: bytes, index: i64) -> i64:
-    """Where the property with this index begins in some content; NOWHERE if it has none.
+    """Return the offset of the property with this index in a content; NOWHERE if it has none.
 
-    `content.scan` has found the property list to be sound.
+    `content.scan` has checked the property list.
     """
     p: i64 = HEADER_PREFIX_BYTES
     flags = i64(read_i16_be(content, p))
@@ -68,7 +68,7 @@ def property_at(content: bytes, index: i64) -> i64:
 
 
 def header_at(content: bytes, name: bytes) -> i64:
-    """Where the value of the last header with this name begins, with the octet of its type; or NOWHERE."""
+    """Return the offset of the last header with this name, at the octet of its type; or NOWHERE."""
     p = property_at(content, HEADERS)
     if p < 0:
         return NOWHERE
@@ -98,7 +98,7 @@ def header_at(content: bytes, name: bytes) -> i64:
 
 
 def header_value(content: bytes, start: i64) -> object:
-    """The value that `header_at` has found; None also for one that does not decode."""
+    """Return the value that `header_at` has found; None also for a value that does not decode."""
     kind: i64 = content[start]
     p = start + 1
     if kind == _LONG_STRING:
@@ -121,7 +121,10 @@ def header_value(content: bytes, start: i64) -> object:
 
 
 def integer_at(content: bytes, start: i64) -> i64:
-    """The integer, of any type, that begins there; NO_INTEGER: something else does, or this very one."""
+    """Return the integer of any type at this offset; NO_INTEGER for other values.
+
+    The integer may also be NO_INTEGER itself.
+    """
     kind: i64 = content[start]
     p = start + 1
     if kind == _SIGNED_32:
@@ -143,10 +146,10 @@ def integer_at(content: bytes, start: i64) -> i64:
 
 
 def short_string(content: bytes, start: i64) -> bytes:
-    """The short string that begins there."""
+    """Return the short string at this offset."""
     return content[start + 1 : start + 1 + i64(content[start])]
 
 
 def number(content: bytes, start: i64, index: i64) -> int:
-    """The delivery mode, priority or timestamp in seconds that begins there; `index` says which."""
+    """Return the delivery mode, priority or timestamp (seconds) at this offset; `index` says which."""
     return int.from_bytes(content[start : start + 8], "big") if index == TIMESTAMP else content[start]

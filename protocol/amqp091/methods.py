@@ -14,16 +14,16 @@ _FRAME: Final = struct.Struct(">BHI")
 
 
 class AccessRequest(base.Frame):
-    """access.request, a leftover of AMQP 0-9 that pamqp does not know: nothing in it matters."""
+    """access.request, a leftover of AMQP 0-9 that pamqp does not know; its arguments do not matter."""
 
     name = "Access.Request"
 
 
 def decode_method(method: int, payload: bytes) -> base.Frame:
-    """The method in `payload`, which begins with class and method id.
+    """Return the method in `payload`, which begins with class and method id.
 
-    Raises ProtocolError: COMMAND_INVALID for a method that there is not, SYNTAX_ERROR when the arguments do
-    not decode.
+    Raises ProtocolError: COMMAND_INVALID for an unknown method, SYNTAX_ERROR for arguments that do not
+    decode.
     """
     if method == c.ACCESS_REQUEST:
         return AccessRequest()
@@ -40,7 +40,7 @@ def decode_method(method: int, payload: bytes) -> base.Frame:
 
 
 def short_string(text: str) -> bytes:
-    """A short string; what is longer than 255 bytes is cut at a character."""
+    """Return a short string; a text of more than 255 bytes is cut at a character."""
     raw = text.encode()
     if len(raw) > 255:
         raw = raw[:255].decode(errors="ignore").encode()
@@ -119,7 +119,7 @@ def access_request_ok(channel: int) -> bytes:
 
 
 def queue_declare_ok(channel: int, name: str, messages: int, consumers: int) -> bytes:
-    """queue.declare-ok; `messages` are the ready ones. [amqp-0-9-1 1.7.2.2]"""
+    """queue.declare-ok; `messages` is the ready count. [amqp-0-9-1 1.7.2.2]"""
     return method_frame(
         channel, c.QUEUE_DECLARE_OK, short_string(name) + struct.pack(">II", messages, consumers)
     )
@@ -136,7 +136,7 @@ def consumer_tag(channel: int, method: int, tag: str) -> bytes:
 
 
 def basic_cancel(channel: int, tag: str) -> bytes:
-    """basic.cancel to the client, nowait: its queue is gone. [RabbitMQ consumer cancel notification]"""
+    """basic.cancel to the client, nowait, for a deleted queue. [RabbitMQ consumer cancel notification]"""
     return method_frame(channel, c.BASIC_CANCEL, short_string(tag) + b"\x01")
 
 
@@ -152,7 +152,7 @@ def basic_deliver(channel: int, consumer: str, tag: int, redelivered: bool, addr
 
 
 def basic_get_ok(channel: int, tag: int, redelivered: bool, address: bytes, messages: int) -> bytes:
-    """basic.get-ok; `messages` are those still ready. [amqp-0-9-1 1.8.3.11]"""
+    """basic.get-ok; `messages` is the ready count after this message. [amqp-0-9-1 1.8.3.11]"""
     arguments = struct.pack(">QB", tag, redelivered) + address + struct.pack(">I", messages)
     return method_frame(channel, c.BASIC_GET_OK, arguments)
 

@@ -1,7 +1,7 @@
 """The properties of a content header, read and changed value by value. [amqp-0-9-1 4.2.6.1]
 
-Values are kept as they were sent and written back as they are: what is not changed goes out byte for byte as
-it came in, duplicate keys and types of integers included.
+Values are kept as they were sent. Unchanged values are written byte for byte, including duplicate keys and
+types of integers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Field = tuple[bytes, bytes]
 
 
 class Properties:
-    """The property list of some content, made from its header frame. `original` is that content.
+    """The property list of a content, made from its header frame. `original` is the content.
 
     Raises ProtocolError(SYNTAX_ERROR) where a value does not decode; `content.scan` has checked the list.
     """
@@ -66,7 +66,7 @@ class Properties:
         return reader.take(size)
 
     def text(self, index: int) -> str:
-        """A property that is a short string, "" if it is absent. Raises ProtocolError if it is not UTF-8."""
+        """Return a property that is a short string, "" if absent. Raises ProtocolError if it is not UTF-8."""
         value = self._values[index]
         if value is None:
             return ""
@@ -76,12 +76,12 @@ class Properties:
             raise ProtocolError(SYNTAX_ERROR, f"a property of the content header is not UTF-8: {e}") from e
 
     def octets(self, index: int) -> bytes | None:
-        """A property that is a short string as it was sent, None if it is absent."""
+        """Return a property that is a short string as it was sent, None if absent."""
         value = self._values[index]
         return None if value is None else value[1:]
 
     def number(self, index: int) -> int | None:
-        """Delivery mode, priority or timestamp in seconds; None if it is absent."""
+        """Return the delivery mode, the priority or the timestamp in seconds; None if absent."""
         value = self._values[index]
         return None if value is None else int.from_bytes(value, "big")
 
@@ -90,11 +90,11 @@ class Properties:
         self._values[index] = None
 
     def adopt(self, other: Properties, index: int) -> None:
-        """Have a property be as it is in another list, or absent if it is not there."""
+        """Copy a property from another list, or remove it if the other list lacks it."""
         self._values[index] = other._values[index]
 
     def headers(self) -> dict[str, object]:
-        """The headers, decoded; of several with one name the last one. Raises ProtocolError."""
+        """Return the decoded headers; of several with the same name the last. Raises ProtocolError."""
         value = self._values[HEADERS]
         if value is None:
             return {}
@@ -104,7 +104,7 @@ class Properties:
             raise ProtocolError(SYNTAX_ERROR, f"malformed headers: {e}") from e
 
     def fields(self) -> list[Field]:
-        """The headers as they stand in the table. Raises ProtocolError."""
+        """Return the headers as they are in the table. Raises ProtocolError."""
         value = self._values[HEADERS]
         found: list[Field] = []
         if value is None:
@@ -121,11 +121,11 @@ class Properties:
         return found
 
     def set_table(self, table: bytes) -> None:
-        """Replace the headers by a table as it stands in the property list, its length in front."""
+        """Replace the headers by an encoded table, its length in front."""
         self._values[HEADERS] = table
 
     def set_fields(self, fields: list[Field]) -> None:
-        """Replace the headers. Without any the property goes too."""
+        """Replace the headers. An empty list removes the property."""
         if not fields:
             self._values[HEADERS] = None
             return
@@ -133,7 +133,7 @@ class Properties:
         self._values[HEADERS] = len(table).to_bytes(4, "big") + table
 
     def content(self) -> bytes:
-        """The content with these properties; its body frames are what they were."""
+        """Return the content with these properties and the original body frames."""
         flags = 0
         for index, value in enumerate(self._values):
             if value is not None:

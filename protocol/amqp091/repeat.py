@@ -1,4 +1,4 @@
-"""The same publish again: publishers often send messages that differ in nothing but their bodies."""
+"""The recognition of repeated publishes: publishers often send messages that differ in their bodies only."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NEVER: Final = 1 << 62
 
 @final
 class Repeat:
-    """A publish as far as its body, byte for byte, and what that means to `incoming`.
+    """The bytes of a publish up to its body, and their meaning to `incoming`.
 
-    `header_at` and `last_at` are offsets from its beginning: of the content header's frame, and of the very
+    `header_at` and `last_at` are offsets from the beginning: of the content header's frame, and of the very
     last octet.
     """
 
@@ -42,9 +42,9 @@ class Repeat:
         self.traits = traits
 
     def publish(self, data: bytes, p: i64) -> i64:
-        """Make the call if this publish stands at `p` of `data` once more, and whole.
+        """Make the call if the same publish is at `p` of `data` again, and complete.
 
-        Returns the offset behind it, 0 if it does not.
+        Return the offset behind it, 0 if it is not.
         """
         last = p + self.last_at
         if (

@@ -12,7 +12,7 @@ _I32_MAX: Final = 2**31 - 1
 
 
 def encode_table(table: Mapping[str, object]) -> bytes:
-    """A table with its length in front.
+    """Return a table with its length in front.
 
     Integers are I where they fit and l otherwise, floats d, texts S. Raises ValueError for a name that is
     not 1 to 255 bytes long, an integer beyond 64 bits, and a value of any other type.

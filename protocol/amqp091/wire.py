@@ -44,18 +44,18 @@ class MethodSink(Protocol):
     """The connection, which takes every method that is not on the hot path."""
 
     def on_method(self, channel: int, method: int, payload: bytes) -> None:
-        """Take one method frame; `payload` begins with class and method id.
+        """Take a method frame; `payload` begins with class and method id.
 
-        Raises ProtocolError when the method is unknown, not allowed now, or its channel is not open.
+        Raises ProtocolError when the method is unknown or not allowed now, or when its channel is not open.
         """
 
 
 @final
 class Wire:
-    """Frames out of a byte stream.
+    """A parser of frames from a byte stream.
 
-    The connection that owns it opens channels by putting an IncomingChannel into `channels` (index = number)
-    and may `suspend` it: bytes are then kept until `resume`.
+    The owning connection opens channels by putting an IncomingChannel into `channels` (index = number). The
+    connection may `suspend` the parser: bytes are then kept until `resume`.
     """
 
     def __init__(self, sink: MethodSink, frame_max: i64) -> None:
@@ -73,7 +73,7 @@ class Wire:
         self._unlike: i64 = 0 if LEARNS else NEVER  # publishes to be parsed before that is learnt
 
     def gathered(self) -> i64:
-        """Bytes of contents, on all channels, that have come in part and have not been handed on."""
+        """Return the bytes of incomplete contents of all channels that have not been passed on."""
         total: i64 = 0
         for channel in self.channels:
             if channel is not None:
@@ -81,16 +81,16 @@ class Wire:
         return total
 
     def channel(self, number: i64) -> IncomingChannel | None:
-        """The open channel of that number, if it is open."""
+        """Return the open channel of this number, None without one."""
         return self.channels[number] if number < len(self.channels) else None
 
     def suspend(self) -> None:
-        """Keep what arrives until `resume`: an answer is outstanding that later frames must not overtake."""
+        """Keep all bytes until `resume`: later frames must not overtake an answer."""
         self.suspended = True
         self._halted = True
 
     def resume(self) -> None:
-        """Go on with what was kept. Raises as `feed`."""
+        """Continue with the kept bytes. Raises as `feed`."""
         self.suspended = False
         self._halted = self.stopped
         if self._have > 0:
@@ -98,7 +98,7 @@ class Wire:
             self.feed(b"")
 
     def put_back(self, frames: bytes) -> None:
-        """Have whole frames that a channel has kept come before what has arrived since; `feed` goes on.
+        """Put whole frames that a channel has kept before the bytes that have come since; `feed` continues.
 
         Not to be called from inside `feed`.
         """
@@ -112,7 +112,7 @@ class Wire:
         return b"".join(self._chunks)
 
     def stop(self) -> None:
-        """Ignore everything that comes from now on."""
+        """Ignore all later bytes."""
         self.stopped = True
         self._halted = True
         self._repeat = None
@@ -154,9 +154,9 @@ class Wire:
             self._have = len(rest)
 
     def _bridge(self, chunks: list[bytes], data: bytes, kept: i64) -> i64:
-        """Parse the `kept` bytes with the first ones of `data`, so that not all of it has to be joined.
+        """Parse the `kept` bytes with the first bytes of `data`, so that not all of it has to be joined.
 
-        Returns how many were used: `kept` or more, unless what was incomplete is longer than it seemed.
+        Return the number of used bytes: `kept` or more, unless the incomplete frame is longer than it seemed.
         """
         first = self._need - kept + FRAME_MIN_SIZE
         if kept >= self._need or first > len(data) // 2:
@@ -164,7 +164,7 @@ class Wire:
         return self._parse(b"".join([*chunks, data[:first]]), 0)
 
     def _parse(self, data: bytes, p: i64) -> i64:
-        """Make the calls of every whole frame from `p` on; returns the offset of the first byte not used."""
+        """Make the calls of all whole frames from `p` on; return the offset of the first unused byte."""
         n: i64 = len(data)
         self._need = 7
         channels = self.channels
@@ -214,10 +214,10 @@ class Wire:
         return p
 
     def _publish(self, incoming: IncomingChannel, channel: i64, data: bytes, p: i64, end: i64, n: i64) -> i64:
-        """A publish method at `p` with its content behind it: one call when all of it is here.
+        """Make the call for a publish at `p` and its content, if all of it is here.
 
-        Returns the offset behind the content, _INCOMPLETE to wait for more bytes, _APART when its frames do
-        not follow each other or the body has more than one.
+        Return the offset behind the content, _INCOMPLETE to wait for more bytes, _APART when its frames do
+        not follow each other or the body has several frames.
         """
         h: i64 = end + 1
         if n - h < 7:
@@ -268,7 +268,7 @@ class Wire:
         return bend + 1
 
     def _learn(self, repeat: Repeat) -> None:
-        """Expect more like this publish; or, if another one was expected, nothing for a while."""
+        """Expect more publishes like this one; if another one was expected, expect none for a while."""
         if self._repeat is None:
             self._repeat = repeat
         else:
