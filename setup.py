@@ -26,10 +26,7 @@ HERE = Path(__file__).resolve().parent
 HOT = [
     "broker/core/**/*.py",
     "broker/store/**/*.py",
-    "broker/journal/queue_recorder.py",
-    "broker/journal/recording.py",
-    "broker/journal/stream_recorder.py",
-    "broker/journal/watched.py",
+    "broker/journal/recorder.py",
     "broker/adapters/**/*.py",
     "broker/net/transport.py",
     "broker/net/pump.py",

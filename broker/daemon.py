@@ -40,7 +40,7 @@ from broker.core.errors import StoreFailed
 from broker.core.schedule import Schedule
 from broker.core.vhosts.auto_creation import AutoCreateError
 from broker.flavour import FLAVOUR
-from broker.journal.opening import journal_of
+from broker.journal.journal import journal_of
 from broker.net.alarm_clock import AlarmClock
 from broker.net.callers import Callers
 from broker.net.descriptors import for_connections, raise_limit

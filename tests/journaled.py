@@ -9,7 +9,7 @@ from pamqp.common import FieldTable
 from typer.testing import CliRunner
 
 from broker.journal.command import app
-from broker.journal.reading import Reading
+from broker.journal.reader import Reading
 from tests.api import Api
 from tests.daemon import Daemon
 from tests.journals import OF_THE_BROKER, out_of_turn

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from broker.journal.reading import JournalError, Reading
+from broker.journal.reader import JournalError, Reading
 from protocol.journal import records as r
 from protocol.journal.decoder import Decoder
 from protocol.journal.encoder import Encoder

@@ -12,7 +12,7 @@ from broker.admin.state import AdminState
 from broker.auth.gate import Gate
 from broker.auth.passwords import Password
 from broker.auth.users import Users
-from broker.journal.serving import ServedJournal
+from broker.journal.catalogue import ServedJournal
 
 
 def admin_server(

@@ -13,10 +13,9 @@ from typing import Annotated, Final
 
 import typer
 
-from broker.journal.holding import hold
-from broker.journal.reading import JournalError, Reading
-from broker.journal.showing import life_of, told_one
-from broker.journal.verifying import Verification
+from broker.journal.life import life_of, told_one
+from broker.journal.reader import JournalError, Reading
+from broker.journal.verification import Verification, hold
 from protocol.journal.records import OPS
 from protocol.journal.rows import Row
 
@@ -143,7 +142,7 @@ def seal(
     if find_spec("pyarrow") is None:
         typer.echo("amqpd journal: sealing takes pyarrow: pip install 'amqpd[journal]'", err=True)
         raise typer.Exit(FAILED)
-    from broker.journal.sealing import BusyError
+    from broker.journal.seal import BusyError
 
     damaged = False
     while True:
@@ -162,8 +161,8 @@ def seal(
 
 def _seal_once(folder: Path, retention: float) -> bool:
     """Seal what there is and let go of what is old; whether something could not be read."""
-    from broker.journal.sealing import let_go
-    from broker.journal.sealing import seal as sealing
+    from broker.journal.seal import let_go
+    from broker.journal.seal import seal as sealing
 
     damaged = False
     for each in sealing(folder):

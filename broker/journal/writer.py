@@ -9,7 +9,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.journal.leftovers import Found, find
+from broker.journal.files import Found, find
 from protocol.journal import records as r
 from protocol.journal.encoder import Encoder
 from protocol.journal.files import LIVE, OPEN, file_name

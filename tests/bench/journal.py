@@ -26,8 +26,8 @@ from broker.core.ports import MessageStore
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue
 from broker.flavour import FLAVOUR
-from broker.journal.opening import microseconds
-from broker.journal.recording import Recorder
+from broker.journal.journal import microseconds
+from broker.journal.recorder import Recorder
 from broker.journal.writer import JournalWriter
 from tests.bench.loop import Figure
 from tests.daemon import Daemon

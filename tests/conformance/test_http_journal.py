@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from broker.journal.sealing import let_go, seal
+from broker.journal.seal import let_go, seal
 from protocol.journal.decoder import Decoder
 from protocol.journal.rows import Row, rows
 from tests.api import Api, amqp

@@ -5,8 +5,8 @@ from pathlib import Path
 from pamqp.commands import Basic, Queue, Tx
 from pamqp.common import FieldTable
 
-from broker.journal.reading import Reading
-from broker.journal.verifying import Verification
+from broker.journal.reader import Reading
+from broker.journal.verification import Verification
 from protocol.journal.rows import Row
 from tests.api import Api
 from tests.contents10 import bare10

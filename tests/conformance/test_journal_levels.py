@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Basic, Connection
 
-from broker.journal.reading import Reading
-from broker.journal.verifying import Verification
+from broker.journal.reader import Reading
+from broker.journal.verification import Verification
 from tests.api import Api
 from tests.daemon import Daemon, DaemonStarter
 from tests.endings import stop

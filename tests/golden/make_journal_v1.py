@@ -6,7 +6,7 @@ was sealed, and the folder has its Parquet file and the manifest.
 
 from pathlib import Path
 
-from broker.journal.sealing import seal
+from broker.journal.seal import seal
 from protocol.journal import records as r
 from tests.journals import Scribe, put
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from broker.journal.command import app
-from broker.journal.reading import Reading
+from broker.journal.reader import Reading
 
 FOLDER = Path(__file__).parent / "journal-v1"
 EXPECTED = [json.loads(line) for line in (FOLDER / "rows.jsonl").read_text().splitlines()]

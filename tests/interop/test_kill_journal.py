@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.journal.reading import Reading
-from broker.journal.recording import FLUSH_COUNT
-from broker.journal.verifying import Verification
+from broker.journal.reader import Reading
+from broker.journal.recorder import FLUSH_COUNT
+from broker.journal.verification import Verification
 from tests.interop.kill_work import SMALL, rounds
 from tests.interop.test_kill_transactions import Worker091
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.journal.sealing import let_go, seal
+from broker.journal.seal import let_go, seal
 from pipeline.digest.sources import of_live, of_sealed
 from pipeline.jobs.audit import audit
 from pipeline.journal.inventory import hold_sealed

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.journal.sealing import seal
+from broker.journal.seal import seal
 from pipeline.arguments import parser
 from pipeline.errors import PipelineError
 from pipeline.lake import export

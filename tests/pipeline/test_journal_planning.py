@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.journal.sealing import seal
+from broker.journal.seal import seal
 from pipeline.connector.choices import OptionError
 from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError

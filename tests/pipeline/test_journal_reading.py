@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.journal.sealing import let_go, seal
+from broker.journal.seal import let_go, seal
 from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError
 from pipeline.journal.journals import FolderJournal

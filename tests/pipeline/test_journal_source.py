@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from broker.journal.sealing import let_go, seal
+from broker.journal.seal import let_go, seal
 from pipeline.arguments import parser
 from pipeline.errors import PipelineError
 from pipeline.journal.frames import read_events

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from broker.journal.sealing import seal
+from broker.journal.seal import seal
 from pipeline.digest.sources import of_sealed
 from pipeline.jobs.audit import Audit, audit
 from pipeline.jobs.portions import joined, portion, verdicts_of

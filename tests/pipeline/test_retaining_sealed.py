@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from broker.journal.command import app
-from broker.journal.leftovers import Found, find
-from broker.journal.reading import JournalError, Reading
-from broker.journal.sealing import let_go, seal
+from broker.journal.files import Found, find
+from broker.journal.reader import JournalError, Reading
+from broker.journal.seal import let_go, seal
 from pipeline.errors import PipelineError
 from pipeline.lake import retention
 from pipeline.lake.retention import dropped, retain

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.journal.sealing import let_go, seal
+from broker.journal.seal import let_go, seal
 from pipeline.arguments import parser
 from pipeline.digest.sources import from_time, of_live, of_sealed, read
 from pipeline.journal.frames import until_now

@@ -10,9 +10,9 @@ import pika
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.journal.reading import Reading
-from broker.journal.sealing import seal
-from broker.journal.verifying import Verification
+from broker.journal.reader import Reading
+from broker.journal.seal import seal
+from broker.journal.verification import Verification
 from pipeline.digest.sources import of_sealed
 from pipeline.jobs.audit import Audit, audit
 from tests.daemon import PATIENCE_S, Daemon

@@ -11,7 +11,7 @@ from mypy_extensions import i64
 from broker.core.delivery.journal import Operator
 from broker.core.delivery.session import Connection
 from broker.daemon import Daemon
-from broker.journal.recording import CURRENT
+from broker.journal.recorder import CURRENT
 from config.settings import Settings
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from broker.journal import holding
+from broker.journal import verification
 from broker.journal.command import app
-from broker.journal.holding import hold, look
-from broker.journal.sealing import let_go, seal
+from broker.journal.seal import let_go, seal
+from broker.journal.verification import hold, look
 from protocol.journal.files import drop_line
 from protocol.journal.inventory import CHANGED, DOUBLED, MISSING, Fault, Inventory
 from tests.journals import NODE, Scribe, file_of, put
@@ -148,7 +148,7 @@ def test_a_day_that_is_dropped_while_digests_are_compared(
         shutil.rmtree(folder / "parquet")
         return found
 
-    monkeypatch.setattr(holding, "look", drop)
+    monkeypatch.setattr(verification, "look", drop)
     held = hold(folder, bytes_max=1)
     assert (held.faults, held.next) == ([], None)
 

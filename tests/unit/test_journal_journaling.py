@@ -11,9 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker.adapters.formats.either import view_of
-from broker.journal.journaling import SLICE
-from broker.journal.opening import journal_of
-from broker.journal.reading import Reading
+from broker.journal.journal import SLICE, journal_of
+from broker.journal.reader import Reading
 from config.settings import Settings
 from protocol.journal.rows import Row
 from tests.journals import NODE, Scribe, read

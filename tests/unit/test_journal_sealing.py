@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from broker.journal.reading import JournalError, Reading
-from broker.journal.sealing import let_go, seal
+from broker.journal.reader import JournalError, Reading
+from broker.journal.seal import let_go, seal
 from protocol.journal import records as r
 from protocol.journal.columns import SCHEMA, table_of
 from protocol.journal.decoder import Decoder

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.journal.verifying import FINDINGS_MAX, Verification
+from broker.journal.verification import FINDINGS_MAX, Verification
 from protocol.journal import records as r
 from tests.journals import Scribe, read
 

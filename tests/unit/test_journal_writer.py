@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.journal.verifying import Verification
+from broker.journal.verification import Verification
 from broker.journal.writer import FULL, LIFECYCLE, OFF, JournalWriter
 from protocol.journal import records as r
 from protocol.journal.rows import Row

@@ -17,8 +17,8 @@ from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker, Visitor
-from broker.journal.holding import hold
-from broker.journal.serving import Chosen, ServedJournal
+from broker.journal.catalogue import Chosen, ServedJournal
+from broker.journal.verification import hold
 from protocol.journal.catalogue import File
 
 BLOCK_BYTES: Final = 512 * 1024  # that are read in one go

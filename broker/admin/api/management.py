@@ -17,7 +17,7 @@ from broker.auth.passwords import Password
 from broker.auth.users import Users
 from broker.core.broker import Broker
 from broker.core.ports import MessageStore
-from broker.journal.serving import ServedJournal
+from broker.journal.catalogue import ServedJournal
 
 
 @dataclass(frozen=True)

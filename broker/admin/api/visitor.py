@@ -16,7 +16,7 @@ from broker.admin.api.management import Management, managed
 from broker.admin.http import PEER, Peer
 from broker.core.delivery.journal import Operator
 from broker.core.vhosts.vhost import VirtualHost
-from broker.journal.recording import CURRENT
+from broker.journal.recorder import CURRENT
 
 ADMINISTRATOR: Final = "administrator"
 MONITORING: Final = "monitoring"

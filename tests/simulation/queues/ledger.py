@@ -8,8 +8,7 @@ from broker.core.message import uid_of
 from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.queue import Queue
 from broker.core.view import Views
-from broker.journal.queue_recorder import QueueRecorder
-from broker.journal.recording import Recorder
+from broker.journal.recorder import QueueRecorder, Recorder
 from protocol.journal.decoder import Decoder, Names
 from protocol.journal.encoder import Encoder
 from protocol.journal.rows import Row, block_rows

@@ -7,11 +7,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.journal.leftovers import live_files
-from broker.journal.manifest import Sealed, dropped, read
+from broker.journal.files import Sealed, dropped, live_files, read_manifest
 from protocol.journal.decoder import Decoder, JournalDamagedError
 from protocol.journal.files import MANIFEST, OPEN, parsed
 from protocol.journal.rows import Row, rows
+
+
+def sealed_rows(path: Path, node: str) -> Iterator[Row]:
+    """The events of a sealed file. Takes pyarrow. Raises OSError and pyarrow's ArrowInvalid: it is none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches():
+            at = batch.schema.get_field_index("ts")
+            numbers = batch.set_column(at, "ts", batch.column(at).cast(pa.int64()))
+            for each in numbers.to_pylist():
+                yield Row(**each)
 
 
 class JournalError(Exception):
@@ -46,7 +58,7 @@ class Reading:
         self.damages: list[Damage] = []
         self.live = live_files(folder, node)
         known = {_node_and_first(path) for path in self.live}
-        sealed = [each for each in read(folder / MANIFEST) if node is None or each.node == node]
+        sealed = [each for each in read_manifest(folder / MANIFEST) if node is None or each.node == node]
         gone = dropped(folder / MANIFEST)
         self.sealed = [
             each
@@ -71,7 +83,6 @@ class Reading:
             yield from self._sealed_rows(file) if isinstance(file, Sealed) else self._rows_of(file)
 
     def _sealed_rows(self, sealed: Sealed) -> Iterator[Row]:
-        from broker.journal.sealed import sealed_rows
 
         path = self.folder / sealed.file
         try:
@@ -91,7 +102,7 @@ class Reading:
                 data = path.read_bytes()
             except FileNotFoundError:  # or let go of, too
                 said = _node_and_first(path)
-                for sealed in read(self.folder / MANIFEST):
+                for sealed in read_manifest(self.folder / MANIFEST):
                     if (sealed.node, sealed.first) == said:
                         yield from self._sealed_rows(sealed)
                 return

@@ -1,16 +1,63 @@
-"""What journals there are when the broker starts, and where the next one begins."""
+"""The files of a journal: raw ones, the list of sealed ones, and where the next one begins."""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from struct import unpack
 from typing import NamedTuple
 
-from broker.journal.manifest import read
 from protocol.journal.decoder import Decoder, JournalDamagedError, Record
-from protocol.journal.files import LIVE, MANIFEST, OPEN, SUFFIX, parsed
+from protocol.journal.files import LIVE, MANIFEST, OPEN, SUFFIX, drops, parsed
 from protocol.journal.records import END, FORMAT, RECORD_BYTES
+
+
+class Sealed(NamedTuple):
+    """A sealed file: its path in the journal's folder, its records, and the SHA-256 of its bytes.
+
+    `earliest` and `latest` are microseconds since 1970. `ended`: its last event is that of a clean stop.
+    """
+
+    file: str
+    node: str
+    rows: int
+    first: int
+    last: int
+    earliest: int
+    latest: int
+    sha256: str
+    ended: bool
+
+
+def read_manifest(manifest: Path) -> Iterator[Sealed]:
+    """All files that were ever sealed, those too that were dropped since; none if there is no manifest.
+
+    What is no line is passed over: a crash may cut one.
+    """
+    for line in _manifest_lines(manifest):
+        try:
+            yield Sealed(**json.loads(line))
+        except (ValueError, TypeError):
+            continue
+
+
+def dropped(manifest: Path) -> set[str]:
+    """Paths of sealed files that the pipeline's job `retain` has deleted, or was killed before it did."""
+    return {file for drop in drops(_manifest_lines(manifest)) for file in drop.files}
+
+
+def line_of(sealed: Sealed) -> str:
+    """A file's line."""
+    return json.dumps(sealed._asdict()) + "\n"
+
+
+def _manifest_lines(manifest: Path) -> list[str]:
+    try:
+        return manifest.read_text().splitlines()
+    except FileNotFoundError:
+        return []
 
 
 class Found(NamedTuple):
@@ -42,7 +89,9 @@ def find(folder: Path, node: str) -> Found:
 
     Raises OSError.
     """
-    lasts = [Last(sealed.last, sealed.ended) for sealed in read(folder / MANIFEST) if sealed.node == node]
+    lasts = [
+        Last(sealed.last, sealed.ended) for sealed in read_manifest(folder / MANIFEST) if sealed.node == node
+    ]
     files = live_files(folder, node)
     left_open = False
     for path in files:

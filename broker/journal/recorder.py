@@ -1,4 +1,4 @@
-"""The journal that the queue core tells of its steps: it makes records of them."""
+"""The journal that the queue core tells of its steps: records of queues, streams, and all else."""
 
 from __future__ import annotations
 
@@ -9,20 +9,31 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.arguments.queue import JOURNAL, LEVELS, OFF, is_stream
+from broker.core.arguments.queue import JOURNAL, LEVELS, OFF, OUTCOMES, is_stream
 from broker.core.delivery.journal import Journal, Operator
 from broker.core.delivery.session import Connection, PullingTarget, Session
-from broker.core.entries.entry import Holder
+from broker.core.entries.entry import Holder, QueueEntry
 from broker.core.message import Address, Message
 from broker.core.ports import MessageStore
+from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.hooks import COPIED, EDITED, MOVED, PUBLISHED, REDRIVEN, QueueJournal
+from broker.core.queues.death import Death
+from broker.core.queues.hooks import (
+    COPIED,
+    DEAD_LETTERED,
+    EDITED,
+    EXPIRED,
+    MAXLEN,
+    MOVED,
+    PUBLISHED,
+    REASONS,
+    REDRIVEN,
+    QueueJournal,
+)
 from broker.core.queues.queue import Queue
 from broker.core.queues.state import QueueState
+from broker.core.streams.stream import stream_of
 from broker.core.view import Views
-from broker.journal.queue_recorder import QueueRecorder, flags_of
-from broker.journal.stream_recorder import StreamRecorder
-from broker.journal.watched import WatchedQueue
 from protocol.amqp091.constants import FRAME_HEADER
 from protocol.amqp091.lookup import property_at, short_string
 from protocol.amqp091.properties import MESSAGE_ID
@@ -30,11 +41,24 @@ from protocol.journal import records as r
 from protocol.journal.encoder import Encoder
 from protocol.journal.names import DEPUTY, LINK, OPERATOR, QUEUE, ROUTE, SESSION, Name
 
+FULL_LEVEL: Final[i64] = 2
+NO_PLACE: Final[i64] = -1
+
+LEVEL_REASONS: Final = [r.reason_number(name) for name in LEVELS]
+SHUTDOWN: Final = r.reason_number("shutdown")
+_LEVEL: Final = r.reason_number("level")
+
+# reasons, in the order of the numbers that the core has for them
+_WAY_NAMES: Final = ("", "dead_letter", "moved", "copied", "delayed", "own", "edited", "redriven")
+WAY_REASONS: Final = [r.reason_number(name) for name in _WAY_NAMES]
+_DEATHS: Final = [r.reason_number(name) for name in REASONS]
+_RETURNS: Final = [r.reason_number(name) for name in OUTCOMES]
+_REPLACED: Final = r.reason_number("replaced")
+_IMMEDIATE: Final = r.reason_number("immediate")
+
 FLUSH_COUNT: Final[i64] = 512  # records; so many are written at once
 NAMES_MAX: Final = 65_536  # of routes; then all are forgotten
 GIVEN_BITS: Final = 11  # of the numbers that are given to messages in one microsecond
-NO_PLACE: Final[i64] = -1
-FULL_LEVEL: Final[i64] = 2
 CHANGES: Final = frozenset(("vhost", "exchange", "binding", "policy", "operator_policy", "parameter", "user"))
 """The definitions of the log of which changes are journaled, by the first word of their kinds.
 
@@ -52,6 +76,379 @@ _REFUSALS: Final = [
 
 CURRENT: Final[ContextVar[Operator | None]] = ContextVar("operator", default=None)
 """The operator whose HTTP request is being worked on. Tasks and callbacks inherit it from their request."""
+
+
+class WatchedQueue(QueueJournal):
+    """Made for one queue that is journaled, which it calls `name`; `level`: how much, its place in LEVELS."""
+
+    def __init__(self, recorder: Recorder, queue: Queue, level: i64) -> None:
+        self.recorder = recorder
+        self.level = level
+        self.queue = queue
+        self.name = recorder.queue(queue)
+
+    def begin(self) -> None:
+        """The queue is journaled from here on: it is new, or there already."""
+        queue = self.queue
+        if queue.published == 0 and self.count() == 0:
+            who = self.recorder.actor_name(self.recorder.who())
+            self.tell(r.DECLARE, 0, 0, NO_PLACE, LEVEL_REASONS[self.level], who)
+            return
+        self._checkpoint(_LEVEL)
+        if self.level != FULL_LEVEL:
+            self.tell(r.LEVEL, 0, 0, NO_PLACE, LEVEL_REASONS[self.level])
+
+    def set_level(self, level: i64) -> None:
+        """Record more or less of it from here on."""
+        if level != self.level:
+            self.level = level
+            self.tell(r.LEVEL, 0, 0, NO_PLACE, LEVEL_REASONS[level])
+
+    def stop(self) -> None:
+        """The queue is journaled no longer."""
+        self._checkpoint(_LEVEL)
+        self.tell(r.LEVEL, 0, 0, NO_PLACE, LEVEL_REASONS[0])
+
+    def stopped(self) -> None:
+        """The broker stops, and the log is closed: say what goes with it, and what will be there again."""
+        queue = self.queue
+        if queue.number == 0:
+            self.tell(r.QUEUE_DELETE, self.count(), 0, NO_PLACE, SHUTDOWN)
+            return
+        lost = self.lost()
+        if lost > 0:
+            self.tell(r.LOST, lost, 0, NO_PLACE, SHUTDOWN)
+        self.tell(r.CHECKPOINT, self.count() - lost, 0, self.last_place(), SHUTDOWN)
+
+    def checkpoint(self) -> None:
+        """Say how much is in the queue now, and how much is recorded of it, as who reads a part may ask."""
+        self._checkpoint(LEVEL_REASONS[self.level])
+
+    def _checkpoint(self, reason: i64) -> None:
+        self.tell(r.CHECKPOINT, self.count(), self.queue.unacked, self.last_place(), reason)
+
+    def recovered(self) -> None:
+        """Say what is in the queue after a restart."""
+        raise NotImplementedError
+
+    def count(self) -> i64:
+        """Return how many messages are in the queue."""
+        raise NotImplementedError
+
+    def lost(self) -> i64:
+        """Return how many messages of the queue a restart does not bring back."""
+        raise NotImplementedError
+
+    def last_place(self) -> i64:
+        """Return the place of the last message; NO_PLACE if there is none."""
+        raise NotImplementedError
+
+    def renamed(self) -> None:
+        """The queue is called otherwise from here on (QueueJournal)."""
+        self.name = self.recorder.renamed(self.name, self.queue)
+
+    def deleted(self) -> None:
+        """The queue is deleted, with all that is in it now (QueueJournal)."""
+        who = self.recorder.actor_name(self.recorder.who())
+        self.tell(r.QUEUE_DELETE, self.count(), 0, NO_PLACE, 0, who)
+
+    def purged(self, first: i64, last: i64, count: i64, by: object | None) -> None:
+        """All entries from one place to another leave (QueueJournal)."""
+        self.tell(r.PURGE, count, first, last, 0, self.recorder.actor_name(by))
+
+    def who(self) -> object | None:
+        """The actor of what happens now (QueueJournal)."""
+        return self.recorder.who()
+
+    def tell(
+        self, op: i64, count: i64, other: i64, place: i64, reason: i64, actor: Name | None = None
+    ) -> None:
+        """Record a fact that is of no message."""
+        recorder = self.recorder
+        if recorder.limit > 0 and recorder.started:
+            recorder.write(op, 0, place, other, self.name, None, actor, count, 0, reason, 0, b"")
+
+
+def flags_of(message: Message) -> i64:
+    """The flags of a message itself."""
+    if message.persistent:
+        return r.PERSISTENT
+    return 0
+
+
+def outlives(entry: QueueEntry, queue: Queue) -> bool:
+    """Whether `entry` is in the log, so that it is in `queue` after a restart."""
+    return queue.logged and entry.message.sequence > 0
+
+
+@final
+class QueueRecorder(WatchedQueue):
+    """Records each way of a message into its queue and out of it."""
+
+    # ---- the queue itself
+
+    def count(self) -> i64:
+        """The count of messages in the queue (WatchedQueue)."""
+        return self.queue.messages
+
+    def lost(self) -> i64:
+        """The count of messages that a restart does not bring back (WatchedQueue)."""
+        queue = self.queue
+        lost: i64 = 0
+        for entry in queue.entries:
+            if not outlives(entry, queue):
+                lost += 1
+        for death in self._deaths():
+            if not queue.logged or death.message.sequence <= 0:
+                lost += 1
+        return lost
+
+    def last_place(self) -> i64:
+        """The place of the last message (WatchedQueue)."""
+        entries = self.queue.entries
+        tail = entries.tail
+        return tail.order if tail is not entries.head else NO_PLACE
+
+    def recovered(self) -> None:
+        """Say what is in the queue after a restart, entry by entry; then how many, and what is recorded."""
+        count: i64 = 0
+        for entry in self.queue.entries:
+            self._recovered(entry.message, entry.order, entry.delivery_count)
+            count += 1
+        for death in self._deaths():
+            self._recovered(death.message, death.order, death.count)
+            count += 1
+        self.tell(r.RECOVER, count, 0, NO_PLACE, LEVEL_REASONS[self.level])
+
+    def _recovered(self, message: Message, order: i64, deliveries: i64) -> None:
+        recorder = self.recorder
+        recorder.write(
+            r.RECOVER,
+            recorder.identify(message),
+            order,
+            0,
+            self.name,
+            recorder.route(message.address),
+            None,
+            message.size,
+            flags_of(message),
+            0,
+            deliveries,
+            b"",
+        )
+
+    def _deaths(self) -> list[Death]:
+        """Messages that wait to be dead-lettered: they have not left."""
+        backlog = existing_backlog(self.queue)
+        return [] if backlog is None else backlog.deaths()
+
+    # ---- ways in
+
+    def enqueued(self, entry: QueueEntry) -> None:
+        """`entry` is new (QueueJournal)."""
+        recorder = self.recorder
+        if recorder.limit == 0:
+            return
+        message = entry.message
+        way = recorder.way
+        recorder.write(
+            r.ENQUEUE,
+            recorder.identify(message),
+            entry.order,
+            recorder.origin,
+            self.name,
+            recorder.route(message.address),
+            recorder.maker(way),
+            message.size,
+            flags_of(message) if self.queue.logged else 0,
+            WAY_REASONS[way],
+            0,
+            recorder.message_id(message),
+        )
+
+    # ---- in between
+
+    def delivered(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """`entry` goes to `consumer` (QueueJournal)."""
+        if self.level == FULL_LEVEL and self.recorder.limit == FULL_LEVEL:
+            flags: i64 = 0
+            if entry.redelivered:
+                flags = r.REDELIVERED
+            if consumer.no_ack:
+                flags |= r.AUTO_ACK
+            self._step(r.DELIVER, entry, consumer, flags, 0)
+
+    def staged(self, entry: QueueEntry, taker: Holder) -> None:
+        """`entry` is set apart for a reader (QueueJournal)."""
+        if self.recorder.limit > 0:
+            self._step(r.STAGE, entry, taker, 0, 0)
+
+    def returned(self, entry: QueueEntry, consumer: QueueConsumer, outcome: i64) -> None:
+        """`consumer` gives `entry` back (QueueJournal)."""
+        if self.recorder.limit > 0:
+            bit = 0
+            while outcome > 1:
+                outcome >>= 1
+                bit += 1
+            self._step(r.REQUEUE, entry, consumer, 0, _RETURNS[bit])
+
+    # ---- ways out
+
+    def settled(self, entry: QueueEntry, consumer: Holder) -> None:
+        """`consumer` is done with `entry` (QueueJournal)."""
+        if self.recorder.limit > 0:
+            flags: i64 = 0
+            if consumer.no_ack:
+                flags = r.AUTO_ACK
+            self._step(r.ACK, entry, consumer, flags, 0)
+
+    def discarded(self, entry: QueueEntry, reason: i64) -> None:
+        """`entry` leaves, and nothing comes of it (QueueJournal)."""
+        if self.recorder.limit > 0:
+            op: i64 = r.REJECT
+            if reason == EXPIRED:
+                op = r.EXPIRE
+            elif reason == MAXLEN:
+                op = r.DROP_OVERFLOW
+            self._step(op, entry, entry.owner, 0, _DEATHS[reason])
+
+    def died(
+        self,
+        message: Message,
+        uid: i64,
+        order: i64,
+        reason: i64,
+        to: QueueState | None,
+        by: Holder | None,
+    ) -> None:
+        """A message becomes a dead letter (QueueJournal)."""
+        recorder = self.recorder
+        if recorder.limit > 0:
+            if uid == 0:
+                uid = recorder.identify(message)
+            peer = None if to is None else recorder.peer(to)
+            actor = None if by is None else recorder.consumer(by)
+            recorder.write(
+                r.DEAD_LETTER, uid, order, 0, self.name, peer, actor, message.size, 0, _DEATHS[reason], 0, b""
+            )
+
+    def replaced(self, entry: QueueEntry) -> None:
+        """A later message has taken the place of `entry` (QueueJournal)."""
+        if self.recorder.limit > 0:
+            self._step(r.REPLACE, entry, None, 0, _REPLACED)
+
+    def removed(self, message: Message, order: i64, deliveries: i64) -> None:
+        """An operator takes a message away (QueueJournal)."""
+        recorder = self.recorder
+        if recorder.limit > 0:
+            uid = message.uid
+            if uid <= 0:
+                uid = recorder.identify(message)
+            way = WAY_REASONS[recorder.way]
+            who = recorder.actor_name(recorder.who())
+            recorder.write(
+                r.REMOVE, uid, order, 0, self.name, None, who, message.size, 0, way, deliveries, b""
+            )
+
+    def unwanted(self, entry: QueueEntry) -> None:
+        """`entry` was for consumers that wait, and none could have it (QueueJournal)."""
+        if self.recorder.limit > 0:
+            self._step(r.EXPIRE, entry, None, 0, _IMMEDIATE)
+
+    # ---- records
+
+    def _step(self, op: i64, entry: QueueEntry, consumer: Holder | None, flags: i64, reason: i64) -> None:
+        self._record(op, entry, None if consumer is None else self.recorder.consumer(consumer), flags, reason)
+
+    def _record(self, op: i64, entry: QueueEntry, actor: Name | None, flags: i64, reason: i64) -> None:
+        recorder = self.recorder
+        message = entry.message
+        uid = message.uid
+        if uid <= 0:
+            uid = recorder.identify(message)
+        recorder.write(
+            op,
+            uid,
+            entry.order,
+            0,
+            self.name,
+            None,
+            actor,
+            message.size,
+            flags,
+            reason,
+            entry.delivery_count,
+            b"",
+        )
+
+
+@final
+class StreamRecorder(WatchedQueue):
+    """Records rows by their offsets. A row is told when it is appended, before it is on disk."""
+
+    def count(self) -> i64:
+        """The count of rows (WatchedQueue)."""
+        stream = stream_of(self.queue)
+        return self.queue.ready if stream is None else stream.appended
+
+    def lost(self) -> i64:
+        """The count of rows that a restart does not bring back (WatchedQueue): none, as all are on disk."""
+        return 0
+
+    def last_place(self) -> i64:
+        """No place (WatchedQueue): a stream may have partitions, each with offsets of its own."""
+        return NO_PLACE
+
+    def recovered(self) -> None:
+        """Say how many rows there are after a restart (WatchedQueue), without a list of them.
+
+        Retention has taken rows when the stream was opened, before anything could be told.
+        """
+        stream = stream_of(self.queue)
+        if stream is not None:
+            for stored, found in zip(stream.partitions, stream.found, strict=True):
+                if stored.first > found:
+                    self.trimmed(found, stored.first - 1, stored.first - found)
+        self.tell(r.CHECKPOINT, self.count(), 0, NO_PLACE, LEVEL_REASONS[self.level])
+
+    def enqueued(self, entry: QueueEntry) -> None:
+        """Nothing to tell (QueueJournal): the row was told when it was appended."""
+
+    def unwanted(self, entry: QueueEntry) -> None:
+        """Nothing to tell (QueueJournal): streams take immediate messages."""
+
+    def appended(self, message: Message, offset: i64) -> None:
+        """A message is appended (QueueJournal)."""
+        recorder = self.recorder
+        if recorder.limit == 0:
+            return
+        way = DEAD_LETTERED if message.died else recorder.way
+        recorder.write(
+            r.APPEND,
+            recorder.identify(message),
+            offset,
+            recorder.origin,
+            self.name,
+            recorder.route(message.address),
+            recorder.maker(way),
+            message.size,
+            flags_of(message),
+            WAY_REASONS[way],
+            0,
+            recorder.message_id(message),
+        )
+
+    def shown(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """A consumer is sent a row (QueueJournal)."""
+        recorder = self.recorder
+        if self.level == FULL_LEVEL and recorder.limit == FULL_LEVEL:
+            actor = recorder.consumer(consumer)
+            size = entry.message.size
+            recorder.write(r.READ, 0, entry.order - 1, 0, self.name, None, actor, size, 0, 0, 0, b"")
+
+    def trimmed(self, first: i64, last: i64, count: i64) -> None:
+        """Retention takes rows away (QueueJournal)."""
+        self.tell(r.TRIM, count, first, last, 0)
 
 
 def text_of(octets: bytes) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 from io import FileIO
 from typing import Final, NamedTuple
 
-from broker.journal.recording import Recorder
+from broker.journal.recorder import Recorder
 from broker.journal.writer import JournalWriter
 from protocol.journal.catalogue import Catalogue, Extent, File
 from protocol.journal.files import LIVE, MANIFEST, PARQUET

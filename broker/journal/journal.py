@@ -1,8 +1,9 @@
-"""The journal of a running broker: opened, written, looked after and ended."""
+"""The journal of a running broker: made by its settings, opened, written, looked after and ended."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final, final
@@ -12,10 +13,10 @@ import structlog
 from broker.core.broker import Broker
 from broker.core.queues.queue import Queue
 from broker.core.view import Views
-from broker.journal.recording import Recorder
-from broker.journal.serving import ServedJournal
-from broker.journal.watched import WatchedQueue
+from broker.journal.catalogue import ServedJournal
+from broker.journal.recorder import Recorder, WatchedQueue
 from broker.journal.writer import FULL, JournalWriter
+from config.settings import Settings
 
 FLUSH_SECONDS: Final = 0.05
 CHECKPOINT_TICKS: Final = 60
@@ -179,3 +180,42 @@ def _sync_and_close(fd: int) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def microseconds() -> int:
+    """The time, in microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+def journal_of(
+    settings: Settings,
+    broker: Broker,
+    views: Views,
+    soon: Callable[[Callable[[], None]], object],
+    later: Callable[[float, Callable[[], None]], object],
+    off_loop: OffLoop,
+) -> Journaling:
+    """A journal for a broker that is about to recover; it has no file before there is a record.
+
+    Raises OSError: its folder cannot be read.
+    """
+    writer = JournalWriter(
+        settings.journal_dir or settings.data_dir / "journal",
+        settings.node_name,
+        microseconds,
+        settings.journal_file_bytes,
+        settings.journal_file_s,
+        settings.journal_free_min,
+    )
+    return Journaling(
+        broker,
+        writer,
+        settings.journal,
+        microseconds,
+        views,
+        soon,
+        later,
+        off_loop,
+        settings.journal_mandatory,
+        settings.journal_sync == "second",
+    )

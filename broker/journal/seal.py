@@ -17,9 +17,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from broker.journal.leftovers import live_files
-from broker.journal.manifest import Sealed, dropped, line_of, read
-from broker.journal.reading import JournalError
+from broker.journal.files import Sealed, dropped, line_of, live_files, read_manifest
+from broker.journal.reader import JournalError
 from protocol.journal.columns import table_of
 from protocol.journal.decoder import Decoder, Hole, JournalDamagedError
 from protocol.journal.files import LOCK, MANIFEST, OPEN, parsed, sealed_path
@@ -45,7 +44,7 @@ def seal(folder: Path) -> Generator[SealedNow, None, None]:
     Raises JournalError: a file cannot be read; BusyError; OSError.
     """
     with _alone(folder):
-        done = {(each.node, each.first) for each in read(folder / MANIFEST)}
+        done = {(each.node, each.first) for each in read_manifest(folder / MANIFEST)}
         for path in live_files(folder):
             if path.name.endswith(OPEN):
                 continue
@@ -66,7 +65,7 @@ def let_go(folder: Path, now: float, retention: float) -> list[Path]:
     """
     gone = []
     with _alone(folder):
-        sealed = {(each.node, each.first): each for each in read(folder / MANIFEST)}
+        sealed = {(each.node, each.first): each for each in read_manifest(folder / MANIFEST)}
         unneeded = dropped(folder / MANIFEST)
         for path in live_files(folder):
             if path.name.endswith(OPEN) or now - path.stat().st_mtime < retention:
