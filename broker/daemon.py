@@ -243,7 +243,7 @@ class Daemon:
         self.broker.declare_vhost(DEFAULT_VHOST)
         settings = self.settings
         if settings.load_definitions is not None:
-            from broker.admin.definitions.loading import load
+            from broker.admin.definitions.importer import load
 
             load(settings.load_definitions, settings.definitions_skip_unchanged, self.broker, self.users)
         password = settings.default_pass.get_secret_value()
@@ -273,7 +273,7 @@ class Daemon:
         if not (plain or settings.admin_tls_listen):
             return "admin=off"
         from broker.admin.http import Bounds
-        from broker.admin.start import admin_server
+        from broker.admin.server import admin_server
         from broker.admin.state import AdminState, Measured
 
         measured = Measured(self.broker, self.log, self.lag, self.resources)

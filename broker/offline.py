@@ -56,7 +56,7 @@ def export_definitions(folder: Path, vhost: str | None) -> Iterator[str]:
 
     Raises OfflineError, StoreError (while a daemon uses the log, or if it is damaged), OSError.
     """
-    from broker.admin.definitions.exporting import export_pieces, export_vhost_pieces
+    from broker.admin.definitions.exporter import export_pieces, export_vhost_pieces
 
     if not any(folder.glob(f"*{SUFFIX}")):
         raise OfflineError(f"no log in {folder}")  # before anything is created there
@@ -97,8 +97,8 @@ def import_definitions(folder: Path, text: str, vhost: str | None) -> None:
 
     Raises OfflineError with a line for each object that is wrong, StoreError, StoreFailed, OSError.
     """
-    from broker.admin.definitions.importing import DefinitionsError, clear_passwords, import_steps
-    from broker.admin.json_reading import JsonError, read_json
+    from broker.admin.definitions.importer import DefinitionsError, clear_passwords, import_steps
+    from broker.admin.json_documents import JsonError, read_json
 
     try:
         document = read_json(text)

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from broker.admin.definitions.exporting import export_pieces, export_vhost_pieces
-from broker.admin.definitions.importing import DefinitionsError, import_steps
+from broker.admin.definitions.exporter import export_pieces, export_vhost_pieces
+from broker.admin.definitions.importer import DefinitionsError, import_steps
 from broker.auth.passwords import Password
 from broker.auth.users import Users
 from broker.core.broker import Broker

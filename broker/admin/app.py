@@ -1,5 +1,8 @@
 """The admin HTTP application: product, health and metrics at once; the HTTP API from its first request on.
 
+Browsers say whose page a request is for: `Origin` [RFC 6454] with each request that may change something,
+and `Sec-Fetch-Site` [Fetch Metadata]. Other clients send neither, and are not asked for anything.
+
 The HTTP API takes FastAPI, whose import and routes cost more CPU time than the rest of the broker's start. A
 broker that is only probed and scraped never pays for the API.
 """
@@ -7,16 +10,24 @@ broker that is only probed and scraped never pays for the API.
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from typing import Any, Final, final
+from urllib.parse import urlsplit
 
 import structlog
 
-from broker.admin.cross_site import changes, foreign_site
 from broker.admin.metrics import CONTENT_TYPE, Exposition
 from broker.admin.state import AdminState
-from broker.admin.turns import Turns
 from broker.logs import Seldom
+
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+CHANGING: Final = "/api/aliveness-test"  # which declares a queue and publishes, by GET
+OWN_SITES: Final = frozenset({"same-origin", "none"})
+PORTS: Final = {"http": 80, "https": 443}
+ANY: Final = "any"
+
+TURN_SECONDS: Final = 0.01
 
 PREFIX: Final = "/api"
 METHODS: Final = ("GET", "HEAD", "OPTIONS")
@@ -42,6 +53,80 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 Answer = tuple[int, dict[str, object]]
 """A status and the JSON object of the body."""
+
+
+def changes(method: str, path: str) -> bool:
+    """Whether a request may change something."""
+    return method not in SAFE or path.startswith(CHANGING)
+
+
+def foreign_site(headers: Iterable[tuple[bytes, bytes]], origins: Collection[str]) -> str:
+    """The origin or the site for which a browser sent a request, if it is another one; "" if it is not.
+
+    `headers` have lower-case names. Pages of `origins` are welcome, of all if `any` is among them.
+    """
+    found: dict[bytes, list[str]] = {b"origin": [], b"host": [], b"sec-fetch-site": []}
+    for name, value in headers:
+        if name in found:
+            found[name].append(value.decode("latin-1").strip().lower())
+    told = found[b"origin"]
+    if ANY in origins or (told and all(origin in origins for origin in told)):
+        return ""
+    host = ",".join(found[b"host"])
+    for origin in told:
+        if origin and not _is_at(origin, host):
+            return origin
+    return next((f"a {site} origin" for site in found[b"sec-fetch-site"] if site not in OWN_SITES), "")
+
+
+def _is_at(origin: str, host: str) -> bool:
+    """Whether `origin` is served at `host`, with or without the port that its scheme implies."""
+    try:
+        parts = urlsplit(origin)
+        port = parts.port or PORTS.get(parts.scheme)
+    except ValueError:
+        return False
+    name = parts.netloc.rpartition("@")[2]
+    bare = name.removesuffix(f":{port}") if port == PORTS.get(parts.scheme) else name
+    return bool(bare) and host in (name, bare, f"{bare}:{port}")
+
+
+@final
+class Turns:
+    """Lets requests begin, in the order in which they have come.
+
+    A thousand requests that arrive together would otherwise be answered in one turn of the event loop, and
+    clients of AMQP wait for all of them. Requests begin for TURN_SECONDS in one turn of the loop. From then
+    on one request begins in each turn, until no request waits.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._end = 0.0
+        self._armed = False
+
+    async def take(self) -> None:
+        """Return when a request may begin."""
+        if not self._armed:
+            self._armed = True
+            self._end = self._clock() + TURN_SECONDS
+            asyncio.get_running_loop().call_soon(self._turn)
+        elif self._waiting or self._clock() >= self._end:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
+
+    def _turn(self) -> None:
+        self._armed = False
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                break
+        if self._waiting:
+            self._armed = True
+            asyncio.get_running_loop().call_soon(self._turn)
 
 
 @final

@@ -1,12 +1,13 @@
-"""The objects that the API shows: RabbitMQ's fields, as far as they mean something here."""
+"""Objects as the API shows them, in RabbitMQ's fields; limits of virtual hosts. [RabbitMQ vhost limits]"""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from broker.admin.json_values import shown
+from broker.admin.json_documents import shown
 from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import User
 from broker.core.arguments.queue import AT_LEAST_ONCE, AT_MOST_ONCE, strategy_warning
+from broker.core.broker import Broker
 from broker.core.policies.policy import Claim, Effect, Effective, Policy, type_of
 from broker.core.publishing.delay import Delays, delayed_in
 from broker.core.queues.duplicates import memory_of
@@ -18,9 +19,30 @@ from broker.core.streams.stream import QueueStream, stream_of
 from broker.core.values import fingerprint
 from broker.core.vhosts.vhost import VirtualHost
 
+MAX_CONNECTIONS: Final = "max-connections"
+MAX_QUEUES: Final = "max-queues"
+LIMITS_OF_VHOSTS: Final = (MAX_CONNECTIONS, MAX_QUEUES)
+
+LIMITS_COMPONENT: Final = "vhost-limits"
+LIMITS_PARAMETER: Final = "limits"
+"""Among the parameters of a virtual host its limits are the one of this name, of that component."""
+
 Shown = dict[str, Any]
 
 BINDING_ORDER: Final = ("vhost", "source", "destination_type", "destination", "routing_key", "properties_key")
+
+
+def vhost_limits(vhost: VirtualHost) -> dict[str, int]:
+    """The limits that are set."""
+    both = ((MAX_CONNECTIONS, vhost.connections_max), (MAX_QUEUES, vhost.queues_max))
+    return {name: limit for name, limit in both if limit is not None}
+
+
+def set_vhost_limits(broker: Broker, vhost: VirtualHost, limits: Mapping[str, int]) -> None:
+    """Replace the limits, unless they are these; negative ones are none. Raises what the core raises."""
+    wanted = {name: limit for name, limit in limits.items() if limit >= 0}
+    if wanted != vhost_limits(vhost):
+        broker.limit_vhost(vhost.name, wanted.get(MAX_CONNECTIONS), wanted.get(MAX_QUEUES))
 
 
 def queue_counters(queue: Queue) -> dict[str, int]:

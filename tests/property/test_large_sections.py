@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp.commands import Basic, Queue
 
-from broker.admin.api.showing import shown_message
+from broker.admin.api.message_shapes import shown_message
 from protocol.amqp091 import properties as basic
 from protocol.amqp091.content import body
 from protocol.amqp091.properties import Properties

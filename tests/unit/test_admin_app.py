@@ -229,7 +229,7 @@ async def test_a_requester_that_leaves_does_not_stop_the_load(app: AdminApp) -> 
 
 def test_a_start_does_not_import_what_few_need() -> None:
     program = (
-        "import sys, broker.daemon, broker.admin.start\n"
+        "import sys, broker.daemon, broker.admin.server\n"
         "print([name for name in ('fastapi', 'starlette', 'wsproto') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.admin.cross_site import changes, foreign_site
+from broker.admin.app import changes, foreign_site
 
 HOST = (b"host", b"broker.example:15672")
 

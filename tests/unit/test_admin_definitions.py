@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.admin.definitions.importing import DefinitionsError, clear_passwords, import_steps
+from broker.admin.definitions.importer import DefinitionsError, clear_passwords, import_steps
 from broker.auth.passwords import make_password
 from broker.core.queues.queue import Queue
 from broker.core.routing.bindings import SLICE

@@ -2,7 +2,7 @@
 
 import json
 
-from broker.admin.definitions.exporting import export_pieces
+from broker.admin.definitions.exporter import export_pieces
 from broker.auth.passwords import make_password
 from broker.core.policies.policy import Policy
 from tests.definitions import Place, of_rabbitmq

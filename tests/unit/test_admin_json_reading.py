@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.admin.json_reading import JsonError, read_json, read_json_steps
+from broker.admin.json_documents import JsonError, read_json, read_json_steps
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -6,8 +6,8 @@ import pytest
 
 from broker.adapters.formats.either import SelectorFilter
 from broker.admin.api import slices
+from broker.admin.api.message_shapes import BYTES_MAX
 from broker.admin.api.messages import look, take
-from broker.admin.api.showing import BYTES_MAX
 from broker.core.entries.cursor import SCAN_BUDGET
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import Address, Message

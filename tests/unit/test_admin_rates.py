@@ -2,7 +2,7 @@
 
 import gc
 
-from broker.admin.api.rates import SUMS_MAX, Rates, Sample
+from broker.admin.api.management import SUMS_MAX, Rates, Sample
 from tests.topology import add_queue, new_vhost
 
 

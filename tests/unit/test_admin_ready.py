@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from broker.admin.api import ready
-from broker.admin.api.ready import entry_at, entry_before
+from broker.admin.api import selection
+from broker.admin.api.selection import entry_at, entry_before
 from tests.yard import Yard
 
 
@@ -14,7 +14,7 @@ def test_a_place_in_a_queue_that_is_deleted_meanwhile_is_not_found(
     monkeypatch: pytest.MonkeyPatch, deleted_after: int
 ) -> None:
     monkeypatch.setattr("broker.core.queues.purge.CLEARING_SLICE", 3)  # in several turns
-    monkeypatch.setattr(ready, "LOOK", 4)
+    monkeypatch.setattr(selection, "LOOK", 4)
     yard = Yard()
     breaths: list[int] = []
 

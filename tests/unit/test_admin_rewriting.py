@@ -6,8 +6,8 @@ import pytest
 
 from broker.adapters.formats.amqp10 import View10
 from broker.adapters.formats.either import write_letter
-from broker.admin.api.errors import ApiError
-from broker.admin.api.rewriting import Edit, revived
+from broker.admin.api.answers import ApiError
+from broker.admin.api.operations import Edit, revived
 from broker.core.message import Address, Body, Message, piece_of
 from broker.core.ports import MessageStore
 from broker.core.queues.death import Notice

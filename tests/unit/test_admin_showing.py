@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pamqp.commands import Queue
 
-from broker.admin.api.errors import ApiError
-from broker.admin.api.showing import BYTES_MAX, shown_message
+from broker.admin.api.answers import ApiError
+from broker.admin.api.message_shapes import BYTES_MAX, shown_message
 from protocol.amqp10.types import Symbol
 from tests.amqp10_values import described
 from tests.contents10 import content10

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from broker.admin.turns import TURN_SECONDS, Turns
+from broker.admin.app import TURN_SECONDS, Turns
 
 
 class Clock:

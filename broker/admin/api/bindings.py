@@ -8,19 +8,14 @@ from fastapi import APIRouter, Path
 from fastapi.responses import Response
 
 from broker.adapters.access import EXCHANGE, QUEUE
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.body import Body
-from broker.admin.api.durable import durable
-from broker.admin.api.errors import bad_request, not_found
+from broker.admin.api.answers import JSONResponse, bad_request, durable, not_found
 from broker.admin.api.exchanges import existing_exchange
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, require_memory
-from broker.admin.api.paths import ExchangeName, Name
 from broker.admin.api.queues import existing_queue
+from broker.admin.api.requests import Asker, Body, ExchangeName, Name, Visitor
 from broker.admin.api.slices import Slices
-from broker.admin.api.visitor import Asker, Visitor
-from broker.admin.fields import table, text
-from broker.admin.json_values import field_table
+from broker.admin.json_documents import field_table, table, text
 from broker.admin.shapes import BINDING_ORDER, Shown, properties_key, shown_binding
 from broker.core.names import DEFAULT_EXCHANGE, refuse_default
 from broker.core.queues.queue import Queue

@@ -1,4 +1,4 @@
-"""Connections: shown, and closed by an operator."""
+"""Connections, channels, sessions, links: shown and closed. [RabbitMQ connections/NAME/sessions]"""
 
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -6,22 +6,197 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header
 from fastapi.responses import Response
 
+from broker.adapters.amqp091.channel import Channel
 from broker.adapters.amqp091.connection import Connection091
+from broker.adapters.amqp091.state import ChannelState
 from broker.adapters.amqp10.connection import Connection10
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.channels import channels_of, shown_channel
-from broker.admin.api.errors import not_found
+from broker.adapters.amqp10.coordinator import CoordinatorLink
+from broker.adapters.amqp10.receive import IncomingLink
+from broker.adapters.amqp10.send import OutgoingLink
+from broker.adapters.amqp10.session import Session10
+from broker.adapters.amqp10.state import Session10State
+from broker.admin.api.answers import JSONResponse, not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.paths import Name
-from broker.admin.api.sessions import sessions_of, shown_session
-from broker.admin.api.visitor import Asker, Visitor
-from broker.admin.json_values import shown
-
-BY_OPERATOR = "Closed via management HTTP API"
+from broker.admin.api.requests import Asker, Name, Visitor
+from broker.admin.json_documents import shown
 
 Shown = dict[str, Any]
+
+channels = APIRouter(tags=["channels"])
+
+BOUNDLESS = 2147483647
+
+BY_OPERATOR = "Closed via management HTTP API"
 Open = Connection091 | Connection10
+
+router = APIRouter(tags=["connections"])
+
+
+def channels_of(connection: Connection091) -> list[Channel]:
+    """The open channels of a connection."""
+    return [channel for channel in connection.wire.channels if isinstance(channel, Channel)]
+
+
+def channel_name(channel: ChannelState) -> str:
+    """The connection's name and the channel's number."""
+    return f"{channel.connection.origin.name} ({channel.number})"
+
+
+def channel_details(channel: ChannelState) -> Shown:
+    """A channel, where something else is told of."""
+    origin = channel.connection.origin
+    return {
+        "name": channel_name(channel),
+        "number": int(channel.number),
+        "connection_name": origin.name,
+        "user": channel.connection.user,
+        "peer_host": origin.address,
+        "peer_port": origin.port,
+    }
+
+
+def shown_channel(channel: Channel, node: str) -> Shown:
+    """One channel."""
+    connection, confirms, window = channel.connection, channel.confirms, channel.window
+    origin = connection.origin
+    return {
+        "name": channel_name(channel),
+        "number": int(channel.number),
+        "node": node,
+        "user": connection.user,
+        "vhost": channel.virtual_host.name,
+        "connection_details": {
+            "name": origin.name,
+            "peer_host": origin.address,
+            "peer_port": origin.port,
+        },
+        "state": "running" if channel.session.flow else "flow",
+        "confirm": confirms is not None,
+        "transactional": channel.transaction is not None,
+        "consumer_count": len(channel.targets),
+        "prefetch_count": int(channel.prefetch_count),
+        "global_prefetch_count": int(window.count_max) if window is not None else 0,
+        "messages_unacknowledged": int(channel.unacked.count()),
+        "messages_unconfirmed": int(confirms.published - confirms.answered) if confirms is not None else 0,
+    }
+
+
+def _visible(management: Management, visitor: Visitor) -> list[Channel]:
+    return [
+        channel
+        for connection in management.connections.all
+        if isinstance(connection, Connection091) and (visitor.monitors or connection.user == visitor.name)
+        for channel in channels_of(connection)
+    ]
+
+
+async def _list_channels(management: Management, channels: list[Channel], options: Options) -> Response:
+    return await answer_list(
+        channels,
+        lambda channel: shown_channel(channel, management.node),
+        options,
+        lambda channel: (channel.connection.origin.name, str(channel.number).zfill(5)),
+        channel_name,
+    )
+
+
+@channels.get("/channels")
+async def list_channels(management: Managed, visitor: Asker, options: Options) -> Response:
+    """Return all channels that the user may see."""
+    return await _list_channels(management, _visible(management, visitor), options)
+
+
+@channels.get("/vhosts/{vhost}/channels")
+async def list_channels_in(management: Managed, visitor: Asker, options: Options, vhost: Name) -> Response:
+    """Return the channels in a virtual host."""
+    found = visitor.vhost(vhost)
+    channels = [channel for channel in _visible(management, visitor) if channel.virtual_host is found]
+    return await _list_channels(management, channels, options)
+
+
+@channels.get("/channels/{name}")
+async def get_channel(management: Managed, visitor: Asker, name: Name) -> JSONResponse:
+    """Return a channel."""
+    for connection in management.connections.all:
+        if isinstance(connection, Connection091) and name.startswith(connection.origin.name):
+            for channel in channels_of(connection):
+                if channel_name(channel) == name:
+                    visitor.require_owner(connection.user, to_change=False)
+                    return JSONResponse(shown_channel(channel, management.node))
+    raise not_found(f"no channel '{name}'")
+
+
+def sessions_of(connection: Connection10) -> list[Session10]:
+    """The sessions that a connection has begun."""
+    return connection.mapped.all()
+
+
+def session_name(session: Session10State) -> str:
+    """The connection's name and the session's channel."""
+    return f"{session.peer.origin.name} ({session.channel})"
+
+
+def session_details(session: Session10State) -> Shown:
+    """A session, where something else is told of."""
+    origin = session.peer.origin
+    return {
+        "name": session_name(session),
+        "number": int(session.channel),
+        "connection_name": origin.name,
+        "user": session.peer.user,
+        "peer_host": origin.address,
+        "peer_port": origin.port,
+    }
+
+
+def shown_session(session: Session10) -> Shown:
+    """One session with its links."""
+    links = [link for link in session.links.values() if not link.leaving]
+    return {
+        "channel_number": int(session.channel),
+        "handle_max": int(session.handle_max),
+        "next_incoming_id": int(session.incoming.next_id),
+        "incoming_window": int(session.incoming.left),
+        "next_outgoing_id": int(session.outgoing.next_id),
+        "remote_incoming_window": int(session.outgoing.left),
+        "remote_outgoing_window": BOUNDLESS,
+        "outgoing_unsettled_deliveries": int(session.unsettled.count()),
+        "incoming_links": [
+            _incoming(link) for link in links if isinstance(link, IncomingLink | CoordinatorLink)
+        ],
+        "outgoing_links": [_outgoing(link) for link in links if isinstance(link, OutgoingLink)],
+    }
+
+
+def _incoming(link: IncomingLink | CoordinatorLink) -> Shown:
+    shown = {
+        "handle": int(link.handle),
+        "link_name": link.name,
+        "credit": int(link.credit.left),
+        "delivery_count": int(link.credit.delivery_count),
+    }
+    if isinstance(link, CoordinatorLink):
+        return shown | {"target": "coordinator", "transactions": int(link.open_count)}
+    return shown | {
+        "target_exchange": link.exchange,
+        "target_routing_key": link.key,
+        "snd_settle_mode": ("unsettled", "settled", "mixed")[link.mode],
+        "max_message_size": int(link.size_max),
+        "unconfirmed_messages": int(link.unanswered),
+    }
+
+
+def _outgoing(link: OutgoingLink) -> Shown:
+    return {
+        "handle": int(link.handle),
+        "link_name": link.name,
+        "queue_name": ", ".join(queue.name for queue in link.consumed()),
+        "send_settled": link.settled,
+        "max_message_size": int(link.size_max),
+        "credit": int(link.credit.left),
+        "delivery_count": int(link.credit.delivery_count),
+    }
 
 
 def _reason(said: Annotated[str, Header(alias="x-reason")] = BY_OPERATOR) -> str:
@@ -30,8 +205,6 @@ def _reason(said: Annotated[str, Header(alias="x-reason")] = BY_OPERATOR) -> str
 
 
 Reason = Annotated[str, Depends(_reason)]
-
-router = APIRouter(tags=["connections"])
 
 
 def open_connections(management: Management, visitor: Visitor) -> list[Open]:

@@ -7,12 +7,10 @@ from fastapi.responses import Response
 
 from broker.adapters.amqp091.deliver import Target091
 from broker.adapters.amqp10.target import Target10
-from broker.admin.api.channels import channel_details
+from broker.admin.api.connections import channel_details, session_details
 from broker.admin.api.lists import Options, answer_list
-from broker.admin.api.paths import Name
-from broker.admin.api.sessions import session_details
-from broker.admin.api.visitor import Asker, Visitor
-from broker.admin.json_values import shown
+from broker.admin.api.requests import Asker, Name, Visitor
+from broker.admin.json_documents import shown
 from broker.core.arguments.consumer import ALSO_CONSUME
 from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import Holder

@@ -6,17 +6,14 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response, StreamingResponse
 
-from broker.admin.api.body import read_body
-from broker.admin.api.durable import durable
-from broker.admin.api.errors import ApiError, bad_request
+from broker.admin.api.answers import ApiError, bad_request, durable
 from broker.admin.api.management import Managed, Management, require_memory
-from broker.admin.api.paths import Name
 from broker.admin.api.policies import applied
+from broker.admin.api.requests import Administrator, Name, read_body
 from broker.admin.api.slices import Slices
-from broker.admin.api.visitor import Administrator
-from broker.admin.definitions.exporting import export_pieces, export_vhost_pieces
-from broker.admin.definitions.importing import DefinitionsError, clear_passwords, import_steps
-from broker.admin.json_reading import JsonError, read_json_steps
+from broker.admin.definitions.exporter import export_pieces, export_vhost_pieces
+from broker.admin.definitions.importer import DefinitionsError, clear_passwords, import_steps
+from broker.admin.json_documents import JsonError, read_json_steps
 
 BYTES_MAX: Final = 64 * 2**20
 

@@ -7,16 +7,11 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from broker.adapters.access import EXCHANGE, Rights
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.body import Body
-from broker.admin.api.durable import durable
-from broker.admin.api.errors import bad_request, not_found
+from broker.admin.api.answers import JSONResponse, bad_request, durable, not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, require_memory
-from broker.admin.api.paths import ExchangeName, Name
-from broker.admin.api.visitor import Asker
-from broker.admin.fields import Fields, flag, table, text
-from broker.admin.json_values import field_table
+from broker.admin.api.requests import Asker, Body, ExchangeName, Name
+from broker.admin.json_documents import Fields, field_table, flag, table, text
 from broker.admin.shapes import Shown, shown_binding, shown_effective, shown_exchange
 from broker.auth.terms import CONFIGURE
 from broker.core.arguments.queue import ALTERNATE_EXCHANGE

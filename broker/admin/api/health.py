@@ -5,14 +5,11 @@ from typing import Any, Final
 from fastapi import APIRouter
 
 from broker.adapters.access import QUEUE
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.clientless import channel_for
+from broker.admin.api.answers import JSONResponse, bad_request
 from broker.admin.api.connections import open_connections
-from broker.admin.api.errors import bad_request
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.paths import Name
-from broker.admin.api.publishing import publish_message
-from broker.admin.api.visitor import Asker
+from broker.admin.api.publish import channel_for, publish_message
+from broker.admin.api.requests import Asker, Name
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.delivery.session import taker_of
 from broker.core.queues.attach import get_one

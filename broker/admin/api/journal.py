@@ -11,12 +11,10 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.errors import ApiError, bad_request, not_found
+from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_found
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.paths import Name
+from broker.admin.api.requests import Asker, Name, Visitor
 from broker.admin.api.slices import Slices
-from broker.admin.api.visitor import Asker, Visitor
 from broker.journal.catalogue import Chosen, ServedJournal
 from broker.journal.verification import hold
 from protocol.journal.catalogue import File

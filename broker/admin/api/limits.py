@@ -6,16 +6,11 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.body import Body
-from broker.admin.api.durable import durable
-from broker.admin.api.errors import bad_request
+from broker.admin.api.answers import JSONResponse, bad_request, durable
 from broker.admin.api.management import Managed
-from broker.admin.api.paths import Name
-from broker.admin.api.visitor import Administrator, Asker
-from broker.admin.fields import Fields, required
-from broker.admin.shapes import Shown
-from broker.admin.vhost_limits import LIMITS_OF_VHOSTS, set_vhost_limits, vhost_limits
+from broker.admin.api.requests import Administrator, Asker, Body, Name
+from broker.admin.json_documents import Fields, required
+from broker.admin.shapes import LIMITS_OF_VHOSTS, Shown, set_vhost_limits, vhost_limits
 from broker.auth.user import USER_LIMITS
 
 CHANGED: Final = 204

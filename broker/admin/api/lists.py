@@ -13,8 +13,7 @@ from typing import Annotated, Any, Final, TypeVar
 from fastapi import Depends, Query
 from fastapi.responses import Response, StreamingResponse
 
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.errors import ApiError
+from broker.admin.api.answers import ApiError, JSONResponse
 from broker.admin.api.slices import Slices
 from broker.core.policies.pattern import NamePattern
 

@@ -1,23 +1,86 @@
-"""What the API has of the daemon."""
+"""The daemon as the API has it, and rates of its counters."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Final, final
 
 from fastapi import Depends, Request
 
 from broker.adapters.peers.connections import Connections
 from broker.adapters.peers.server import Server
-from broker.admin.api.errors import ApiError
-from broker.admin.api.rates import Rates
+from broker.admin.api.answers import ApiError
 from broker.admin.state import AdminState
 from broker.auth.gate import Gate
 from broker.auth.passwords import Password
 from broker.auth.users import Users
 from broker.core.broker import Broker
 from broker.core.ports import MessageStore
+from broker.core.queues.queue import Queue
 from broker.journal.catalogue import ServedJournal
+
+INTERVAL_SECONDS: Final = 5.0  # looks that follow one another sooner see the same rates
+SUMS_MAX: Final = 1000  # one for each set of virtual hosts that somebody may see
+
+Shown = dict[str, object]
+
+
+@final
+class Sample:
+    """Counters as they were at a time, in seconds, and how they had grown per second since the one before."""
+
+    __slots__ = ("counters", "rates", "time")
+
+    def __init__(self, time: float, counters: tuple[int, ...], rates: tuple[float, ...]) -> None:
+        self.time = time
+        self.counters = counters
+        self.rates = rates
+
+
+class Rates:
+    """Counters with their rates. The first look sees 0.0.
+
+    Sampling 100,000 queues on the chance that somebody looks would cost more than routing messages; so
+    whoever wants rates looks twice, and monitors do. A queue keeps its sample itself, as long as it lives.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._sums: OrderedDict[Hashable, Sample] = OrderedDict()
+
+    def of_queue(self, queue: Queue, counters: Mapping[str, int]) -> Shown:
+        """The counters of a queue as RabbitMQ shows them: each with its rate beside it."""
+        before = queue.sample
+        sample = self._next(before if isinstance(before, Sample) else None, counters)
+        queue.sample = sample
+        return _shown(counters, sample)
+
+    def of_sum(self, key: Hashable, counters: Mapping[str, int]) -> Shown:
+        """The same of counters that were added up; `key` tells what has gone into the sum."""
+        sample = self._next(self._sums.pop(key, None), counters)
+        self._sums[key] = sample
+        if len(self._sums) > SUMS_MAX:
+            self._sums.popitem(last=False)
+        return _shown(counters, sample)
+
+    def _next(self, before: Sample | None, counters: Mapping[str, int]) -> Sample:
+        now, values = self._clock(), tuple(counters.values())
+        if before is None:
+            return Sample(now, values, (0.0,) * len(values))
+        seconds = now - before.time
+        if seconds < INTERVAL_SECONDS:
+            return before
+        grown = zip(values, before.counters, strict=True)
+        return Sample(now, values, tuple(max(0.0, round((new - old) / seconds, 1)) for new, old in grown))
+
+
+def _shown(counters: Mapping[str, int], sample: Sample) -> Shown:
+    shown: Shown = {}
+    for (name, value), rate in zip(counters.items(), sample.rates, strict=True):
+        shown[name] = value
+        shown[f"{name}_details"] = {"rate": rate}
+    return shown
 
 
 @dataclass(frozen=True)

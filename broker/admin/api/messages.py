@@ -1,4 +1,4 @@
-"""Messages over HTTP, for tools and tests: looked at, taken, published. Not a way to move many of them."""
+"""Messages over HTTP, for tools and tests: looked at, taken. Not a way to move many of them."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -8,51 +8,34 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
-from broker.adapters.formats.either import SelectorFilter
-from broker.admin.api.body import Body
-from broker.admin.api.durable import durable
-from broker.admin.api.errors import bad_request, not_found
+from broker.admin.api.answers import bad_request, durable, not_found
 from broker.admin.api.management import Managed
-from broker.admin.api.paths import Name
+from broker.admin.api.message_shapes import BYTES_MAX, shown_message
 from broker.admin.api.queues import readable
-from broker.admin.api.ready import (
-    DEAD_LETTER,
+from broker.admin.api.requests import Asker, Body, Name
+from broker.admin.api.selection import (
     READY,
-    deaths_after,
     entries_after,
     entry_at,
     ready_entries,
+    search_of,
     searched,
+    sieve_of,
     state_of,
 )
-from broker.admin.api.showing import BYTES_MAX, shown_message
 from broker.admin.api.slices import Slices
-from broker.admin.api.visitor import Asker
-from broker.admin.fields import Fields, flag, number, text
+from broker.admin.json_documents import Fields, flag, number, text
 from broker.core.arguments.queue import RELEASED
 from broker.core.delivery.session import taker_of
 from broker.core.entries.entry import EntryFilter, QueueEntry
-from broker.core.errors import PreconditionFailed
 from broker.core.operators.operation import is_over
 from broker.core.ports import MessageStore
-from broker.core.queues.access import (
-    FirstSearch,
-    IdSearch,
-    PlaceSearch,
-    Search,
-    is_message_id,
-    may_take,
-    numbers_of,
-)
+from broker.core.queues.access import PlaceSearch, Search, may_take
 from broker.core.queues.attach import begin_get, get_chosen, get_one
-from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.consumers import next_entry, pass_baton
-from broker.core.queues.death import Death
 from broker.core.queues.queue import Queue, join, leave, refuse_stream
 from broker.core.queues.returns import release_entries
-from broker.core.selector.selector import Selector
-from broker.core.streams.list import RowSearch
 
 COUNT_MAX: Final = 10_000
 PIECE: Final = 64  # messages that are sent at once
@@ -108,32 +91,6 @@ async def get_messages(
     if pick is not None and not written:
         raise not_found(f"no message with {pick} is ready in queue '{name}' in vhost '{vhost}'")
     return StreamingResponse(_joined(written), media_type="application/json")
-
-
-def search_of(queue: Queue, wanted: str, store: MessageStore) -> Search:
-    """The search for the message with this id, or else for the first with this property message_id."""
-    if is_message_id(wanted):
-        return IdSearch(queue, wanted) if queue.stream is None else RowSearch(queue, wanted)
-    return FirstSearch(queue, sieve_of_message_id(wanted, store))
-
-
-def sieve_of_message_id(wanted: str, store: MessageStore) -> SelectorFilter:
-    """A filter that passes messages with this property message_id."""
-    quoted = wanted.replace("'", "''")
-    return SelectorFilter(Selector(f"JMSMessageID = '{quoted}'"), store)
-
-
-async def dead_with(queue: Queue, wanted: str, store: MessageStore) -> Death | None:
-    """The message with this id that waits to be dead-lettered, or the first with this property message_id."""
-    backlog = existing_backlog(queue)
-    if backlog is None:
-        return None
-    if is_message_id(wanted):
-        return backlog.find(*numbers_of(wanted))
-    async with aclosing(deaths_after(queue, 0, sieve_of_message_id(wanted, store))) as deaths:
-        async for death in deaths:
-            return death
-    return None
 
 
 class Pick:
@@ -230,24 +187,6 @@ def _ackmode(body: Fields) -> str:
     if "requeue" in body and "ackmode" not in body:
         return "ack_requeue_true" if flag(body, "requeue") else "ack_requeue_false"
     return text(body, "ackmode")
-
-
-def state_to_operate_on(state: str) -> str:
-    """READY or DEAD_LETTER: of which messages an operation asks. Raises ApiError."""
-    if state not in (READY, DEAD_LETTER):
-        raise bad_request(f"state '{state}' is not known here, allowed: {READY}, {DEAD_LETTER}")
-    return state
-
-
-def sieve_of(body: Fields, store: MessageStore) -> SelectorFilter | None:
-    """What `selector` lets pass. Raises ApiError for one that is none."""
-    chosen = text(body, "selector", "")
-    if not chosen.strip():
-        return None
-    try:
-        return SelectorFilter(Selector(chosen), store)
-    except PreconditionFailed as error:
-        raise bad_request(f"selector: {error.text}") from error
 
 
 async def look(queue: Queue, count: int, write: Write, sieve: EntryFilter | None = None) -> list[str]:

@@ -10,17 +10,13 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.body import Body
+from broker.admin.api.answers import JSONResponse, durable, not_found
 from broker.admin.api.connections import open_connections
-from broker.admin.api.durable import durable
-from broker.admin.api.errors import not_found
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.paths import Name
+from broker.admin.api.requests import Administrator, Asker, Body, Name
 from broker.admin.api.slices import Slices
 from broker.admin.api.vhosts import SUMMED_AT_ONCE
-from broker.admin.api.visitor import Administrator, Asker
-from broker.admin.fields import text
+from broker.admin.json_documents import text
 from broker.admin.shapes import queue_counters
 from broker.core.broker import CLUSTER_NAME
 from broker.core.routing.kinds import KINDS

@@ -5,21 +5,17 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.body import Body
-from broker.admin.api.durable import durable
-from broker.admin.api.errors import bad_request, not_found
+from broker.admin.api.answers import JSONResponse, bad_request, durable, not_found
 from broker.admin.api.management import Managed
-from broker.admin.api.paths import Name
 from broker.admin.api.policies import applied
-from broker.admin.api.visitor import Asker, Visitor
+from broker.admin.api.requests import Asker, Body, Name, Visitor
 from broker.admin.definitions.items import policy_of
-from broker.admin.fields import required, table
-from broker.admin.shapes import described_policy
-from broker.admin.vhost_limits import (
+from broker.admin.json_documents import required, table
+from broker.admin.shapes import (
     LIMITS_COMPONENT,
     LIMITS_OF_VHOSTS,
     LIMITS_PARAMETER,
+    described_policy,
     set_vhost_limits,
     vhost_limits,
 )

@@ -6,14 +6,10 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.body import Body
-from broker.admin.api.durable import durable
-from broker.admin.api.errors import not_found
+from broker.admin.api.answers import JSONResponse, durable, not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.paths import Name
-from broker.admin.api.visitor import Administrator, Asker
+from broker.admin.api.requests import Administrator, Asker, Body, Name
 from broker.admin.definitions.items import policy_of
 from broker.admin.shapes import shown_policy
 from broker.core.policies.policy import Policy

@@ -7,25 +7,14 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from broker.adapters.access import QUEUE, Rights
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.body import Body
+from broker.admin.api.answers import JSONResponse, bad_request, durable, not_found
 from broker.admin.api.consumers import shown_consumers
-from broker.admin.api.durable import durable
-from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.lists import Options, answer_list, reduced
 from broker.admin.api.management import Managed, Management, require_memory
-from broker.admin.api.paths import Name
+from broker.admin.api.requests import Asker, Body, Name, Visitor
 from broker.admin.api.slices import Slices
-from broker.admin.api.visitor import Asker, Visitor
-from broker.admin.fields import Fields, flag, table, text
-from broker.admin.json_values import field_table
-from broker.admin.shapes import (
-    Shown,
-    queue_counters,
-    shown_binding,
-    shown_effective,
-    shown_queue,
-)
+from broker.admin.json_documents import Fields, field_table, flag, table, text
+from broker.admin.shapes import Shown, queue_counters, shown_binding, shown_effective, shown_queue
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.arguments.queue import DEAD_LETTER_EXCHANGE
 from broker.core.names import one_line

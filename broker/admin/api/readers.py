@@ -5,14 +5,11 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.body import Body
-from broker.admin.api.errors import ApiError, bad_request, not_authorised, not_found
+from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_authorised, not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Management, managed
-from broker.admin.api.paths import Name
-from broker.admin.api.visitor import Asker, Visitor
-from broker.admin.fields import required
+from broker.admin.api.requests import Asker, Body, Name, Visitor
+from broker.admin.json_documents import required
 from broker.admin.readers import Position, Readers, Report
 from broker.auth.terms import READ
 

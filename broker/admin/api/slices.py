@@ -1,9 +1,9 @@
-"""Long work in the event loop, in slices between which messages go on."""
+"""Long work in the event loop: slices between which messages go on, and gates for steps of one thing."""
 
 import asyncio
 import time
 from collections.abc import Generator
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 SLICE_SECONDS: Final = 0.002
 
@@ -31,3 +31,16 @@ class Slices:
                 result: T = end.value
                 return result
             await self.breathe()
+
+
+class Gated(Protocol):
+    """Something with a place for its gate, which the core does not read."""
+
+    gate: object | None
+
+
+def gate(of: Gated) -> asyncio.Lock:
+    """The gate of a stage or a sink."""
+    if not isinstance(of.gate, asyncio.Lock):
+        of.gate = asyncio.Lock()
+    return of.gate

@@ -12,16 +12,12 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Send
 
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.body import Body
-from broker.admin.api.durable import durable
-from broker.admin.api.errors import ApiError, bad_request, not_found
+from broker.admin.api.answers import ApiError, JSONResponse, bad_request, durable, not_found
 from broker.admin.api.management import Managed
-from broker.admin.api.paths import Name
 from broker.admin.api.queues import readable
+from broker.admin.api.requests import Asker, Body, Name, Visitor
 from broker.admin.api.slices import Slices
-from broker.admin.api.visitor import Asker, Visitor
-from broker.admin.fields import required
+from broker.admin.json_documents import required
 from broker.admin.shapes import shown_partitions
 from broker.admin.zero_copy import EXTENSION
 from broker.auth.terms import READ

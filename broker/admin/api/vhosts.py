@@ -5,16 +5,12 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.body import Body
-from broker.admin.api.durable import durable
-from broker.admin.api.errors import bad_request, not_found
+from broker.admin.api.answers import JSONResponse, bad_request, durable, not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.paths import Name
+from broker.admin.api.requests import Administrator, Asker, Body, Name, Visitor
 from broker.admin.api.slices import Slices
-from broker.admin.api.visitor import Administrator, Asker, Visitor
-from broker.admin.fields import flag, tags_of, text
+from broker.admin.json_documents import flag, tags_of, text
 from broker.admin.shapes import Shown, described_vhost
 from broker.core.vhosts.changes import check_queue_type
 from broker.core.vhosts.vhost import VirtualHost

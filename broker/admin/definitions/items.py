@@ -7,9 +7,8 @@ an object that is there already as described.
 from collections.abc import Mapping
 from typing import Final
 
-from broker.admin.fields import Fields, flag, required, table, tags_of, text
-from broker.admin.json_values import field_table
-from broker.admin.vhost_limits import LIMITS_COMPONENT, LIMITS_OF_VHOSTS, set_vhost_limits
+from broker.admin.json_documents import Fields, field_table, flag, required, table, tags_of, text
+from broker.admin.shapes import LIMITS_COMPONENT, LIMITS_OF_VHOSTS, set_vhost_limits
 from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, imported
 from broker.auth.user import USER_LIMITS, checked_limits
 from broker.auth.users import Users

@@ -1,22 +1,17 @@
-"""The messages that queues hold until their date: listed, cancelled, moved to another date. [amqpd]"""
+"""Messages that queues hold until their date: listed, cancelled, moved to another date. [amqpd]"""
 
 from typing import Any, Final
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.body import Body
-from broker.admin.api.durable import durable
-from broker.admin.api.errors import ApiError, bad_request, not_found
+from broker.admin.api.answers import ApiError, JSONResponse, bad_request, durable, not_found
 from broker.admin.api.lists import Options, answer_page, first_of, reduced
 from broker.admin.api.management import Managed
-from broker.admin.api.paths import Name
 from broker.admin.api.queues import readable
+from broker.admin.api.requests import Asker, Body, Name
 from broker.admin.api.slices import Slices
-from broker.admin.api.visitor import Asker
-from broker.admin.fields import Fields, number
-from broker.admin.json_values import shown
+from broker.admin.json_documents import Fields, number, shown
 from broker.admin.shapes import Shown
 from broker.core.arguments.rule import MILLISECONDS_MAX
 from broker.core.message import Message

@@ -7,8 +7,8 @@ from typing import Any, Final
 from broker.adapters.formats.amqp091 import ContentView
 from broker.adapters.formats.either import annotated_content, content_for091
 from broker.adapters.peers.server import Server
-from broker.admin.api.errors import bad_request
-from broker.admin.json_values import shown
+from broker.admin.api.answers import bad_request
+from broker.admin.json_documents import shown
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import Body, Message
 from broker.core.ports import MessageStore

@@ -10,24 +10,23 @@ from pamqp import commands, frame, header
 from pamqp import exceptions as pamqp_exceptions
 from pamqp.body import ContentBody
 
+from broker.adapters.access import Origin, Rights
 from broker.adapters.amqp091.channel import Channel
+from broker.adapters.amqp091.connection import Connection091
 from broker.adapters.amqp091.publish import publish_special, resolve
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.body import MessageBody
-from broker.admin.api.clientless import channel_for
-from broker.admin.api.durable import durable
-from broker.admin.api.errors import ApiError, bad_request
+from broker.adapters.peers.server import Server
+from broker.admin.api.answers import ApiError, JSONResponse, bad_request, durable
 from broker.admin.api.exchanges import existing_exchange
 from broker.admin.api.management import Managed
-from broker.admin.api.paths import ExchangeName, Name
-from broker.admin.api.visitor import Asker
-from broker.admin.fields import Fields, table, text
-from broker.admin.json_values import field_table
+from broker.admin.api.requests import Asker, ExchangeName, MessageBody, Name
+from broker.admin.json_documents import Fields, field_table, table, text
 from broker.core.delivery.journal import refusal_of
+from broker.core.delivery.session import NoTurns
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.message import Address, Message
 from broker.core.names import check_length
 from broker.core.publishing.passage import DUPLICATE, REFUSED
+from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, header_frame_bytes, scan
 from protocol.amqp091.methods import short_string
 from protocol.amqp091.properties import Properties
@@ -51,6 +50,50 @@ NUMBERS: Final = {"delivery_mode": 2, "priority": 255, "timestamp": 253_402_300_
 """Properties that are numbers, and the largest value of each; time is in seconds since 1970."""
 
 router = APIRouter(tags=["messages"])
+
+
+class _NoSocket:
+    """The edge of a connection without a peer: nothing is sent (Edge)."""
+
+    def write(self, data: bytes) -> None:
+        """Ignored."""
+
+    def close(self) -> None:
+        """Ignored."""
+
+    def end_output(self) -> None:
+        """Ignored."""
+
+    def await_hangup(self, seconds: int) -> None:
+        """Ignored."""
+
+    def abort(self) -> None:
+        """Ignored."""
+
+    def is_closing(self) -> bool:
+        """There is nobody to write to."""
+        return True
+
+    def hold(self, reason: int) -> None:
+        """Ignored."""
+
+    def release(self, reason: int) -> None:
+        """Ignored."""
+
+    def logged_in(self) -> None:
+        """Ignored."""
+
+    def closing(self, seconds: int) -> None:
+        """Ignored."""
+
+
+def channel_for(server: Server, rights: Rights, vhost: VirtualHost) -> Channel:
+    """A channel in a virtual host for a user with these rights."""
+    connection = Connection091(server, NoTurns(), _NoSocket(), Origin("", 0, True))
+    connection.user = rights.user
+    connection.rights = rights
+    connection.virtual_host = vhost
+    return Channel(connection, 1, vhost)
 
 
 @router.post("/exchanges/{vhost}/{name}/publish")
@@ -93,7 +136,7 @@ def publish_message(
     try:
         check_length("routing key", key)
         arguments = b"\0\0" + short_string(exchange) + short_string(key) + b"\0"
-        content = content_of(properties, payload, channel.server.frame_max)
+        content = message_content(properties, payload, channel.server.frame_max)
         traits = scan(content, 0, header_frame_bytes(content) - 8)
         is_persistent = traits & PERSISTENT != 0
         message = Message(
@@ -120,7 +163,7 @@ def _publish(channel: Channel, arguments: bytes, message: Message, traits: int) 
         raise
 
 
-def content_of(properties: dict[str, Any], payload: bytes, frame_max: int) -> bytes:
+def message_content(properties: dict[str, Any], payload: bytes, frame_max: int) -> bytes:
     """A message as a client would send it. Raises ApiError if no client could."""
     headers = properties.pop("headers", None)
     try:

@@ -1,19 +1,129 @@
-"""Import: everything is tried first on a copy of what it concerns, and made only if nothing is wrong."""
+"""Import: everything is tried first on a copy, and made if nothing is wrong. [RabbitMQ load_definitions]"""
 
+import hashlib
 from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+import structlog
 
 from broker.admin.definitions import items
 from broker.admin.definitions.items import Target
-from broker.admin.definitions.trial import trial_steps
-from broker.admin.fields import Fields
-from broker.auth.passwords import Password
+from broker.admin.json_documents import Fields, JsonError, read_json
+from broker.auth.passwords import Password, make_password
+from broker.auth.user import changes_of
 from broker.auth.users import Users
 from broker.core.broker import Broker
+from broker.core.counters import Counters
 from broker.core.errors import BrokerError, PreconditionFailed
+from broker.core.ports import MessageStore
+from broker.core.routing.kinds import new_exchange
+from broker.core.schedule import Schedule
+from broker.core.vhosts.vhost import VirtualHost
+
+_SOMEBODY = object()  # who owns the exclusive queues of the copy
 
 Make = Callable[[Target, Fields, str | None], None]
 Steps = Generator[None, None, None]
+
+OF_VHOST: Final = ("parameters", "policies", "exchanges", "queues", "bindings")
+"""What a file for one virtual host has."""
+
+SAID_OF_VHOST: Final = ("description", "tags", "default_queue_type", "metadata", "limits")
+"""What such a file says of the virtual host itself. [RabbitMQ 4]"""
+
+ABOUT_FILE: Final = frozenset(
+    {"rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format"}
+    | {"original_cluster_name", "explanation"}
+)
+ABOUT_VHOST_FILE: Final = ABOUT_FILE | {"original_vhost_name", "name"}
+"""Where a file comes from, which changes nothing."""
+
+PROBLEMS_MAX: Final = 20
+
+LOADED: Final = "internal_loaded_definitions"
+"""The global parameter that keeps the digest of what was loaded last."""
+
+_log = structlog.get_logger("amqpd")
+
+
+def trial_steps(
+    found: Mapping[str, list[Fields]], broker: Broker, users: Users, vhost: str | None
+) -> Generator[None, None, tuple[Broker, Users]]:
+    """Copy all virtual hosts without contents, and the users, exchanges and queues that are named.
+
+    Policies whose pattern cannot be used are copied too: they hold for nothing, and may be there again.
+
+    Each step is short.
+    """
+    store = MessageStore()
+    trial = Broker(store, Counters(), lambda: "", Schedule(lambda: 0, lambda: 0, lambda due: None))
+    for name, there in list(broker.vhosts.items()):
+        copy = trial.declare_vhost(name)
+        copy.connections_max = there.connections_max
+        copy.queues_max = there.queues_max
+        copy.default_queue_type = there.default_queue_type
+        for policy in there.policies.all():
+            if policy.objection:
+                copy.policies.put(policy)
+        yield
+    for category, key in (("exchanges", "name"), ("bindings", "source"), ("bindings", "destination")):
+        for fields in found.get(category, ()):
+            _copy_exchange(broker, trial, fields.get("vhost", vhost), fields.get(key))
+            yield
+    for category, key in (("queues", "name"), ("bindings", "destination")):
+        for fields in found.get(category, ()):
+            _copy_queue(broker, trial, fields.get("vhost", vhost), fields.get(key))
+            yield
+    trial_users = Users(store)
+    named = [(category, "user") for category in ("permissions", "topic_permissions")]
+    for category, key in [("users", "name"), *named]:
+        for fields in found.get(category, ()):
+            _copy_user(users, trial_users, fields.get(key))
+            yield
+    return trial, trial_users
+
+
+def _copy_exchange(broker: Broker, trial: Broker, vhost: object, name: object) -> None:
+    there, copy = _both(broker, trial, vhost)
+    if there is None or copy is None or not isinstance(name, str) or name in copy.exchanges:
+        return
+    exchange = there.exchanges.get(name)
+    if exchange is not None:
+        copy.add_exchange(
+            new_exchange(
+                name,
+                exchange.kind,
+                exchange.durable,
+                exchange.auto_delete,
+                exchange.internal,
+                exchange.arguments,
+            ),
+            0,
+        )
+
+
+def _copy_queue(broker: Broker, trial: Broker, vhost: object, name: object) -> None:
+    there, copy = _both(broker, trial, vhost)
+    if there is None or copy is None or not isinstance(name, str) or name in copy.queues:
+        return
+    queue = there.queues.get(name)
+    if queue is not None:
+        owner = None if queue.exclusive_owner is None else _SOMEBODY
+        copy.add_queue(name, queue.durable, owner, queue.auto_delete, queue.arguments, 0)
+
+
+def _copy_user(users: Users, trial: Users, name: object) -> None:
+    user = users.get(name) if isinstance(name, str) else None
+    if user is not None:
+        for change in changes_of(user):
+            trial.apply(change)
+
+
+def _both(broker: Broker, trial: Broker, name: object) -> tuple[VirtualHost | None, VirtualHost | None]:
+    if not isinstance(name, str):
+        return None, None
+    return broker.vhosts.get(name), trial.vhosts.get(name)
 
 
 class Category(NamedTuple):
@@ -45,21 +155,6 @@ CATEGORIES: Final[Mapping[str, Category]] = {
     ),
 }
 """What a definitions file has, in the order in which it is made."""
-
-OF_VHOST: Final = ("parameters", "policies", "exchanges", "queues", "bindings")
-"""What a file for one virtual host has."""
-
-SAID_OF_VHOST: Final = ("description", "tags", "default_queue_type", "metadata", "limits")
-"""What such a file says of the virtual host itself. [RabbitMQ 4]"""
-
-ABOUT_FILE: Final = frozenset(
-    {"rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format"}
-    | {"original_cluster_name", "explanation"}
-)
-ABOUT_VHOST_FILE: Final = ABOUT_FILE | {"original_vhost_name", "name"}
-"""Where a file comes from, which changes nothing."""
-
-PROBLEMS_MAX: Final = 20
 
 
 class DefinitionsError(Exception):
@@ -210,3 +305,36 @@ def _described(category: str, fields: Fields, vhost: str | None) -> str:
         name = f"'{fields.get('name')}'"
     where: Any = None if category == "vhosts" else fields.get("vhost", vhost)
     return f"{kind} {name}" + (f" in vhost '{where}'" if where is not None else "")
+
+
+class LoadError(OSError):
+    """The definitions cannot be loaded; the text names the file, and each object that is wrong."""
+
+
+def load(path: Path, skip_unchanged: bool, broker: Broker, users: Users) -> None:
+    """Import a file, all or nothing, unless it is the one that was loaded last and that need not be.
+
+    Raises LoadError.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise LoadError(f"load_definitions: {path} cannot be read: {error.strerror}") from error
+    digest = hashlib.sha256(content).hexdigest()
+    if skip_unchanged and broker.parameters.get(LOADED) == digest:
+        _log.info("definitions are those loaded before", file=str(path))
+        return
+    try:
+        document = read_json(content)
+    except JsonError as error:
+        raise LoadError(f"load_definitions: {path}: {error}") from error
+    passwords = {user: make_password(password) for user, password in clear_passwords(document).items()}
+    try:
+        for _ in import_steps(document, broker, users, passwords):
+            pass
+    except DefinitionsError as error:
+        lines = [f"load_definitions: {path} is not loaded:", *error.problems]
+        raise LoadError("\n".join(lines)) from error
+    broker.parameters.set(LOADED, digest)
+    broker.apply_policies()
+    _log.info("definitions loaded", file=str(path))

@@ -11,18 +11,13 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 
-from broker.admin.api.answers import JSONResponse
-from broker.admin.api.body import Body
-from broker.admin.api.durable import durable
-from broker.admin.api.errors import ApiError, bad_request, not_found
-from broker.admin.api.gates import gate
+from broker.admin.api.answers import ApiError, JSONResponse, bad_request, durable, not_found
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.paths import Name
 from broker.admin.api.queues import readable
-from broker.admin.api.slices import Slices
+from broker.admin.api.requests import Asker, Body, Name
+from broker.admin.api.slices import Slices, gate
 from broker.admin.api.streams import CHUNKS
-from broker.admin.api.visitor import Asker
-from broker.admin.fields import Fields, number
+from broker.admin.json_documents import Fields, number
 from broker.core.message import Message
 from broker.core.operators.stage import Stage
 from broker.core.ports import MessageStore

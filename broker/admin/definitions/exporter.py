@@ -4,9 +4,17 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from broker.admin.json_values import shown
-from broker.admin.shapes import described_policy, described_vhost, shown_permission, shown_topic, shown_user
-from broker.admin.vhost_limits import LIMITS_COMPONENT, LIMITS_PARAMETER, vhost_limits
+from broker.admin.json_documents import shown
+from broker.admin.shapes import (
+    LIMITS_COMPONENT,
+    LIMITS_PARAMETER,
+    described_policy,
+    described_vhost,
+    shown_permission,
+    shown_topic,
+    shown_user,
+    vhost_limits,
+)
 from broker.auth.passwords import ARGON2ID
 from broker.auth.user import User
 from broker.auth.users import Users

@@ -1,18 +1,26 @@
-"""The messages of a queue, passed by one after the other, others having their turn in between."""
+"""The messages of a queue that a request selects, found while others have their turn in between."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Final
 
+from broker.adapters.formats.either import SelectorFilter
+from broker.admin.api.answers import bad_request
 from broker.admin.api.slices import Slices
+from broker.admin.json_documents import Fields, text
 from broker.core.entries.cursor import QueueContext
 from broker.core.entries.entry import AVAILABLE, DEQUEUED, HELD, EntryFilter, QueueEntry
+from broker.core.errors import PreconditionFailed
 from broker.core.operators.operation import is_over
-from broker.core.queues.access import Search
+from broker.core.ports import MessageStore
+from broker.core.queues.access import FirstSearch, IdSearch, Search, is_message_id, numbers_of
 from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.death import Death
 from broker.core.queues.hooks import EXHAUSTED, REJECTED
 from broker.core.queues.queue import Queue, browsing
 from broker.core.queues.state import begin_browsing, end_browsing, places_of
+from broker.core.selector.selector import Selector
+from broker.core.streams.list import RowSearch
 
 LOOK: Final = 2000  # entries that are looked at at once
 READY: Final = "ready"
@@ -168,3 +176,47 @@ async def searched(search: Search) -> QueueEntry | None:
         return search.found
     finally:
         search.end()
+
+
+def search_of(queue: Queue, wanted: str, store: MessageStore) -> Search:
+    """The search for the message with this id, or else for the first with this property message_id."""
+    if is_message_id(wanted):
+        return IdSearch(queue, wanted) if queue.stream is None else RowSearch(queue, wanted)
+    return FirstSearch(queue, sieve_of_message_id(wanted, store))
+
+
+def sieve_of_message_id(wanted: str, store: MessageStore) -> SelectorFilter:
+    """A filter that passes messages with this property message_id."""
+    quoted = wanted.replace("'", "''")
+    return SelectorFilter(Selector(f"JMSMessageID = '{quoted}'"), store)
+
+
+async def dead_with(queue: Queue, wanted: str, store: MessageStore) -> Death | None:
+    """The message with this id that waits to be dead-lettered, or the first with this property message_id."""
+    backlog = existing_backlog(queue)
+    if backlog is None:
+        return None
+    if is_message_id(wanted):
+        return backlog.find(*numbers_of(wanted))
+    async with aclosing(deaths_after(queue, 0, sieve_of_message_id(wanted, store))) as deaths:
+        async for death in deaths:
+            return death
+    return None
+
+
+def state_to_operate_on(state: str) -> str:
+    """READY or DEAD_LETTER: of which messages an operation asks. Raises ApiError."""
+    if state not in (READY, DEAD_LETTER):
+        raise bad_request(f"state '{state}' is not known here, allowed: {READY}, {DEAD_LETTER}")
+    return state
+
+
+def sieve_of(body: Fields, store: MessageStore) -> SelectorFilter | None:
+    """What `selector` lets pass. Raises ApiError for one that is none."""
+    chosen = text(body, "selector", "")
+    if not chosen.strip():
+        return None
+    try:
+        return SelectorFilter(Selector(chosen), store)
+    except PreconditionFailed as error:
+        raise bad_request(f"selector: {error.text}") from error

@@ -1,4 +1,4 @@
-"""Who asks, and what they may ask: Basic authentication, and the tags of users. [RabbitMQ management tags]
+"""Requests: who asks and what they may ask, names in paths, and bodies. [RabbitMQ management tags]
 
 The password is checked as it is for AMQP, by the same gate, with the same waits after failures.
 """
@@ -6,17 +6,24 @@ The password is checked as it is for AMQP, by the same gate, with the same waits
 import asyncio
 import base64
 import binascii
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
+from urllib.parse import unquote_to_bytes
 
-from fastapi import Depends, Request
+from fastapi import Depends, Path, Request
+from pydantic import AfterValidator
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from broker.adapters.access import Origin, Rights, is_loopback
-from broker.admin.api.errors import ApiError, PeerLeftError, not_authorised, not_found
+from broker.admin.api.answers import ApiError, PeerLeftError, bad_request, not_authorised, not_found
 from broker.admin.api.management import Management, managed
 from broker.admin.http import PEER, Peer
+from broker.admin.json_documents import Fields, JsonError, read_json
 from broker.core.delivery.journal import Operator
 from broker.core.vhosts.vhost import VirtualHost
 from broker.journal.recorder import CURRENT
+
+BYTES_MAX: Final = 256 * 2**10  # it is read in one go
+OF_MESSAGES_MAX: Final = 2 * 2**20
 
 ADMINISTRATOR: Final = "administrator"
 MONITORING: Final = "monitoring"
@@ -27,6 +34,87 @@ TAGS: Final = frozenset({ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT})
 CREDENTIALS_MAX: Final = 4096  # as the header has them: they are kept until the password is checked
 
 _OBJECT: Final = "User not authorised to access object"
+
+
+class RawPaths:
+    """Has paths under `prefix` matched as they were sent, so that an encoded slash does not split a name."""
+
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
+        self._app = app
+        self._prefix = prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request (ASGI)."""
+        raw: Any = scope.get("raw_path")
+        if scope["type"] == "http" and raw and scope["path"].startswith(self._prefix):
+            path = raw.split(b"?", 1)[0].decode("ascii", "replace")
+            if len(path) > len(self._prefix) and path.endswith("/"):
+                path = path[:-1]  # RabbitMQ takes both, and an empty name is none
+            scope = dict(scope) | {"path": path}
+        await self._app(scope, receive, send)
+
+
+def decoded(text: str) -> str:
+    """A name as it was meant. Raises ApiError if it is not UTF-8."""
+    try:
+        return unquote_to_bytes(text).decode()
+    except UnicodeDecodeError as error:
+        raise bad_request(f"'{text}' in the path is not UTF-8") from error
+
+
+Name = Annotated[str, Path(), AfterValidator(decoded)]
+"""A name that stands in the path."""
+
+
+def _exchange(text: str) -> str:
+    name = decoded(text)
+    return "" if name == "amq.default" else name
+
+
+ExchangeName = Annotated[str, Path(), AfterValidator(_exchange)]
+"""The name of an exchange; the default exchange, which has none, is called `amq.default`."""
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The body. Raises ApiError if it has more than `most` bytes."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > most:
+            raise ApiError(413, "payload_too_large", f"a body has at most {most} bytes here")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def _object(request: Request, most: int) -> Fields:
+    content = await read_body(request, most)
+    if not content or content.isspace():
+        return {}
+    try:
+        found = read_json(content)
+    except JsonError as error:
+        raise bad_request(f"not_json: {error}") from error
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise bad_request("the body is not a JSON object")
+    return found
+
+
+async def _body(request: Request) -> Fields:
+    return await _object(request, BYTES_MAX)
+
+
+async def _message(request: Request) -> Fields:
+    return await _object(request, OF_MESSAGES_MAX)
+
+
+Body = Annotated[Fields, Depends(_body)]
+"""The body as a JSON object; an empty one if there is no body."""
+
+MessageBody = Annotated[Fields, Depends(_message)]
+"""The same, and it may be as long as messages are."""
 
 
 class Visitor:

@@ -17,30 +17,32 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from broker.adapters.peers.server import Server
-from broker.admin.api.answers import JSONResponse
+from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_found
 from broker.admin.api.consumers import shown_holder
-from broker.admin.api.errors import ApiError, bad_request, not_found
 from broker.admin.api.management import Managed
-from broker.admin.api.messages import COUNT_MAX, dead_with, search_of, sieve_of, state_to_operate_on
-from broker.admin.api.paths import Name
+from broker.admin.api.message_shapes import BYTES_MAX, shown_message
+from broker.admin.api.messages import COUNT_MAX
 from broker.admin.api.queues import readable
-from broker.admin.api.ready import (
+from broker.admin.api.requests import Asker, Name
+from broker.admin.api.selection import (
     DEAD_LETTER,
     LINKED,
     READY,
     STATES,
+    dead_with,
     deaths_after,
     entries_after,
     entry_at,
     entry_before,
     ready_entries,
+    search_of,
     searched,
+    sieve_of,
     stand_in,
     state_of,
+    state_to_operate_on,
 )
-from broker.admin.api.showing import BYTES_MAX, shown_message
-from broker.admin.api.visitor import Asker
-from broker.admin.json_values import shown
+from broker.admin.json_documents import shown
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.operators.operation import is_over
 from broker.core.publishing.dead_letters import waits_for

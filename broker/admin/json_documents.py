@@ -1,0 +1,292 @@
+r"""JSON documents that others wrote: read strictly, fields held to types, field tables in and out.
+
+Each function raises PreconditionFailed. A field that is null is absent.
+
+JSON can spell halves of characters (`"\ud800"`), which UTF-8 cannot, and Python's reader takes numbers that
+JSON does not have (`NaN`, and `1e999` as infinity). Neither could be logged or shown, so neither is let in.
+"""
+
+import json
+import math
+import re
+from collections.abc import Generator, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from broker.core.errors import PreconditionFailed
+
+Fields = Mapping[str, Any]
+
+_I64_MIN = -(2**63)
+_I64_MAX = 2**63 - 1
+_DEPTH_MAX = 64
+
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_HALVES: Final = ("\\ud", "\\uD")  # how halves of characters begin where they are spelt
+
+
+def required(fields: Fields, name: str) -> Any:
+    """A field that has to be there; it may be null."""
+    if name not in fields:
+        raise PreconditionFailed(f"'{name}' is missing")
+    return fields[name]
+
+
+def text(fields: Fields, name: str, default: str | None = None) -> str:
+    """A string; without a default it has to be there."""
+    value = _value(fields, name, default)
+    if not isinstance(value, str):
+        raise _wrong(name, "a string", value)
+    return value
+
+
+def flag(fields: Fields, name: str, default: bool = False) -> bool:
+    """A boolean, also written as a string."""
+    value = _value(fields, name, default)
+    if value in ("true", "false"):
+        return bool(value == "true")
+    if not isinstance(value, bool):
+        raise _wrong(name, "a boolean", value)
+    return value
+
+
+def number(fields: Fields, name: str) -> int:
+    """A whole number, also written as a string; it has to be there."""
+    value = _value(fields, name, None)
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            pass
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _wrong(name, "a whole number", value)
+    return value
+
+
+def table(fields: Fields, name: str) -> dict[str, Any]:
+    """An object, by default empty; an empty list stands for one too. [RabbitMQ]"""
+    value = fields.get(name)
+    if value is None or value == []:
+        return {}
+    if not isinstance(value, Mapping):
+        raise _wrong(name, "an object", value)
+    return dict(value)
+
+
+def tags_of(fields: Fields) -> tuple[str, ...]:
+    """The tags: a list or, as RabbitMQ had them before 3.9, a string with commas between them."""
+    value = _value(fields, "tags", "")
+    if isinstance(value, str):
+        return tuple(tag.strip() for tag in value.split(",") if tag.strip())
+    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+        raise _wrong("tags", "a list of strings", value)
+    return tuple(value)
+
+
+def _value(fields: Fields, name: str, default: Any) -> Any:
+    value = fields.get(name)
+    if value is None and default is None:
+        raise PreconditionFailed(f"'{name}' is missing")
+    return default if value is None else value
+
+
+def _wrong(name: str, wanted: str, value: Any) -> PreconditionFailed:
+    return PreconditionFailed(f"'{name}' is not {wanted}: {json.dumps(value)}")
+
+
+def shown(value: object) -> object:
+    """A field value in JSON. Times are seconds since 1970; what is not UTF-8 is shown with backslashes."""
+    if isinstance(value, dict):
+        return {_text(str(name)): shown(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [shown(item) for item in value]
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, datetime):
+        return int(value.timestamp())
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, int | float) else str(value)
+
+
+def _text(value: str) -> str:
+    try:
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # half a character that stands for no octet
+        return value.encode("utf-8", "backslashreplace").decode()
+
+
+def field_table(value: object, where: str) -> dict[str, object]:
+    """A JSON object as a field table.
+
+    Raises:
+        PreconditionFailed: it holds what no field table can hold; `where` says whose arguments they are.
+    """
+    if value is None or value == []:
+        return {}
+    if not isinstance(value, Mapping):
+        raise PreconditionFailed(f"the arguments of {where} are not an object")
+    _check_value(value, where, 0)
+    return dict(value)
+
+
+def _check_value(value: object, where: str, depth: int) -> None:
+    if depth > _DEPTH_MAX:
+        raise PreconditionFailed(f"the arguments of {where} are nested more than {_DEPTH_MAX} deep")
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if not 0 < len(name.encode("utf-8", "surrogatepass")) <= 255:
+                raise PreconditionFailed(f"an argument of {where} has a name of not 1 to 255 bytes: '{name}'")
+            _check_value(item, where, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            _check_value(item, where, depth + 1)
+    elif isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise PreconditionFailed(f"an argument of {where} is no Unicode text: {value!r}") from error
+    elif isinstance(value, int) and not _I64_MIN <= value <= _I64_MAX:
+        raise PreconditionFailed(f"an argument of {where} does not fit into 64 bits: {value}")
+
+
+class JsonError(ValueError):
+    """It is no JSON, or holds what cannot be kept; the text says what is wrong, and where."""
+
+
+def read_json(content: bytes | str) -> Any:
+    """The value that a text has. Raises JsonError."""
+    reader = _Reader(content)
+    value = reader.value("")
+    reader.expect_end()
+    return value
+
+
+def read_json_steps(content: bytes | str) -> Generator[None, None, Any]:
+    """The same step by step: a member of the outermost object, or an element of a list that is a member.
+
+    Raises JsonError.
+    """
+    reader = _Reader(content)
+    if not reader.passes("{"):
+        value = reader.value("")
+        reader.expect_end()
+        return value
+    found: dict[str, Any] = {}
+    more = not reader.passes("}")
+    while more:
+        name = reader.name()
+        if reader.passes("["):
+            elements: list[Any] = []
+            found[name] = elements
+            more = not reader.passes("]")
+            while more:
+                elements.append(reader.value(f"{name}[{len(elements)}]"))
+                more = reader.goes_on("]")
+                yield
+        else:
+            found[name] = reader.value(name)
+        more = reader.goes_on("}")
+        yield
+    reader.expect_end()
+    return found
+
+
+class _Reader:
+    """Reads a text from its beginning on. All methods raise JsonError."""
+
+    def __init__(self, content: bytes | str) -> None:
+        try:
+            encoded = content.encode() if isinstance(content, str) else content
+            self._text = encoded.decode("utf-8-sig")
+        except UnicodeError as error:
+            raise JsonError(f"not JSON: {error}") from error
+        self._decoder = json.JSONDecoder(parse_float=self._number, parse_constant=self._number)
+        self._odd = False  # whether a number was among what was read that JSON does not have
+        self._at = 0
+        self._skip()
+
+    def value(self, place: str) -> Any:
+        """The value that comes next; `place` is what refusals call it."""
+        start = self._at
+        try:
+            value, self._at = self._decoder.raw_decode(self._text, start)
+        except (ValueError, RecursionError) as error:
+            raise JsonError(f"not JSON: {error}") from error
+        if self._odd or any(self._text.find(half, start, self._at) >= 0 for half in _HALVES):
+            self._odd = False
+            _check(value, place)
+        self._skip()
+        return value
+
+    def name(self) -> str:
+        """The name of a member, with the colon behind it."""
+        name = self.value("") if self._text.startswith('"', self._at) else None
+        if not isinstance(name, str) or not self.passes(":"):
+            raise self._unexpected('a name and ":"')
+        return name
+
+    def passes(self, mark: str) -> bool:
+        """Whether a mark comes next; it is passed then."""
+        if not self._text.startswith(mark, self._at):
+            return False
+        self._at += 1
+        self._skip()
+        return True
+
+    def goes_on(self, closing: str) -> bool:
+        """Whether another item follows; false when the closing mark does. Either is passed."""
+        if self.passes(","):
+            return True
+        if not self.passes(closing):
+            raise self._unexpected(f'"," or "{closing}"')
+        return False
+
+    def expect_end(self) -> None:
+        """Nothing may follow."""
+        if self._at < len(self._text):
+            raise self._unexpected("the end")
+
+    def _skip(self) -> None:
+        space = _SPACE.match(self._text, self._at)
+        assert space is not None, "it matches nothing too"
+        self._at = space.end()
+
+    def _number(self, literal: str) -> float:
+        value = float(literal)
+        if not math.isfinite(value):
+            self._odd = True
+        return value
+
+    def _unexpected(self, wanted: str) -> JsonError:
+        return JsonError(f"not JSON: {json.JSONDecodeError(f'Expecting {wanted}', self._text, self._at)}")
+
+
+def _check(value: Any, place: str) -> None:
+    """Refuse what cannot be kept, wherever it stands in a value. Raises JsonError."""
+    waiting = [(value, place)]
+    while waiting:
+        value, place = waiting.pop()
+        if isinstance(value, str):
+            _check_text(value, place)
+        elif isinstance(value, float):
+            if not math.isfinite(value):
+                raise JsonError(f"{place or 'the value'} is {value}, a number that JSON does not have")
+        elif isinstance(value, dict):
+            for name, member in value.items():
+                _check_text(name, place)
+                waiting.append((member, f"{place}.{name}" if place else name))
+        elif isinstance(value, list):
+            waiting += [(element, f"{place}[{index}]") for index, element in enumerate(value)]
+
+
+def _check_text(text: str, place: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise JsonError(f"{place or 'a name'} has half a character: {text!a}") from error
