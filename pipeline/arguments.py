@@ -46,7 +46,7 @@ UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def parser() -> argparse.ArgumentParser:
-    """What can be said on the command line."""
+    """Make the parser of the command line."""
     top = argparse.ArgumentParser(
         prog="amqpd pipeline", description="Jobs on Spark over journals and messages."
     )

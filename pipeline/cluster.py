@@ -50,7 +50,10 @@ def script(master: str, conf: Mapping[str, str], arguments: Sequence[str]) -> st
 
 
 def environment(sources: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """That of spark-submit. Processes that plan streaming queries look for modules there only. [Spark 4.3]"""
+    """Return the environment of spark-submit, with the sources on PYTHONPATH.
+
+    Processes that plan streaming queries look for modules on PYTHONPATH only. [Spark 4.3]
+    """
     pythons = {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": sys.executable}
     paths = [str(sources), *filter(None, [given.get("PYTHONPATH")])]
     return pythons | dict(given) | {"PYTHONPATH": os.pathsep.join(paths)}
@@ -74,7 +77,7 @@ def spark_submit() -> str:
 
 
 def arguments_of(options: argparse.Namespace) -> list[str]:
-    """What the command line said, again."""
+    """Return the words of the command line that gave these options."""
     words = ["run", options.job]
     for name, value in vars(options).items():
         flag = "--" + name.replace("_", "-")

@@ -1,4 +1,4 @@
-"""What a person can put right, told in one line."""
+"""Errors that a person can put right, told in one line."""
 
 
 class PipelineError(Exception):

@@ -68,7 +68,7 @@ def _events(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
 
 
 class Batches:
-    """What batches leave in `out`. `age`, `poison`: see Rules."""
+    """The results of batches in the folder `out`. `age`, `poison`: see Rules."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What spark-submit starts: the job, in the session that spark-submit has set up."""
+"""The program that spark-submit starts: a job in the session that spark-submit has set up."""
 
 import sys
 

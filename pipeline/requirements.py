@@ -64,7 +64,7 @@ def _remedy() -> str:
 
 
 def missing() -> str:
-    """One line that says what is missing; empty if all is there."""
+    """Name in one line what is missing of pyspark and Java; empty if both are there."""
     if find_spec("pyspark") is None:
         return "pyspark is not installed: pip install 'amqpd[pipeline]'"
     java = java_command()

@@ -33,7 +33,7 @@ FINDINGS: Final = {"at": TimestampType()} | dict.fromkeys(
 )
 """Columns of findings that are no numbers; any of them may have nothing but nulls."""
 NEED_FULL: Final = {"latency": ("first_delivery", "processing"), "order": ("order",)}
-"""What of a job takes the level `full`."""
+"""The results of jobs that need the level `full`."""
 
 
 def run(spark: SparkSession, options: argparse.Namespace, since: datetime | None, tell: Told) -> Outcome:

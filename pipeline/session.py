@@ -34,7 +34,7 @@ LOCAL: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.shuffle.compress": "true",
 }
-"""What holds where driver and workers are one process."""
+"""Settings for a driver and workers in one process."""
 BRIEF: Final = {"spark.driver.extraJavaOptions": f"{COLLECTOR} -XX:TieredStopAtLevel=1"}
 """And where most code runs too briefly to be worth the JVM's second compiler."""
 

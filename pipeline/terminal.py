@@ -1,4 +1,4 @@
-"""What a person sees while a job runs: lines on standard error, and how far Spark is."""
+"""The output for a person while a job runs: lines on standard error, and Spark's progress."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pamqp.common import FieldTable
 from typer.testing import CliRunner
 
 from broker.journal.command import app
-from broker.journal.reader import Reading
+from broker.journal.reader import JournalReader
 from tests.api import Api
 from tests.daemon import Daemon
 from tests.journals import OF_THE_BROKER, out_of_turn
@@ -26,7 +26,7 @@ def cat(folder: Path, *ops: str) -> list[dict[str, Any]]:
     done = CliRunner().invoke(app, ["verify", str(folder)])
     assert done.exit_code == 0, done.output
     assert done.output.endswith(": 0 findings\n")
-    assert out_of_turn(Reading(folder).rows()) == []
+    assert out_of_turn(JournalReader(folder).rows()) == []
     lines = CliRunner().invoke(app, ["cat", str(folder), "--json"]).output.splitlines()
     left_out = ("end", "gap", *OF_THE_BROKER)
     return [row for row in map(json.loads, lines) if (row["op"] in ops if ops else row["op"] not in left_out)]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from broker.journal.reader import JournalError, Reading
+from broker.journal.reader import JournalError, JournalReader
 from protocol.journal import records as r
 from protocol.journal.decoder import Decoder
 from protocol.journal.encoder import Encoder
@@ -126,7 +126,7 @@ def wait_for(folder: Path, op: str, count: int = 1) -> None:
 
 def _rows(folder: Path) -> list[Row]:
     try:
-        return list(Reading(folder).rows())
+        return list(JournalReader(folder).rows())
     except JournalError:  # nothing has been written yet
         return []
 

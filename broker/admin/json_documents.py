@@ -1,6 +1,6 @@
 r"""JSON documents that others wrote: read strictly, fields held to types, field tables in and out.
 
-Each function raises PreconditionFailed. A field that is null is absent.
+The functions for fields raise PreconditionFailed. A field that is null is absent.
 
 JSON can spell halves of characters (`"\ud800"`), which UTF-8 cannot, and Python's reader takes numbers that
 JSON does not have (`NaN`, and `1e999` as infinity). Neither could be logged or shown, so neither is let in.
@@ -156,7 +156,7 @@ def _check_value(value: object, where: str, depth: int) -> None:
 
 
 class JsonError(ValueError):
-    """It is no JSON, or holds what cannot be kept; the text says what is wrong, and where."""
+    """The text is no JSON, or holds what cannot be kept; the message says what is wrong, and where."""
 
 
 def read_json(content: bytes | str) -> Any:

@@ -24,7 +24,7 @@ class Position(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a reader has said, and at which time of the clock; `user`: who sent it."""
+    """A reader's report, and the time of the clock when it came; `user`: its sender."""
 
     vhost: str
     name: str
@@ -34,7 +34,7 @@ class Report(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Of all partitions."""
+        """The lag of all partitions together."""
         return sum(each.lag for each in self.positions)
 
 

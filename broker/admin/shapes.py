@@ -46,7 +46,7 @@ def set_vhost_limits(broker: Broker, vhost: VirtualHost, limits: Mapping[str, in
 
 
 def queue_counters(queue: Queue) -> dict[str, int]:
-    """What has happened to a queue since the start, under RabbitMQ's names; `replaced` is ours."""
+    """Return a queue's counters since the start, under RabbitMQ's names; `replaced` is ours."""
     latest = queue.entries.latest
     return {
         "publish": int(queue.published),
@@ -96,7 +96,7 @@ def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
 
 
 def _feature_fields(queue: Queue) -> Shown:
-    """What only queues have that make use of something."""
+    """Return the fields of features, which only queues that use the feature have."""
     fields: Shown = {}
     rules = queue.rules
     if rules is not None and rules.dead_letter_reasons:
@@ -118,7 +118,7 @@ def _feature_fields(queue: Queue) -> Shown:
 
 
 def shown_partitions(stream: QueueStream) -> list[Shown]:
-    """What a stream has: offsets from `first` up to `next`, exclusively, can be read."""
+    """Show the partitions of a stream: offsets from `first` up to `next`, exclusively, can be read."""
     return [
         {
             "partition": number,
@@ -205,7 +205,7 @@ def properties_key(routing_key: str, arguments: dict[str, object]) -> str:
 
 
 def described_vhost(vhost: VirtualHost) -> Shown:
-    """What is said of a virtual host."""
+    """Describe a virtual host by its metadata."""
     metadata: Shown = {"description": vhost.description, "tags": list(vhost.tags)}
     if vhost.default_queue_type is not None:
         metadata["default_queue_type"] = vhost.default_queue_type
@@ -229,7 +229,7 @@ def shown_user(user: User) -> Shown:
 
 
 def shown_permission(user: str, vhost: str, permission: Permission) -> Shown:
-    """What a user may do in a virtual host."""
+    """Show a user's permissions in a virtual host."""
     return {
         "user": user,
         "vhost": vhost,
@@ -240,7 +240,7 @@ def shown_permission(user: str, vhost: str, permission: Permission) -> Shown:
 
 
 def shown_topic(user: str, vhost: str, exchange: str, topic: TopicPermission) -> Shown:
-    """Which routing keys a user may use at a topic exchange."""
+    """Show a user's permissions at a topic exchange."""
     return {"user": user, "vhost": vhost, "exchange": exchange, "write": topic.write, "read": topic.read}
 
 
@@ -261,7 +261,7 @@ def described_policy(policy: Policy) -> Shown:
 
 
 def shown_effective(found: dict[str, Effective], idle: frozenset[str] = frozenset()) -> Shown:
-    """What holds for an object: each value, whose it is, what it won over; `idle` change nothing."""
+    """Show an object's effective values: each with its source and what it won over; `idle` have no effect."""
     return {
         key: {
             "value": shown(effective.value),

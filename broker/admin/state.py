@@ -1,4 +1,4 @@
-"""What the admin surface reads from the daemon. Everything is a plain value; nothing is locked or awaited."""
+"""The daemon's figures for the admin surface: plain values, without locks and without waits."""
 
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
@@ -58,11 +58,11 @@ class MeasuredQueue(Protocol):
 
     @property
     def volatile(self) -> object | None:
-        """What it has lost at restarts, if it is volatile."""
+        """The counters of messages lost at restarts, if the queue is volatile."""
 
     @property
     def memory(self) -> object | None:
-        """What it remembers of messages, if it does."""
+        """The memory of message ids, if the queue has one."""
 
 
 class MeasuredVirtualHost(Protocol):
@@ -114,7 +114,7 @@ class MeasuredLog(Protocol):
 
 
 class MeasuredShortage(Protocol):
-    """What the machine is short of."""
+    """The resources that the machine is short of."""
 
     @property
     def reason(self) -> str:
@@ -134,11 +134,11 @@ class MeasuredShortage(Protocol):
 
 
 class MeasuredResources(Protocol):
-    """What the process takes of the machine, as of the last look, and the limits; in bytes."""
+    """The process's use of the machine at the last look, and the limits; in bytes."""
 
     @property
     def shortage(self) -> MeasuredShortage:
-        """What there is too little of."""
+        """The resources that are short."""
 
     @property
     def memory_max(self) -> int:
@@ -165,7 +165,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class AdminState:
-    """What the admin surface may see of the daemon.
+    """The part of the daemon that the admin surface may see.
 
     `not_ready` says why the daemon cannot do its work yet or any more; empty when it can. `readers` are what
     programs tell of themselves.

@@ -11,7 +11,7 @@ from pamqp import base, commands, common
 from broker.bench.connection import BenchError, Connection
 from broker.bench.messages import Receipts, Template, blank_body, routing_key
 from broker.bench.plan import STAMP_BYTES, Address, Plan
-from broker.bench.roles import Publishing
+from broker.bench.roles import PublisherPort
 from broker.bench.traffic import Traffic
 from protocol.amqp091 import constants as c
 from protocol.amqp091.methods import decode_method, method_frame
@@ -123,7 +123,7 @@ class Client091(Connection[base.Frame]):
 
 
 def frame(channel: int, method: base.Frame) -> bytes:
-    """One whole method frame."""
+    """Return a whole method frame."""
     return method_frame(channel, method.index, method.marshal())
 
 
@@ -147,7 +147,7 @@ class Sender091(Client091):
 
     def __init__(self, plan: Plan, flow: Traffic, lanes: list[tuple[int, str]], exchange: str) -> None:
         super().__init__()
-        self.publisher: Publishing | None = None
+        self.publisher: PublisherPort | None = None
         self._plan = plan
         self._flow = flow
         self._lanes = lanes

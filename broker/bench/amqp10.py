@@ -12,7 +12,7 @@ from mypy_extensions import mypyc_attr
 from broker.bench.connection import BenchError, Connection
 from broker.bench.messages import Receipts, Template, blank_body, routing_key
 from broker.bench.plan import STAMP_BYTES, Address, Plan
-from broker.bench.roles import Publishing
+from broker.bench.roles import PublisherPort
 from broker.bench.traffic import Traffic
 from protocol.amqp10.addresses import queue_address, quote
 from protocol.amqp10.composing import decode_composite, encode_composite
@@ -222,7 +222,7 @@ def exchange_address(exchange: str, key: str) -> str:
 
 
 class Transfers:
-    """One message as it is sent on a link, in frames; `to`: where it goes, if the link does not say so."""
+    """A message as it is sent on a link, in frames; `to`: its address, if the link has none."""
 
     def __init__(self, handle: int, plan: Plan, to: str, frame_max: int) -> None:
         front = encode_composite(Header(durable=True)) if plan.persistent else b""
@@ -269,7 +269,7 @@ class Sender10(Client10):
 
     def __init__(self, plan: Plan, flow: Traffic, lanes: list[tuple[int, str]], exchange: str) -> None:
         super().__init__()
-        self.publisher: Publishing | None = None
+        self.publisher: PublisherPort | None = None
         self._plan = plan
         self._run_flow = flow
         self._lanes = lanes
@@ -346,7 +346,7 @@ class Sender10(Client10):
 
 
 class _Link:
-    """One queue's: what it has received, and how many deliveries more it allows."""
+    """The link of a queue: how much it has received, and how many deliveries more it allows."""
 
     def __init__(self) -> None:
         self.received = 0
@@ -457,7 +457,7 @@ class Consumer10(Client10):
         return place
 
     def _body(self, payload: bytes) -> bytes:
-        """What the data section of a message holds; b"" if that is not its only one."""
+        """Return the content of a message's data section; b"" if the body is not a single data section."""
         layout = scan(payload, 0, len(payload))
         if layout.body_code != DATA or layout.body_count != 1:
             return b""

@@ -18,7 +18,7 @@ class BenchError(Exception):
 
 
 class Connection(asyncio.BufferedProtocol, Generic[Answer]):
-    """One connection; frames are looked at in place in one buffer that grows to the largest message.
+    """A connection; frames are read in place in a buffer that grows to the largest message.
 
     Subclasses log in, and take frames in `consume`.
     """
@@ -94,7 +94,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Answer]):
     # -- what subclasses call
 
     def answered(self, answer: Answer) -> bool:
-        """Give `answer` to who waits; False if nobody does."""
+        """Give `answer` to the call that waits; return False if none waits."""
         if self._answer is None or self._answer.done():
             return False
         self._answer.set_result(answer)

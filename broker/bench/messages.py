@@ -43,7 +43,7 @@ def patterns(queues: list[str], count: int) -> Iterator[tuple[str, str]]:
 
 
 def body_filler(size: int) -> bytes:
-    """What follows the stamp in a body of `size` bytes."""
+    """Return the bytes behind the stamp in a body of `size` bytes."""
     length = size - STAMP_BYTES
     return (FILLER * (length // len(FILLER) + 1))[:length]
 
@@ -54,7 +54,7 @@ def blank_body(size: int) -> bytes:
 
 
 class Template:
-    """One message in frames: where in `data` the stamp belongs, and where a routing key ends."""
+    """A message in frames: where in `data` the stamp belongs, and where a routing key ends."""
 
     def __init__(self, data: bytes, stamp_at: int, key_end: int) -> None:
         self.data = data
@@ -148,7 +148,7 @@ class Receipts:
         self._shape, self._marks = shape, (fields[0], fields[2], fields[5])
 
     def _number(self, found: int, following: int) -> int:
-        """What to go on from when a delivery has number `found` and not `following`."""
+        """Return the number to go on from when a delivery has number `found` and not `following`."""
         if found == following & self._mask:
             return following
         self.misnumbered += 1

@@ -1,4 +1,4 @@
-"""What a run of `amqpd bench` does: where it connects, how many of each, how much, and how it is checked."""
+"""The plan of a run of `amqpd bench`: the broker, how many of each, how much, and how it is checked."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -55,7 +55,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run. Sizes are in bytes, times in seconds, `rate` in messages per second over all publishers."""
+    """A run. Sizes are in bytes, times in seconds, `rate` in messages per second over all publishers."""
 
     address: Address
     protocol: str = AMQP_091

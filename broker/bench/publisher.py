@@ -19,7 +19,7 @@ TICK_S: Final = 0.001  # how often a publisher with a rate looks what is due
 
 
 class Confirms:
-    """One channel's publisher confirms, which may come singly, multiply and in any order. [RabbitMQ confirms]
+    """A channel's publisher confirms, which may come singly, multiply and in any order. [RabbitMQ confirms]
 
     Delivery tags count the channel's publishes from 1. Latency goes into `histogram`, in nanoseconds.
     """

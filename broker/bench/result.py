@@ -1,4 +1,4 @@
-"""What a run of the bench found out."""
+"""The figures and verdicts of a run."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a run asks of its connections, whatever protocol they speak."""
+"""The roles of a run's connections, whatever protocol they speak."""
 
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from broker.bench.plan import Address
 
 
 class Peer(Protocol):
-    """One connection. `failure`: why it has ended."""
+    """A connection. `failure`: why it has ended."""
 
     failure: BenchError | None
 
@@ -31,8 +31,8 @@ class Consumer(Peer, Protocol):
         """Settle what waits for its group of `ack_every` to fill."""
 
 
-class Publishing(Protocol):
-    """Who decides what is published, and is told what becomes of it."""
+class PublisherPort(Protocol):
+    """The publisher's end of a sender: decides when to publish, and learns of confirms."""
 
     def confirm(self, first: int, last: int, nack: bool) -> None:
         """The broker has taken, or refused, messages `first` to `last` of the connection, counted from 1.
@@ -52,7 +52,7 @@ class Sender(Peer, Protocol):
 
     paused: bool
     blocked: bool
-    publisher: Publishing | None
+    publisher: PublisherPort | None
 
     async def prepare(self) -> None:
         """Make ready to send. Raises BenchError."""

@@ -1,4 +1,4 @@
-"""One run: declare queues, connect everybody, publish, wait for what is on its way, judge, delete."""
+"""A run: declare queues, connect, publish, wait for messages on their way, judge, delete."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Progress = Callable[[Traffic, float], None]
 
 
 class Speaker(NamedTuple):
-    """Who speaks one protocol: made of plan, flow, and lanes with queues and an exchange, or queues."""
+    """The sender and the consumer of a protocol, made of plan, traffic, and lanes or queues."""
 
     sender: Callable[[Plan, Traffic, list[tuple[int, str]], str], Sender]
     consumer: Callable[[Plan, Traffic, list[str]], Consumer]

@@ -136,11 +136,11 @@ class Traffic:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """What has been published, confirmed and received: while this changes, the run goes on."""
+        """Return how many were published, confirmed and received; the run goes on while these change."""
         return self.published, self.confirmed, self.received
 
     def allowance(self) -> int:
-        """How many messages may be published now by whoever asks."""
+        """Return how many messages a publisher may publish now."""
         if not self.publishing:
             return 0
         allowed = 1 << 30

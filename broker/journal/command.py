@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from broker.journal.life import life_of, told_one
-from broker.journal.reader import JournalError, Reading
+from broker.journal.reader import JournalError, JournalReader
 from broker.journal.verification import Verification, hold
 from protocol.journal.records import OPS
 from protocol.journal.rows import Row
@@ -37,7 +37,7 @@ app = typer.Typer(
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What goes wrong is one line, and exit status 1."""
+    """Turn errors into a single line and exit status 1."""
     try:
         yield
     except BrokenPipeError:
@@ -51,7 +51,7 @@ def _line(as_json: bool) -> Callable[[Row], str]:
     return (lambda row: json.dumps(row._asdict())) if as_json else told_one
 
 
-def _tell_damages(reading: Reading) -> None:
+def _tell_damages(reading: JournalReader) -> None:
     """Say what could not be read; then the exit status says so too."""
     for damage in reading.damages:
         typer.echo(damage.told(), err=True)
@@ -78,7 +78,7 @@ def cat(
     from_time = int((time.time() - since) * 1e6) if since > 0 else 0
     line = _line(as_json)
     with _told():
-        reading = Reading(folder, node)
+        reading = JournalReader(folder, node)
         for row in reading.rows():
             if row.op in wanted and row.ts >= from_time and queue in (None, row.queue):
                 print(line(row))  # noqa: T201
@@ -94,7 +94,7 @@ def verify(folder: Folder, node: Node = None, as_json: AsJson = False) -> None:
         held = hold(folder)
         damages: list[str] = []
         try:
-            reading = Reading(folder, node)
+            reading = JournalReader(folder, node)
             found.take(reading.rows())
             damages = [damage.told() for damage in reading.damages]
         except JournalError as error:
@@ -180,7 +180,7 @@ def _seal_once(folder: Path, retention: float) -> bool:
 def status(folder: Folder, as_json: AsJson = False) -> None:
     """Show the files of the journal, and how many are sealed."""
     with _told():
-        reading = Reading(folder)
+        reading = JournalReader(folder)
         found = {
             "raw_files": len(reading.live),
             "raw_bytes": reading.raw_bytes(),
@@ -209,7 +209,7 @@ def show(
         raise typer.BadParameter("which message? say --message-id or --msg-uid")
     line = _line(as_json)
     with _told():
-        reading = Reading(folder, node)
+        reading = JournalReader(folder, node)
         rows = life_of(reading.rows, message_id, msg_uid)
         for row in rows:
             print(line(row))  # noqa: T201

@@ -1,4 +1,7 @@
-"""The files of a journal: raw ones, the list of sealed ones, and where the next one begins."""
+"""The files of a journal: raw files, the manifest of sealed files, and where the next file begins.
+
+The manifest has a line of JSON for each sealed file, and lines about days that are dropped.
+"""
 
 from __future__ import annotations
 

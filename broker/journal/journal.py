@@ -28,8 +28,8 @@ _log = structlog.get_logger("amqpd")
 
 
 @final
-class Journaling:
-    """What the daemon does for its journal. It must be made before recovery: queues ask for it.
+class BrokerJournal:
+    """The daemon's journal: opened, written, synced and ended. Make it before recovery: queues ask for it.
 
     `soon` calls something at the end of this turn of the loop, `later` after so many seconds. `mandatory`:
     publishers wait while it cannot be written; `synced`: it is synced each second, by `off_loop`.
@@ -194,7 +194,7 @@ def journal_of(
     soon: Callable[[Callable[[], None]], object],
     later: Callable[[float, Callable[[], None]], object],
     off_loop: OffLoop,
-) -> Journaling:
+) -> BrokerJournal:
     """A journal for a broker that is about to recover; it has no file before there is a record.
 
     Raises OSError: its folder cannot be read.
@@ -207,7 +207,7 @@ def journal_of(
         settings.journal_file_s,
         settings.journal_free_min,
     )
-    return Journaling(
+    return BrokerJournal(
         broker,
         writer,
         settings.journal,

@@ -27,7 +27,7 @@ def sealed_rows(path: Path, node: str) -> Iterator[Row]:
 
 
 class JournalError(Exception):
-    """What was asked for cannot be done; the text says why."""
+    """The request cannot be carried out; the text says why."""
 
 
 class Damage(NamedTuple):
@@ -44,7 +44,7 @@ class Damage(NamedTuple):
         return f"{self.path}: {where}{self.why}"
 
 
-class Reading:
+class JournalReader:
     """The events of all journals in a folder, of one node after the other. `damages` grows as it goes on.
 
     Files that have been sealed are read as they were, as long as that is kept, and then from Parquet. Those
@@ -71,7 +71,7 @@ class Reading:
             raise JournalError(f"no journal{whose} in {folder}")
 
     def raw_bytes(self) -> int:
-        """What the raw files take; one that was let go of since takes nothing."""
+        """Return the bytes of the raw files; a file that was deleted since counts as nothing."""
         return sum(_size_of(path) for path in self.live)
 
     def rows(self) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""The journal that the queue core tells of its steps: records of queues, streams, and all else."""
+"""The journal that the queue core tells of its steps: records of queues, of streams, and of all else."""
 
 from __future__ import annotations
 
@@ -452,7 +452,7 @@ class StreamRecorder(WatchedQueue):
 
 
 def text_of(octets: bytes) -> bytes:
-    """What a client has sent as text, as UTF-8."""
+    """Return a client's text as UTF-8."""
     return octets if octets.isascii() else octets.decode(errors="replace").encode()
 
 
@@ -525,7 +525,7 @@ class Recorder(Journal):
         return level
 
     def of(self, queue: Queue) -> QueueJournal | None:
-        """What is to be told of `queue`, whose arguments or policies are new (Journal)."""
+        """Return the recorder of `queue`, whose arguments or policies are new; None: off (Journal)."""
         number = level_number(self.level_of(queue))
         before = queue.journal
         if number == 0:
@@ -681,7 +681,7 @@ class Recorder(Journal):
         return uid
 
     def message_id(self, message: Message) -> bytes:
-        """What the publisher calls a message, of which memory has the content; empty: nothing."""
+        """Return the publisher's message id, if the message's content is in memory; empty: none."""
         content = message.content
         if content is None:
             return b""

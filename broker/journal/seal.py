@@ -28,7 +28,7 @@ ROWS_OF_GROUP: Final = 1 << 20
 
 
 class BusyError(JournalError):
-    """Somebody else is at the sealed files; a little later they may not be."""
+    """Another process works on the sealed files; try again a little later."""
 
 
 class SealedNow(NamedTuple):

@@ -76,7 +76,7 @@ def lines_of(folder: Path) -> list[str] | None:
 
 
 class Verification:
-    """What was found; `take` all events, then ask. Each finding is one line for a person.
+    """The findings in a journal; `take` all events, then read them. Each finding is a line for a person.
 
     A `gap` in the journal ends what is known of all queues of its node until their next checkpoint, and
     explains why so many events before it are missing as it says: that is told in `gaps` and is no finding.

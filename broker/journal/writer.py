@@ -146,7 +146,7 @@ class JournalWriter:
             self.close()
 
     def _begin(self, first: i64) -> None:
-        """A new file, of which nobody knows before it has a header."""
+        """Begin a new file, which appears under its name once it has a header."""
         self._live.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = str(self._live / (file_name(self.node, int(first)) + OPEN))
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -211,7 +211,7 @@ class JournalWriter:
             pass
 
     def _guard(self, free: int) -> None:
-        """Have the limit be what the free space bears."""
+        """Set the limit by the free space."""
         limit = FULL
         if 0 <= free < self._free_min:
             limit = LIFECYCLE if free >= self._free_min // 2 else OFF

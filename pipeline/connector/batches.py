@@ -1,4 +1,4 @@
-"""What a task reads, as Arrow record batches."""
+"""The messages that a task reads, as Arrow record batches."""
 
 from __future__ import annotations
 

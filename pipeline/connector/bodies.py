@@ -20,7 +20,7 @@ Reader = Callable[[Any], Any]
 """Makes a value of a type out of one of JSON. Raises _UNREADABLE."""
 
 _UNREADABLE: Final = (ValueError, TypeError, ArithmeticError, RecursionError)
-"""What reading a body raises, and pyarrow taking what was read."""
+"""Errors of reading a body, and of pyarrow taking the values that were read."""
 
 _INTEGERS: Final = {T.ByteType: 7, T.ShortType: 15, T.IntegerType: 31, T.LongType: 63}
 
@@ -123,7 +123,10 @@ def _known(kind: pa.DataType) -> pa.DataType:
 
 
 def reader_of(kind: T.DataType) -> Reader:
-    """What reads a type; null is always read. Raises OptionError: the type cannot be read out of JSON."""
+    """Return the function that reads a type out of JSON; null is always read.
+
+    Raises OptionError: the type cannot be read out of JSON.
+    """
     read = _reader(kind)
     return lambda value: None if value is None else read(value)
 

@@ -41,7 +41,7 @@ class Choices:
         return self._given[found[0].lower()] if found else None
 
     def one_of(self, name: str, allowed: Iterable[str], default: str) -> str:
-        """One of some words."""
+        """Return the value, which must be one of the allowed words."""
         value = self.text(name)
         words = list(allowed)
         if value is None:
@@ -80,7 +80,7 @@ class Choices:
         return float(found[1]) * _UNITS[found[2]]
 
     def refuse_others(self, known: Iterable[str] = ()) -> None:
-        """Refuse what nobody has asked for and is not `known`."""
+        """Refuse options that were never read and are not `known`."""
         left = self._given.keys() - self._asked - {name.lower() for name in known}
         if left:
             raise OptionError(f"format '{self._source}' has no option '{min(left)}'")

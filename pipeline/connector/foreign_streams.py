@@ -41,7 +41,7 @@ _BODY_SIZE: Final = struct.Struct(">4xQ")
 
 
 class Delivery(NamedTuple):
-    """What came: where it is in the stream, and the message's property list and body."""
+    """A delivery: its offset in the stream, and the message's property list and body."""
 
     offset: int
     deliver: commands.Basic.Deliver
@@ -244,7 +244,7 @@ class _Consumer:
         self._link.drop()
 
     def deliveries(self, quiet: float) -> Iterator[Delivery]:
-        """What comes, until nothing has come for `quiet` seconds. Raises ServerError."""
+        """Yield deliveries until none has come for `quiet` seconds. Raises ServerError."""
         while (each := self._delivery(quiet)) is not None:
             self._unsettled += 1
             if self._unsettled * 2 >= self._prefetch:

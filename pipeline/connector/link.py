@@ -1,4 +1,4 @@
-"""One connection of AMQP 0-9-1 with one channel, in the thread of its task. [amqp-0-9-1 4]
+"""A connection of AMQP 0-9-1 with a single channel, in the thread of its task. [amqp-0-9-1 4]
 
 Heartbeats are not asked for: Spark may let a task wait for minutes.
 """
@@ -82,7 +82,7 @@ class Link:
             raise
 
     def close(self) -> None:
-        """Say goodbye, if there is somebody still, and close the socket."""
+        """Close the connection, if the broker still listens, and the socket."""
         try:
             self._send_method(commands.Connection.Close(200, "", 0, 0), 0)
             self._wait(commands.Connection.CloseOk)
@@ -209,7 +209,7 @@ def method_of(payload: bytes) -> base.Frame:
 
 
 def refusal(method: base.Frame) -> ServerError:
-    """What a method means that nobody waited for."""
+    """Return the error that an unexpected method of the broker stands for."""
     if isinstance(method, commands.Connection.Close | commands.Channel.Close):
         kind = AwayError if method.reply_code == CONNECTION_FORCED else ServerError
         return kind(f"the broker says {method.reply_code} {method.reply_text}")

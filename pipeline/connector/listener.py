@@ -115,7 +115,7 @@ def watch(spark: SparkSession, options: Mapping[str, str]) -> LagListener:
 
 
 def lags_of(progress: StreamingQueryProgress) -> list[Lag]:
-    """What waits in each partition that a query reads of brokers; nothing of other sources."""
+    """Return the lag of each partition that the query reads of brokers; other sources are left out."""
     found: list[Lag] = []
     for source in progress.sources:
         ends, latest = _offsets(source.endOffset), _offsets(source.latestOffset)

@@ -58,7 +58,7 @@ def json_text(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """What JSON has: what it has not is text, or what a described value is of, or pairs."""
+    """Return the value in the types of JSON; other scalars become text, a described value its content."""
     if isinstance(value, dict):
         return {text_of(key) or "null": _plain(each) for key, each in value.items()}
     if isinstance(value, Map):
@@ -96,7 +96,7 @@ class Message(NamedTuple):
 
 
 class Details(NamedTuple):
-    """What is wanted of messages beside their bodies."""
+    """The parts of messages that a query reads beside the bodies."""
 
     properties: bool
     headers: bool
@@ -124,7 +124,7 @@ class Details(NamedTuple):
 def _told(
     properties: bytes, wants_properties: bool, wants_headers: bool
 ) -> tuple[dict[str, Any] | None, dict[str, str | None] | None]:
-    """What a property list says; publishers often say the same of many messages."""
+    """Return the columns `properties` and `headers` of a property list; many messages share a list."""
     found = Properties(content_of(0, properties, b""))
     return _properties(found) if wants_properties else None, _headers(found) if wants_headers else None
 

@@ -26,7 +26,7 @@ K = TypeVar("K", Place, str)
 
 
 class Partition(NamedTuple):
-    """What a partition has: messages with the offsets from `first` up to `next`, exclusively.
+    """A partition has the messages with the offsets from `first` up to `next`, exclusively.
 
     `incarnation` tells it from an earlier one of its name. `kept`: where the reader that the options name
     goes on, None: not known. `retained`: how many before `first` can be read again.
@@ -47,7 +47,7 @@ class Offsets(NamedTuple):
     incarnations: dict[Place, str]
 
     def json(self) -> dict[str, Any]:
-        """What goes into the checkpoint: the same for the same offsets."""
+        """Return the JSON for the checkpoint; equal offsets have equal JSON."""
         queues: dict[str, dict[str, int]] = {}
         known: dict[str, dict[str, str]] = {}
         for place, offset in sorted(self.positions.items()):
@@ -69,7 +69,7 @@ class Offsets(NamedTuple):
 
 
 def offsets_of(found: Mapping[str, Any]) -> Offsets:
-    """What a checkpoint has. Raises PipelineError: it is not of this program, or of a later one."""
+    """Return the offsets of a checkpoint. Raises PipelineError: another program or version wrote it."""
     if found.get("v") != VERSION:
         raise PipelineError(f"the checkpoint has offsets of version {found.get('v')!r}, this reads {VERSION}")
     try:
@@ -101,7 +101,7 @@ def shares(backlogs: Mapping[K, int], most: int) -> dict[K, int]:
 
 
 class Range(NamedTuple):
-    """What a task reads: the messages of a partition from the offset `start` up to `end`, exclusively."""
+    """The messages of a partition from the offset `start` up to `end`, exclusively, which a task reads."""
 
     place: Place
     incarnation: str

@@ -35,7 +35,7 @@ LOG: Final = logging.getLogger("amqpd.pipeline")
 
 
 class Slice(InputPartition):
-    """A range, and the reader for whom it is staged; None: it is of a stream."""
+    """A range that a task reads, and the reader for which it is staged; None: the range is of a stream."""
 
     def __init__(self, wanted: Range, reader: str | None) -> None:
         super().__init__(0)
@@ -276,7 +276,7 @@ class Progress:
         return end.json()
 
     def slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
-        """What tasks read of a batch, which may have been planned in an earlier life."""
+        """Return the slices that tasks read of a batch, which an earlier process may have planned."""
         options, planned = self._options, offsets_of(end)
         staged = [queue.partition() for queue in self._subscription.queues]
         found = self._streams_now(planned) + staged
@@ -294,7 +294,7 @@ class Progress:
             self._acknowledge(offsets_of(end))
 
     def _acknowledge(self, done: Offsets) -> None:
-        """Let go of staged messages, and have streams keep where the reader is, for people to see."""
+        """Acknowledge staged messages, and have streams keep the reader's offsets, for people to see."""
         for queue in self._subscription.queues:
             if done.incarnations.get(queue.place) == queue.partition().incarnation:
                 queue.acknowledge(done.positions[queue.place])

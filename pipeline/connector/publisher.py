@@ -9,7 +9,7 @@ from typing import Final
 from pamqp import commands
 
 from pipeline.connector.link import CHANNEL, AwayError, Link, connect, framed, method_of, refusal
-from pipeline.connector.rows import Outgoing
+from pipeline.connector.rows import OutgoingMessage
 from pipeline.connector.server import Retry, Server, ServerError
 from protocol.amqp091 import constants as c
 
@@ -40,7 +40,7 @@ class Publisher:
         self._timeout = timeout
         self._retry = Retry(server)
         self._routes: dict[tuple[str, str], bytes] = {}
-        self._unconfirmed: deque[Outgoing] = deque()  # from the oldest on, the early ones among them
+        self._unconfirmed: deque[OutgoingMessage] = deque()  # from the oldest on, the early ones among them
         self._unconfirmed_bytes = 0
         self._confirmed = 0  # all up to this delivery tag,
         self._early: set[int] = set()  # and these
@@ -48,7 +48,7 @@ class Publisher:
         self._waiting_bytes = 0
         self._link = self._connected()
 
-    def publish(self, message: Outgoing) -> None:
+    def publish(self, message: OutgoingMessage) -> None:
         """Publish a message."""
         self._unconfirmed.append(message)
         self._unconfirmed_bytes += len(message.body)
@@ -109,7 +109,7 @@ class Publisher:
             else:
                 return
 
-    def _write(self, message: Outgoing) -> None:
+    def _write(self, message: OutgoingMessage) -> None:
         exchange, routing_key, properties, body = message
         route = self._routes.get((exchange, routing_key)) or self._route(exchange, routing_key)
         head = _CONTENT.pack(c.CLASS_BASIC, 0, len(body)) + properties

@@ -26,7 +26,7 @@ OFFSET: Final = "offset"
 TIMESTAMP: Final = "timestamp"
 ROUTING_KEY: Final = "routing_key"
 KINDS: Final = {"queue": str, "partition": int, OFFSET: int, TIMESTAMP: datetime, ROUTING_KEY: str}
-"""What is filtered by, and the values that it is compared with."""
+"""The columns that filters may name, and the type of values that each is compared with."""
 
 _BOUNDS: Final[dict[type[Filter], Callable[[int], tuple[int, int]]]] = {
     EqualTo: lambda value: (value, value + 1),
@@ -60,7 +60,7 @@ class Pushed(NamedTuple):
     choices: tuple[OneOf, ...] = ()
 
     def narrowed(self, ranges: Iterable[Range], at_time: AtTime) -> list[Range]:
-        """What is left to be read of some ranges. `at_time` is asked for each bound of a time.
+        """Return the parts of ranges that the filters leave. `at_time` is asked for each bound of a time.
 
         Times are taken to rise along a partition, as they do unless the broker's clock was set back.
 

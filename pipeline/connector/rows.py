@@ -23,7 +23,7 @@ ROW: Final = "x-spark-row"
 _ROW: Final = bytes((len(ROW),)) + ROW.encode() + b"l"
 
 
-class Outgoing(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """A message."""
 
     exchange: str
@@ -34,7 +34,7 @@ class Outgoing(NamedTuple):
 
 def outgoing(
     options: SinkOptions, batches: Iterator[pa.RecordBatch], stamps: dict[str, Any]
-) -> Iterator[Outgoing]:
+) -> Iterator[OutgoingMessage]:
     """The messages of a task, each with its place in it. Raises PipelineError."""
     count = 0
     for batch in batches:
@@ -44,7 +44,7 @@ def outgoing(
 
 def _of_batch(
     options: SinkOptions, batch: pa.RecordBatch, stamps: dict[str, Any], first: int
-) -> Iterator[Outgoing]:
+) -> Iterator[OutgoingMessage]:
     names = batch.schema.names
     values = batch.column("value")
     if not pa.types.is_binary(values.type):
@@ -65,7 +65,7 @@ def _of_batch(
                 options, stamps, said[row] or {} if said else {}, headers[row] or [] if headers else []
             )
         )
-        yield Outgoing(exchanges[row], keys[row], properties.of_row(first + row), body)
+        yield OutgoingMessage(exchanges[row], keys[row], properties.of_row(first + row), body)
 
 
 def _named(batch: pa.RecordBatch, name: str, option: str | None) -> list[str]:
@@ -107,7 +107,7 @@ class Properties:
         self._after = b"".join(after)
 
     def of_row(self, row: int) -> bytes:
-        """Those of a row."""
+        """Return the headers of a row."""
         return self._before + row.to_bytes(8, "big") + self._after
 
 

@@ -60,7 +60,7 @@ PROPERTIES: Final = StructType(
         StructField("app_id", StringType()),
     ]
 )
-"""What publishers say of messages, in the words of AMQP 0-9-1. [amqp-0-9-1 1.8.3]"""
+"""The properties that publishers give messages, in the words of AMQP 0-9-1. [amqp-0-9-1 1.8.3]"""
 
 _TOKEN: Final = re.compile(r"\s*(`[^`]+`|\w+|[<>(),:])")
 _SIMPLE: Final[dict[str, T.DataType]] = {
@@ -103,7 +103,7 @@ def source_schema(body: DataType | None, properties: bool, headers: bool) -> Str
 
 
 def body_type(body_format: str, schema: StructType | None) -> DataType | None:
-    """What `value` is: of json the columns of a schema, and what could not be read where it asks for that."""
+    """Return the type of the column `value`; None: it is binary. JSON has the columns of `schema`."""
     if body_format == "string":
         return StringType()
     return schema

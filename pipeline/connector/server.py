@@ -178,7 +178,7 @@ class Server:
             LOG.warning("cannot reach %s: %s; trying again for up to %g s", names, told(error), self.patience)
 
     def get(self, *path: str, **query: object) -> Any:
-        """What is at a path. Raises ServerError."""
+        """Return the JSON at a path. Raises ServerError."""
         return self._ask("GET", path, query, None)
 
     def post(self, *path: str, **fields: object) -> Any:
@@ -190,11 +190,11 @@ class Server:
         return self._ask("POST", path, query, data)
 
     def put(self, *path: str, **fields: object) -> Any:
-        """Have something be so. Raises ServerError."""
+        """Put a value at a path. Raises ServerError."""
         return self._ask("PUT", path, {}, fields)
 
     def delete(self, *path: str) -> Any:
-        """Have something be gone. Raises ServerError."""
+        """Delete the object at a path. Raises ServerError."""
         return self._ask("DELETE", path, {}, None)
 
     @contextmanager

@@ -1,10 +1,10 @@
 """The sink's writers: messages confirmed before a task ends, or batches published exactly once.
 
-A task that is done again publishes again. So each message says in its headers which query, batch, task and
-row it is of: who receives it can tell what it has already.
+At least once: a task that is done again publishes again. So each message says in its headers which query,
+batch, task and row it is of, and its receiver can tell duplicates.
 
-Each task writes its rows into an attempt, which nobody sees; the driver commits the attempts that count, and
-the broker publishes them by one decision. [amqpd, staged sinks: broker/admin/api/sinks.py]
+Exactly once: each task writes its rows into an attempt, which nobody sees. The driver commits the attempts
+that count, and the broker publishes them by one decision. [amqpd, staged sinks: broker/admin/api/sinks.py]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from pipeline.connector.options import SinkOptions
 from pipeline.connector.publisher import Publisher
-from pipeline.connector.rows import BATCH, PARTITION, QUERY, Outgoing, outgoing
+from pipeline.connector.rows import BATCH, PARTITION, QUERY, OutgoingMessage, outgoing
 from pipeline.connector.server import RefusedError, Server, ServerError
 from pipeline.errors import PipelineError
 from protocol.streams.chunk import BASIC, ChunkWriter
@@ -69,7 +69,7 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
 
 
 def stamps_of_task() -> dict[str, Any]:
-    """Which query, batch and task this process works for."""
+    """Return the query, the batch and the task that this process works for."""
     context = TaskContext.get()
     assert context is not None, "it is called in tasks"
     return {
@@ -119,7 +119,7 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
         self._last = -1
 
     def __getstate__(self) -> dict[str, Any]:
-        """What tasks get. Raises ServerError."""
+        """Return the state that tasks get. Raises ServerError."""
         if not self._epoch:  # it is sent more than once
             found = self._post()
             self._epoch, self._last = found["epoch"], found["last_batch"]
@@ -146,7 +146,7 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
         return AttemptMade(query, self._epoch, partition, attempt, rows.count)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
-        """Have the batch be published, unless it was (DataSourceStreamArrowWriter). Raises ServerError."""
+        """Publish the batch, unless that was done (DataSourceStreamArrowWriter). Raises ServerError."""
         made = _made(messages)
         fields = {
             "epoch": made[0].epoch,
@@ -198,7 +198,7 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
 
 
 def _made(messages: list[WriterCommitMessage | None]) -> list[AttemptMade]:
-    """What tasks have written, in their order."""
+    """Return the attempts that tasks have written, in the order of their partitions."""
     made = [each for each in messages if isinstance(each, AttemptMade)]
     return sorted(made, key=lambda each: each.partition)
 
@@ -217,7 +217,7 @@ class Attempt:
         self._chunks: list[bytes] = []
         self._size = 0
 
-    def add(self, message: Outgoing) -> None:
+    def add(self, message: OutgoingMessage) -> None:
         """Add a row."""
         writer = self._writer
         exchange, key = message.exchange.encode(), message.routing_key.encode()
@@ -239,7 +239,7 @@ class Attempt:
             self._cut()
 
     def flush(self) -> None:
-        """Have all of them be on the broker's disk."""
+        """Send all rows, and return when they are on the broker's disk."""
         if self._writer.rows:
             self._cut()
         if self._chunks:

@@ -42,7 +42,7 @@ class AmqpDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is called."""
+        """Return the name for `format`."""
         return "amqp"
 
     def schema(self) -> StructType:
@@ -88,14 +88,14 @@ class AmqpDataSource(DataSource):
 
 
 class AmqpReader(DataSourceReader):
-    """Reads what is there when the query is planned."""
+    """Reads the messages that are there when the query is planned."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """What each task reads (DataSourceReader)."""
+        """Return the slice that each task reads (DataSourceReader)."""
         from pipeline.connector.plan import Slice, of_batch
 
         return [Slice(each, None) for each in of_batch(self._options)]
@@ -125,7 +125,7 @@ class AmqpFilteringReader(AmqpReader):
         return left
 
     def partitions(self) -> list[InputPartition]:
-        """What each task reads (DataSourceReader)."""
+        """Return the slice that each task reads (DataSourceReader)."""
         from pipeline.connector.plan import EVERYTHING, Slice, of_batch
 
         return [Slice(each, None) for each in of_batch(self._options, self._filters or EVERYTHING)]
@@ -151,12 +151,12 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planning().initial().json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
-        """What options say of rows; all else is between us (DataSourceStreamReader)."""
+        """Return the limit of rows; `next_batch` applies the other limits (DataSourceStreamReader)."""
         rows = self._options.limits.rows
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        """What is there now, and nothing else, is to be read (SupportsTriggerAvailableNow)."""
+        """Read only the messages that are there now (SupportsTriggerAvailableNow)."""
         self._planning().fix_end()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -165,11 +165,11 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planning().next_batch(start, rows)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's name)
-        """How far the streams go, for whoever watches the query (DataSourceStreamReader)."""
+        """Return the ends of the streams, for people who watch the query (DataSourceStreamReader)."""
         return self._planning().end_seen()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """What each task reads of a batch (DataSourceStreamReader)."""
+        """Return the slice of a batch that each task reads (DataSourceStreamReader)."""
         return list(self._planning().slices(start, end))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:

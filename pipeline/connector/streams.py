@@ -1,4 +1,4 @@
-"""What streams of the broker have, and their messages: by bulk fetch, in chunks as they are stored."""
+"""The broker's streams: their offsets, and messages by bulk fetch, in chunks as they are stored."""
 
 from __future__ import annotations
 

@@ -50,24 +50,24 @@ class StagedQueue:
         self._next = 0
 
     def partition(self) -> Partition:
-        """What is staged. Raises ServerError."""
+        """Return the staged messages as a partition. Raises ServerError."""
         self._attach()
         return Partition(self.place, self._incarnation, self._first, self._next, retained=self._retained)
 
     def whole(self) -> Partition:
-        """What is staged, and behind it what the queue has that could be. Raises ServerError."""
+        """Return the staged messages and the ready ones behind them as a partition. Raises ServerError."""
         staged = self.partition()
         found = self._server.get("queues", self._server.vhost, self.place.queue, columns="messages_ready")
         return staged._replace(next=staged.next + int(found["messages_ready"]))
 
     def acknowledge(self, start: int) -> None:
-        """Let go of all messages before an offset. Raises ServerError, PipelineError, GoneError."""
+        """Acknowledge all messages before an offset. Raises ServerError, PipelineError, GoneError."""
         self._attach()
         if start > self._first:
             self._advance(start, 0, None)
 
     def advance(self, start: int, rows: int, size: int | None) -> int:
-        """Let go of what is before `start`, and have `rows` messages staged from there on, if there are.
+        """Acknowledge the messages before `start`, and stage up to `rows` messages from there on.
 
         `size`: bytes of their bodies, about. Returns the offset behind the last one. Raises ServerError,
         PipelineError: another program reads under this name, which is noticed also if there are none; and

@@ -47,7 +47,7 @@ class Chunk:
 
 
 def narrowed(events: pa.RecordBatch) -> pa.RecordBatch:
-    """Of all columns those that a digest takes, so that many batches may wait for each other."""
+    """Return the columns that a digest takes: narrow, as many batches wait in memory for each other."""
     found = {name: events.column(name) for name in COLUMNS}
     return pa.RecordBatch.from_pydict(
         {name: column.dictionary_encode() if name in TEXTS else column for name, column in found.items()}
@@ -101,7 +101,7 @@ def _text(column: pa.Array) -> pa.Array:
 
 
 def _names(name: str) -> tuple[str, ...]:
-    """What a column may be called in a file."""
+    """Return the names that a column may have in a file."""
     return (name, QUANTITY_ALIAS) if name == "quantity" else (name,)
 
 

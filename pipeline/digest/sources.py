@@ -74,7 +74,10 @@ def micros_of(since: datetime | None) -> int | None:
 
 
 class SealedFiles:
-    """What a task makes of files: path | content; null: open it | poison | since: microseconds or null."""
+    """The function that a task calls with rows of files.
+
+    path | content; null: open the file | poison | since: microseconds or null
+    """
 
     def eval(self, files: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Their digests. Raises PipelineError: a file is damaged, or none of a journal."""
@@ -134,11 +137,11 @@ def live_digest(spark: SparkSession, said: Mapping[str, str], poison: int, since
 
 
 class DigestSource(DataSource):
-    """What `format("amqp-journal")` reads, as digests. Its options, and `poison` and `since`."""
+    """Digests of what `format("amqp-journal")` reads; the same options, and `poison` and `since`."""
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is called."""
+        """Return the name for `format`."""
         return FORMAT
 
     def schema(self) -> StructType:
@@ -186,7 +189,7 @@ class Digest:
 
 
 def of_sealed(spark: SparkSession, journal: str, poison: int = 5, since: datetime | None = None) -> Digest:
-    """Of the sealed events in a journal's folder, or those from `since` on. Raises PipelineError."""
+    """Return the digest of a folder's sealed events, or of those from `since` on. Raises PipelineError."""
     sealed_folder(journal)
     held = hold_sealed(spark, journal, micros_of(since))
     rows = sealed_digest(spark, journal, poison, since, held.strays)
@@ -196,7 +199,7 @@ def of_sealed(spark: SparkSession, journal: str, poison: int = 5, since: datetim
 def of_live(
     spark: SparkSession, said: Mapping[str, str], poison: int = 5, since: datetime | None = None
 ) -> Digest:
-    """Of all events up to now, sealed or not. `said`: options of `format("amqp-journal")`.
+    """Return the digest of all events up to now, sealed or not. `said`: options of `format("amqp-journal")`.
 
     Raises PipelineError: there is no journal.
     """

@@ -35,7 +35,7 @@ Rows = list[dict[str, Any]]
 
 
 class Audit(NamedTuple):
-    """What an audit has found. `findings`: how many by kind; `others`: how many by harmless verdict.
+    """The result of an audit. `findings`: how many by kind; `others`: how many by harmless verdict.
 
     `first`, `last`: microseconds since 1970 of the events, or None. `rows`: the findings themselves, SHOWN
     of each kind at most. `not_judged`: what could not be looked for in all queues, with the reason.
@@ -71,7 +71,7 @@ class Frames(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What is found of one node: how many entries have each verdict, how many `others` there are.
+    """The result of an audit for one node: how many entries have each verdict, how many `others` there are.
 
     `lacking`: queues that could not be looked at closely.
     """

@@ -18,7 +18,7 @@ def is_forwarding() -> Column:
 
 
 def forwarding_losses(events: DataFrame, told: DataFrame, end: int) -> DataFrame:
-    """What was sent to a queue of one node and has no `enqueue` there whose `origin_uid` it is.
+    """Return the dead letters sent to a queue of one node that has no `enqueue` with their `origin_uid`.
 
     msg_uid | vhost | queue: where it was to go | from_queue | seq | at: when it left. Passed over is what
     a gap follows at once, what went to a queue of which no fact says that it was journaled then, and what
@@ -49,7 +49,10 @@ def forwarding_losses(events: DataFrame, told: DataFrame, end: int) -> DataFrame
 
 
 def _missing(events: DataFrame) -> DataFrame:
-    """What left more often than it came: uid | vhost | to_queue | from_queue | seq | ts."""
+    """Return the messages that left more often than they came.
+
+    uid | vhost | to_queue | from_queue | seq | ts
+    """
     leaves = _leaves()
     rows = events.where(is_forwarding()).select(
         F.when(leaves, F.col("msg_uid")).otherwise(F.col("origin_uid")).alias("uid"),
@@ -70,7 +73,10 @@ def _missing(events: DataFrame) -> DataFrame:
 
 
 def _journaled(told: DataFrame) -> DataFrame:
-    """What facts say of queues: vhost | to_queue | seq | journaled: that seq; -1: not from here on."""
+    """Return from which seqs on facts say that queues are journaled, or are not.
+
+    vhost | to_queue | seq | journaled: that seq; -1: not from here on
+    """
     op, reason = F.col("op"), F.coalesce("reason", F.lit(""))
     ends = (op == "queue_delete") | ((op == "level") & (reason == "off")) | (reason == "shutdown")
     return told.where(F.col("queue").isNotNull()).select(

@@ -51,7 +51,7 @@ def activity(events: DataFrame) -> DataFrame:
 
 
 def known_queues(active: DataFrame, told: DataFrame) -> DataFrame:
-    """One row for each queue out of `activity` (or `moved` of a digest) and `facts` of one node.
+    """Return a row for each queue out of `activity` (or `moved` of a digest) and `facts` of one node.
 
     queue_id | vhost | queue: null if no fact tells them | declared: it began within these events
     | full_from: the seq from which on all deliveries are journaled; ALWAYS, or NEVER, as now they are not
@@ -87,7 +87,7 @@ def known_queues(active: DataFrame, told: DataFrame) -> DataFrame:
 
 
 def _told_of_node(told: DataFrame) -> DataFrame:
-    """What facts say of all queues: where events may be missing, and their deliveries."""
+    """Return the facts about all queues: where events may be missing, and their deliveries."""
     of_node = told.where(F.col("queue_id").isNull())
     gap = (F.col("op") == "gap") | _is_level("off")
     return of_node.agg(F.collect_list(F.when(gap, F.col("seq"))).alias("node_gaps"), *_deliveries("node_"))
@@ -112,7 +112,7 @@ def _deliveries(prefix: str) -> list[Column]:
 
 
 def _full_from(prefix: str) -> Column:
-    """Of `known_queues`: the first start behind the last end."""
+    """Return `full_from` of `known_queues`: the first start behind the last end."""
     ended = F.col(f"{prefix}ended")
     after = F.array_min(F.filter(f"{prefix}starts", lambda seq: seq > ended))
     return F.when(ended.isNull(), ALWAYS).otherwise(F.coalesce(after, F.lit(NEVER)))
@@ -128,7 +128,7 @@ def _is_level(level: str) -> Column:
 
 
 def _told_of(told: DataFrame) -> DataFrame:
-    """What facts say of each queue."""
+    """Return the facts about each queue."""
     op = F.col("op")
     ended = (op == "queue_delete") & F.coalesce(
         F.col("reason") == "shutdown", F.lit(False)
@@ -159,13 +159,13 @@ def _told_of(told: DataFrame) -> DataFrame:
 
 
 def lacks(queues: DataFrame) -> str:
-    """Which queues of one node the journal has not all deliveries of; `queues`: of `known_queues`."""
+    """Name the queues of one node of which the journal lacks deliveries; `queues`: of `known_queues`."""
     (row,) = queues.agg(*less()).collect()
     return lacks_of(row.asDict())
 
 
 def less() -> tuple[Column, Column]:
-    """Of `known_queues`: how many have less, and some of their names."""
+    """Return columns over `known_queues`: how many lack deliveries, and some of their names."""
     name = F.coalesce("queue", F.concat(F.lit("number "), F.col("queue_id")))
     names = F.sort_array(F.collect_set(F.when(F.col("less"), name)))
     return F.size(names).alias("total"), F.slice(names, 1, NAMED).alias("some")
@@ -190,7 +190,10 @@ def lacks_by_node(events: DataFrame) -> dict[str, str]:
 
 
 def not_judged(lacking: dict[str, str], what: Iterable[str] = NEEDS_FULL) -> dict[str, str]:
-    """`what` could not be looked for everywhere, with the reason. `lacking`: `lacks` by node."""
+    """Return the verdicts `what` that could not be looked for everywhere, with the reason.
+
+    `lacking`: the result of `lacks` by node.
+    """
     of_queues = "; ".join(f"of {queues} in {node}" for node, queues in sorted(lacking.items()) if queues)
     why = f"the journal has not all deliveries {of_queues}: the level `full` records them"
     return dict.fromkeys(what, why) if of_queues else {}

@@ -1,4 +1,4 @@
-"""One row for each entry of a queue of one node, folded from its events.
+"""The ledger: a row for each entry of a queue of one node, folded from its events.
 
 The columns of a row are numbers which fold further: a row is a contribution as an event is. So the rows of
 before and the events since then make the rows of now, in whatever portions events come.
@@ -53,7 +53,7 @@ taker: who got it by that event, a hash; null: nobody."""
 
 
 def contributions(events: DataFrame) -> DataFrame:
-    """What each event of an entry adds to its row."""
+    """Return the contribution of each event of an entry to its row."""
     op, seq = F.col("op"), F.col("seq")
     arrives = op.isin(*ARRIVING)
     leaves = op.isin(*LEAVING)
@@ -91,7 +91,7 @@ def contributions(events: DataFrame) -> DataFrame:
 
 
 def fold(rows: DataFrame) -> DataFrame:
-    """One row for each entry out of all contributions to it, which are of one node."""
+    """Fold all contributions, which are of one node, into a row for each entry."""
     return rows.groupBy(*KEYS).agg(
         F.sum("tally").alias("tally"),
         F.max("last").alias("last"),

@@ -39,7 +39,7 @@ def lineage(events: DataFrame, uids: Set[int]) -> DataFrame:
 
 
 def told(row: dict[str, Any]) -> str:
-    """One event of `lineage` as a line for a person."""
+    """Write an event of `lineage` as a line for a person."""
     parts = [f"{row['ts']:%Y-%m-%d %H:%M:%S.%f}", f"message {row['msg_uid']}", row["op"]]
     if row["reason"]:
         parts.append(f"({row['reason']})")

@@ -80,7 +80,7 @@ def overtaken(steps: DataFrame, *more: str) -> DataFrame:
 
 
 def told(found: DataFrame, count: int, events: DataFrame, by_consumer: bool) -> DataFrame:
-    """What `order` says of the `overtaken`, unless they came when the other had been delivered.
+    """Return the rows of `order` for the `overtaken`, unless they came when the other had been delivered.
 
     `count`: how many they are at most.
     """
@@ -117,5 +117,5 @@ def _ends() -> Column:
 
 
 def _who() -> Column:
-    """Who has had a delivery; narrow, as all steps are sorted."""
+    """The consumer of a delivery as a hash: narrow, as all steps are sorted."""
     return F.xxhash64("conn", F.col("channel").cast("long"), "consumer").alias("who")

@@ -13,7 +13,7 @@ from pipeline.jobs.verdicts import MEANINGS, Rules, judged
 
 
 class Carried(NamedTuple):
-    """What one portion of one node leaves to the next.
+    """The rows that a portion of one node leaves to the next portion.
 
     `entries`: rows of the ledger. `told`: facts; of checkpoints the last of each queue and reason. `queues`:
     the `activity` of each.
@@ -25,7 +25,7 @@ class Carried(NamedTuple):
 
 
 def portion(events: DataFrame) -> Carried:
-    """What a portion of events says by itself."""
+    """Fold a portion of events by itself."""
     rows = contributions(events).unionByName(doubled(events), allowMissingColumns=True)
     return Carried(fold(rows), _needed(facts(events)), activity(events))
 
@@ -41,7 +41,7 @@ def joined(before: Carried, new: Carried) -> Carried:
 
 
 def queues_of(carried: Carried) -> DataFrame:
-    """What is known of each queue, as all events until now have it."""
+    """Return the facts of each queue after all events until now."""
     return known_queues(carried.queues, carried.told)
 
 

@@ -135,7 +135,7 @@ def holder(files: Sequence[File], seq: int, gone: set[str]) -> File | None:
 
 
 def file_batches(journal: Journal, file: File, start: int, end: int, size: int) -> Iterator[pa.RecordBatch]:
-    """What a file has from the seq `start` up to `end`, exclusively. Raises GoneError, PipelineError."""
+    """Yield a file's events from seq `start` up to `end`, exclusively. Raises GoneError, PipelineError."""
     found = (
         _sealed(journal, file, start, end)
         if file.state == "sealed"

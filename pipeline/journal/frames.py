@@ -20,7 +20,7 @@ from pipeline.journal.schema import EVENTS, QUANTITY_ALIAS
 from pipeline.journal.source import register
 
 FILES = StructType([*EVENTS.fields, StructField(QUANTITY_ALIAS, LongType())])
-"""What is asked of files; what they do not have is null."""
+"""The columns that are read of files; a column that a file does not have is null."""
 
 EVENTS_OF_BATCH: Final = 1_000_000
 
@@ -44,7 +44,7 @@ def is_no_stray(path: Column, strays: Sequence[str]) -> Column:
 
 
 def with_events_from(files: DataFrame, since: datetime | None) -> DataFrame:
-    """What is in folders of days that may have events from a time on, where folders say the day."""
+    """Return the files of days that may have events from a time on, where folders say the day."""
     if since is None or "date" not in files.columns:
         return files
     day = F.lit((since - timedelta(days=1)).date())  # a file is in the folder of its first event

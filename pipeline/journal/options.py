@@ -1,4 +1,4 @@
-"""What can be said of `format("amqp-journal")`."""
+"""The options of `format("amqp-journal")`."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ LOG: Final = logging.getLogger("amqpd.pipeline")
 
 
 class Slice(InputPartition):
-    """What a task reads: the events of a node from the seq `start` up to `end`, exclusively."""
+    """The events of a node from the seq `start` up to `end`, exclusively, which a task reads."""
 
     def __init__(self, node: str, start: int, end: int) -> None:
         super().__init__(0)
@@ -33,12 +33,12 @@ class Slice(InputPartition):
 
 
 def json_of(seqs: Seqs) -> dict[str, Any]:
-    """What goes into the checkpoint: the same for the same seqs."""
+    """Return the JSON for the checkpoint; equal seqs have equal JSON."""
     return {"v": VERSION, "nodes": dict(sorted(seqs.items()))}
 
 
 def seqs_of(found: Mapping[str, Any]) -> Seqs:
-    """What a checkpoint has. Raises PipelineError: it is not of this program, or of a later one."""
+    """Return the seqs of a checkpoint. Raises PipelineError: another program or version wrote it."""
     if found.get("v") != VERSION:
         raise PipelineError(f"the checkpoint has offsets of version {found.get('v')!r}, this reads {VERSION}")
     nodes = found.get("nodes")
@@ -70,7 +70,7 @@ def resolved(bound: Bound, journal: Journal, size: int) -> Seqs:
 
 
 def tasks(journal: Journal, start: Seqs, end: Seqs, fail_on_loss: bool, size: int) -> list[Slice]:
-    """What tasks read from `start` up to `end`, held against what is there.
+    """Return the slices from `start` up to `end`, checked against the events that are there.
 
     A node that `start` does not have begins with its first event. Raises DataLossError, PipelineError.
     """
@@ -116,7 +116,7 @@ def _cut(journal: Journal, node: str, start: int, end: int) -> list[Slice]:
 
 
 def batch_tasks(options: JournalOptions) -> list[Slice]:
-    """What tasks of a batch read, fixed now. Raises OptionError, DataLossError, PipelineError."""
+    """Return the slices of a batch, fixed now. Raises OptionError, DataLossError, PipelineError."""
     journal = journal_of(options)
     start = resolved(options.starting, journal, options.fetch_bytes)
     end = resolved(options.ending, journal, options.fetch_bytes)
@@ -176,7 +176,7 @@ class Progress:
         return end
 
     def slices(self, start: Seqs, end: Seqs) -> list[Slice]:
-        """What tasks read of a batch, which may have been planned in an earlier life."""
+        """Return the slices that tasks read of a batch, which an earlier process may have planned."""
         return tasks(self._journal, start, end, self._options.fail_on_loss, self._options.fetch_bytes)
 
     def _step_back(self, node: str, seq: int, behind: int) -> None:

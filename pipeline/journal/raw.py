@@ -23,7 +23,7 @@ Seqs = dict[str, int]
 
 
 class RawFile:
-    """What is known of a file: the names in it, and where in its bytes some seqs are.
+    """A raw file as far as it is known: its names, and where in its bytes some seqs are.
 
     `behind`: the seq behind the last one that was seen.
     """
@@ -40,7 +40,7 @@ class RawFile:
         return self._seqs[-1]
 
     def note(self, seq: int, place: int) -> None:
-        """What is behind `place` are seqs from `seq` on."""
+        """Note that the bytes behind `place` have the seqs from `seq` on."""
         if seq > self._seqs[-1]:
             self._seqs.append(seq)
             self._places.append(place)
@@ -51,7 +51,10 @@ class RawFile:
 
 
 def raw_file(journal: Journal, file: File) -> RawFile | None:
-    """What is known of a file; None: it has no header yet. Raises GoneError, PipelineError: it is none."""
+    """Return the known part of a file; None: the file has no header yet.
+
+    Raises GoneError; PipelineError: the file is none of a journal.
+    """
     data = journal.read(file, 0, HEADER_BYTES)
     try:
         header = read_header(data)
@@ -70,7 +73,7 @@ def raw_file(journal: Journal, file: File) -> RawFile | None:
 
 
 def header_of(journal: Journal, file: File) -> FileHeader | None:
-    """What a file says of itself. Raises what `raw_file` raises."""
+    """Return the header of a file, if it has one. Raises what `raw_file` raises."""
     found = raw_file(journal, file)
     return None if found is None else found.decoder.header
 

@@ -51,10 +51,10 @@ EVENTS: Final = StructType(
 """An event, as every job has it. A column that a file does not have is null."""
 
 QUANTITY_ALIAS: Final = "count"
-"""What `quantity` may be called in a file."""
+"""Another name of the column `quantity` in files."""
 
 KEYS: Final = ("queue_id", "msg_uid")
-"""Which entry of a node an event is of: numbers only, as they are compared very often."""
+"""The columns that identify an entry of a node: numbers only, as they are compared very often."""
 
 LEAVING: Final = (
     "ack",

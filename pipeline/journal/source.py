@@ -33,7 +33,7 @@ class JournalDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is called."""
+        """Return the name for `format`."""
         return FORMAT
 
     def schema(self) -> StructType:
@@ -50,13 +50,13 @@ class JournalDataSource(DataSource):
 
 
 class JournalReader(DataSourceReader):
-    """Reads what is there when the query is planned."""
+    """Reads the events that are there when the query is planned."""
 
     def __init__(self, options: JournalOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """What each task reads (DataSourceReader)."""
+        """Return the slice that each task reads (DataSourceReader)."""
         from pipeline.journal.plan import batch_tasks
 
         return list(batch_tasks(self._options))
@@ -85,7 +85,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        """What is there now, and nothing else, is to be read (SupportsTriggerAvailableNow)."""
+        """Read only the events that are there now (SupportsTriggerAvailableNow)."""
         self._planning().fix_end()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -96,14 +96,14 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return json_of(self._planning().next_batch(seqs_of(start), rows))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's name)
-        """How far the journals go, for whoever watches the query (DataSourceStreamReader)."""
+        """Return the ends of the journals, for people who watch the query (DataSourceStreamReader)."""
         from pipeline.journal.plan import json_of
 
         seen = self._planning().end_seen()
         return None if seen is None else json_of(seen)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """What each task reads of a batch (DataSourceStreamReader)."""
+        """Return the slice of a batch that each task reads (DataSourceStreamReader)."""
         from pipeline.journal.plan import seqs_of
 
         return list(self._planning().slices(seqs_of(start), seqs_of(end)))

@@ -1,6 +1,7 @@
 """Deletion of sealed files that are old enough, and the list of sealed files.
 
-Beside them there are lines about days that are dropped; protocol/journal/files.py says what they mean.
+The manifest has a line of JSON for each sealed file, which the broker's `journal seal` writes, and lines
+about days that are dropped; protocol/journal/files.py says what these mean.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _lines(folder: Path) -> list[str]:
 
 
 class _Known(NamedTuple):
-    """What the manifest says: of each file, and which ones may be missing as their day was dropped."""
+    """The manifest: its entries by file, and the files that may be missing as their day was dropped."""
 
     entries: dict[str, Entry]
     gone: set[str]
@@ -112,7 +113,7 @@ def retain(folder: Path, keep: float, now: datetime) -> dict[str, Any]:
 
 
 def _look(folder: Path) -> tuple[_Known, dict[str, int]]:
-    """What the manifest says, and how many events went with each day the last time that it was dropped."""
+    """Read the manifest, and how many events were deleted with each day when it was dropped last."""
     drops = dropped(folder)
     known = _Known(
         {entry.file: entry for entry in entries(folder)}, {file for drop in drops for file in drop.files}
@@ -136,7 +137,7 @@ def _files(folder: Path, day: Path) -> set[str]:
 
 
 def _difference(folder: Path, day: Path, there: set[str], known: _Known) -> str:
-    """What of a day is not as the manifest says; empty if all is."""
+    """Return how a day's files differ from the manifest; empty if they do not."""
     prefix = str(day.relative_to(folder)) + "/"
     for name in sorted({name for name in known.entries if name.startswith(prefix)} - there - known.gone):
         return f"{name} is in the manifest and is not there"

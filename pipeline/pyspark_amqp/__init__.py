@@ -1,4 +1,4 @@
-"""What makes `format("amqp")` known: Spark looks into all modules called pyspark_* when it knows no format.
+"""Makes `format("amqp")` known: Spark looks into all modules called pyspark_* for an unknown format.
 
 Every session pays for what is imported here, so it is next to nothing.
 """

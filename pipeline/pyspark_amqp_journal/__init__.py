@@ -1,4 +1,4 @@
-"""What makes `format("amqp-journal")` known, as `pyspark_amqp` does it for `format("amqp")`.
+"""Makes `format("amqp-journal")` known, as `pyspark_amqp` does for `format("amqp")`.
 
 Every session pays for what is imported here, so it is next to nothing.
 """

@@ -47,7 +47,7 @@ def series(found: Audit, events: DataFrame) -> list[dict[str, float | None]]:
 
 
 def share_of(found: Audit) -> int:
-    """Of so many messages one is looked at for the time in the queue, which is enough for its quantiles."""
+    """Return n where the time in the queue is sampled from 1 message in n, enough for its quantiles."""
     return max(1, found.entries // SAMPLE)
 
 

@@ -30,7 +30,7 @@ from pipeline.connector.columns import Columns
 from pipeline.connector.messages import Details
 from pipeline.connector.offsets import Place
 from pipeline.connector.publisher import Publisher
-from pipeline.connector.rows import Outgoing
+from pipeline.connector.rows import OutgoingMessage
 from pipeline.connector.schema import source_schema
 from pipeline.connector.server import server_of
 from pipeline.connector.source import register
@@ -163,7 +163,7 @@ def latency(spark: SparkSession, broker: Broker, folder: str, seconds: float, ra
         while time.time() < until:
             for _ in range(max(rate // 100, 1)):
                 body = repr(time.time()).encode()
-                publisher.publish(Outgoing("", "live", b"\x10\x00\x02", body))
+                publisher.publish(OutgoingMessage("", "live", b"\x10\x00\x02", body))
             publisher.flush()
             time.sleep(0.01)
         publisher.finish()

@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 from broker.flavour import FLAVOUR
 from pipeline.connector.choices import Choices
 from pipeline.connector.publisher import Publisher
-from pipeline.connector.rows import Outgoing
+from pipeline.connector.rows import OutgoingMessage
 from pipeline.connector.server import server_of
 from tests.brokers import Broker
 
@@ -43,7 +43,7 @@ def fill(broker: Broker, messages: int, size: int) -> float:
     body = bytes(size)
     started = time.perf_counter()
     for _ in range(messages):
-        publisher.publish(Outgoing("", STREAM, PERSISTENT, body))
+        publisher.publish(OutgoingMessage("", STREAM, PERSISTENT, body))
     publisher.finish()
     return time.perf_counter() - started
 

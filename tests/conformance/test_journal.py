@@ -5,7 +5,7 @@ from pathlib import Path
 from pamqp.commands import Basic, Queue, Tx
 from pamqp.common import FieldTable
 
-from broker.journal.reader import Reading
+from broker.journal.reader import JournalReader
 from broker.journal.verification import Verification
 from protocol.journal.rows import Row
 from tests.api import Api
@@ -23,7 +23,7 @@ PERSISTENT = Basic.Properties(delivery_mode=2)
 
 def events(folder: Path, *ops: str) -> list[Row]:
     """The events of these operations, or all; the journal must be whole and add up."""
-    reading = Reading(folder)
+    reading = JournalReader(folder)
     rows = list(reading.rows())
     found = Verification()
     found.take(rows)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Basic, Connection
 
-from broker.journal.reader import Reading
+from broker.journal.reader import JournalReader
 from broker.journal.verification import Verification
 from tests.api import Api
 from tests.daemon import Daemon, DaemonStarter
@@ -17,7 +17,7 @@ from tests.peer_channel import PeerChannel
 
 def told(folder: Path) -> dict[str | None, list[str]]:
     """What the journal tells of each queue; it must add up."""
-    rows = list(Reading(folder).rows())
+    rows = list(JournalReader(folder).rows())
     found = Verification()
     found.take(rows)
     assert found.findings == []
@@ -170,7 +170,7 @@ def test_another_folder_and_name(start_daemon: DaemonStarter, connect: Connector
         channel.round_trip()
     assert daemon.metric("amqpd_journal_events_lost_total") == 0
     stop(daemon, channel.peer)
-    rows = list(Reading(folder).rows())
+    rows = list(JournalReader(folder).rows())
     assert {row.node for row in rows} == {"east-1"}
     assert len(list((folder / "live").glob("east-1-*.ajl"))) >= 2
     assert "Traceback" not in daemon.log.text()
@@ -185,7 +185,7 @@ def test_too_little_space_for_a_journal(
     wait_for(folder, "level")
     live(channel, "q")  # messages go on
     stop(daemon, channel.peer)
-    ops = [row.op for row in Reading(folder).rows() if row.op not in OF_THE_BROKER]
+    ops = [row.op for row in JournalReader(folder).rows() if row.op not in OF_THE_BROKER]
     assert ops == ["level", "end"]
     assert "the space for journals has changed" in daemon.log.text()
 

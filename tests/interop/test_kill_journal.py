@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.journal.reader import Reading
+from broker.journal.reader import JournalReader
 from broker.journal.recorder import FLUSH_COUNT
 from broker.journal.verification import Verification
 from tests.interop.kill_work import SMALL, rounds
@@ -16,7 +16,7 @@ FULL = {"AMQPD_JOURNAL": "full", "AMQPD_JOURNAL_FILE_BYTES": "64KiB"}
 def kill_and_verify(folder: Path, kills: int, settings: dict[str, str]) -> None:
     """Work, kill, and read the journal of all lives."""
     rounds(folder, kills, FULL | settings, Worker091)
-    reading = Reading(folder / "data" / "journal")
+    reading = JournalReader(folder / "data" / "journal")
     rows = list(reading.rows())
     found = Verification()
     found.take(rows)

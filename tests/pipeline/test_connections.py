@@ -18,7 +18,7 @@ from pipeline.connector.offsets import Place, shares
 from pipeline.connector.options import source_options
 from pipeline.connector.plan import Progress
 from pipeline.connector.publisher import Publisher
-from pipeline.connector.rows import Outgoing
+from pipeline.connector.rows import OutgoingMessage
 from pipeline.connector.server import RefusedError, Server, ServerError, close_idle, server_of
 from pipeline.connector.sink import Attempt
 from pipeline.errors import PipelineError
@@ -83,7 +83,7 @@ def test_the_next_address_is_tried(broker: Broker) -> None:
     found = server(url=url, apiUrl=f"http://127.0.0.1:9,{broker.daemon.admin}")
     assert found.get("whoami")["name"] == "guest"
     publisher = Publisher(found, True, 10, 30)
-    publisher.publish(Outgoing("", "tried", PERSISTENT, b"x"))
+    publisher.publish(OutgoingMessage("", "tried", PERSISTENT, b"x"))
     publisher.finish()
     assert found.get("queues", "/", "tried")["messages"] == 1
     with pytest.raises(ServerError, match=r"cannot connect to 127\.0\.0\.1:9"):
@@ -128,7 +128,7 @@ def test_a_publisher_goes_on_after_its_broker_was_away(tmp_path: Path) -> None:
         found = server(**broker.options_of_spark)
         publisher = Publisher(found, True, 100, 30)
         for number in range(3000):
-            publisher.publish(Outgoing("", "away", PERSISTENT, b"%d" % number))
+            publisher.publish(OutgoingMessage("", "away", PERSISTENT, b"%d" % number))
             if number in (1000, 2000):
                 broker.restart(kill=number == 1000)
         publisher.finish()
@@ -182,7 +182,7 @@ def test_amqp_over_tls(broker: Broker, certificates: Certificates) -> None:
     trusting = server(url=url, caFile=str(certificates.folder / "ca.pem"))
     publisher = Publisher(trusting, True, 10, 30)
     for _ in range(100):
-        publisher.publish(Outgoing("", "secure", PERSISTENT, bytes(50_000)))
+        publisher.publish(OutgoingMessage("", "secure", PERSISTENT, bytes(50_000)))
     publisher.finish()
     assert server(**broker.options_of_spark).get("queues", "/", "secure")["messages"] == 100
     with pytest.raises(ServerError, match=r"cannot trust .*certificate verify failed"):
@@ -259,11 +259,11 @@ def test_rows_wait_for_a_broker_that_is_short_of_disk(tmp_path: Path) -> None:
         number = found.post(*sink, "attempts", epoch=epoch, batch=0, partition=0)["attempt"]
         where = (*sink, "attempts", str(number), "rows")
         rows = Attempt(found, where, 0)
-        rows.add(Outgoing("", "q", PERSISTENT, b"x"))
+        rows.add(OutgoingMessage("", "q", PERSISTENT, b"x"))
         with pytest.raises(RefusedError, match="low on disk"):
             rows.flush()
         patient = Attempt(found, where, 120)
-        patient.add(Outgoing("", "q", PERSISTENT, b"x"))
+        patient.add(OutgoingMessage("", "q", PERSISTENT, b"x"))
         waiting = threading.Thread(target=patient.flush)
         waiting.start()
         broker.options = ()

@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pipeline.connector.choices import Choices
 from pipeline.connector.options import sink_options
-from pipeline.connector.rows import Outgoing
+from pipeline.connector.rows import OutgoingMessage
 from pipeline.connector.server import Server, ServerError, close_idle, server_of
 from pipeline.connector.sink import AmqpStagedWriter, Attempt, AttemptMade
 from pipeline.errors import PipelineError
@@ -101,7 +101,7 @@ def rows_of(request: bytes) -> list[list[int]]:
 
 def add(rows: Attempt, sizes: list[int]) -> None:
     for size in sizes:
-        rows.add(Outgoing("", "q", b"\x00\x00", bytes(size)))
+        rows.add(OutgoingMessage("", "q", b"\x00\x00", bytes(size)))
     rows.flush()
 
 

@@ -10,7 +10,7 @@ import pika
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.journal.reader import Reading
+from broker.journal.reader import JournalReader
 from broker.journal.seal import seal
 from broker.journal.verification import Verification
 from pipeline.digest.sources import of_sealed
@@ -47,7 +47,7 @@ def work(daemon: Daemon) -> None:
 
 def verified(folder: Path) -> int:
     """How many messages the journal says were lost; it adds up."""
-    rows = list(Reading(folder).rows())
+    rows = list(JournalReader(folder).rows())
     found = Verification()
     found.take(rows)
     assert found.findings == []

@@ -68,7 +68,7 @@ def bad_request(reason: str) -> ApiError:
 
 
 def not_found(reason: str = "Not Found") -> ApiError:
-    """What the request names is not there."""
+    """Return the refusal of a request for an object that does not exist."""
     return ApiError(404, "Object Not Found", reason)
 
 
@@ -140,12 +140,12 @@ class _Durable(DurableWaiter):
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_durable(self, batch: int) -> None:
-        """It is (DurableWaiter)."""
+        """The change is on disk (DurableWaiter)."""
         if not self.future.done():
             self.future.set_result(None)
 
     def on_store_failed(self, reason: str) -> None:
-        """It will not be (DurableWaiter)."""
+        """The change will not be on disk (DurableWaiter)."""
         if not self.future.done():
             self.future.set_exception(
                 ApiError(503, "service_unavailable", f"the log has stopped, this may be lost: {reason}")

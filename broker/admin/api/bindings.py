@@ -27,7 +27,7 @@ CHANGED: Final = 204
 BETWEEN: Final = "/bindings/{vhost}/e/{source}/{kind}/{destination}"
 
 Kind = Annotated[str, Path(pattern="^[qe]$")]
-"""What a binding leads to: q, a queue, or e, an exchange."""
+"""The kind of a binding's destination: q, a queue, or e, an exchange."""
 
 router = APIRouter(tags=["bindings"])
 

@@ -57,7 +57,7 @@ def channel_details(channel: ChannelState) -> Shown:
 
 
 def shown_channel(channel: Channel, node: str) -> Shown:
-    """One channel."""
+    """Show a channel."""
     connection, confirms, window = channel.connection, channel.confirms, channel.window
     origin = connection.origin
     return {
@@ -151,7 +151,7 @@ def session_details(session: Session10State) -> Shown:
 
 
 def shown_session(session: Session10) -> Shown:
-    """One session with its links."""
+    """Show a session with its links."""
     links = [link for link in session.links.values() if not link.leaving]
     return {
         "channel_number": int(session.channel),
@@ -200,7 +200,7 @@ def _outgoing(link: OutgoingLink) -> Shown:
 
 
 def _reason(said: Annotated[str, Header(alias="x-reason")] = BY_OPERATOR) -> str:
-    """What a client is to be told: the header has UTF-8, and arrives as one character for each byte."""
+    """Return the reason for the client: the header has UTF-8, and arrives as a character for each byte."""
     return said.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
@@ -214,7 +214,7 @@ def open_connections(management: Management, visitor: Visitor) -> list[Open]:
 
 
 def shown_connection(connection: Open, node: str) -> Shown:
-    """One connection."""
+    """Show a connection."""
     origin = connection.origin
     vhost = connection.virtual_host
     return {
@@ -244,7 +244,7 @@ def shown_connection(connection: Open, node: str) -> Shown:
 
 
 def _protocol(connection: Open) -> str:
-    """What is spoken, in RabbitMQ's words."""
+    """Return the protocol in RabbitMQ's words."""
     name = "AMQP 0-9-1" if isinstance(connection, Connection091) else "AMQP 1-0"
     return f"Web {name}" if connection.origin.websocket else name
 

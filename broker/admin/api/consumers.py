@@ -25,7 +25,7 @@ router = APIRouter(tags=["consumers"])
 
 
 def shown_consumer(consumer: QueueConsumer) -> Shown:
-    """One consumer."""
+    """Show a consumer."""
     queue, target = consumer.queue, consumer.target
     window: int = 0
     if isinstance(target, Target10):

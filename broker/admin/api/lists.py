@@ -32,7 +32,7 @@ Key = tuple[tuple[int, Any], ...]
 
 @dataclass(frozen=True)
 class ListOptions:
-    """What a client wants of a list."""
+    """The page, the filter, the order and the columns that a client asks of a list."""
 
     page: int | None
     page_size: int

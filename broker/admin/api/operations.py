@@ -71,7 +71,7 @@ router = APIRouter(tags=["messages"])
 
 
 class Edit:
-    """What a request asks to be changed in messages: `properties`, `headers` among them, and `payload`.
+    """The changes to messages that a request asks for: `properties`, `headers` among them, and `payload`.
 
     A property or header that is null goes, with `headers` all of them; one that is not named stays as it was
     sent. Raises ApiError, PreconditionFailed.
@@ -173,7 +173,7 @@ class Revived(NamedTuple):
 
 
 def revived(message: Message, store: MessageStore) -> Revived | None:
-    """What a dead letter was; None for a message that is none.
+    """Return a dead letter as it was before it died; None for a message that is no dead letter.
 
     Nothing in it tells of its deaths any more, so that it can die again as others do. Raises what
     MessageStore.load raises.
@@ -223,7 +223,10 @@ def _text(fields: list[Field], wanted: bytes) -> str:
 
 
 def check_user(edit: Edit, user: str, may_impersonate: bool) -> None:
-    """Who edits names itself or nobody, unless it is an impersonator. Raises PreconditionFailed."""
+    """Refuse a `user_id` that is not the editor's, unless the editor may impersonate others.
+
+    Raises PreconditionFailed.
+    """
     if edit.names_user is not None and edit.names_user != user and not may_impersonate:
         raise PreconditionFailed(
             f"user_id property set to '{edit.names_user}' but authenticated user was '{user}'"
@@ -399,7 +402,7 @@ _UNLIMITED: Final = Edit({"properties": {"expiration": None}}, (1 << 31) - 1, 0)
 
 
 class _Operation(Operation):
-    """An operation that somebody awaits."""
+    """An operation, and the future that its request awaits."""
 
     def __init__(self, vhost: VirtualHost, queue: Queue, way: int) -> None:
         taker = taker_of(queue)
@@ -408,12 +411,12 @@ class _Operation(Operation):
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def committed(self) -> None:
-        """It is done, and on disk (Transaction)."""
+        """The operation is done, and on disk (Transaction)."""
         if not self.future.done():
             self.future.set_result(None)
 
     def failed(self, reason: str) -> None:
-        """It is not (Transaction)."""
+        """The operation has failed (Transaction)."""
         if not self.future.done():
             self.future.set_exception(
                 ApiError(503, "service_unavailable", f"nothing was done: the log has failed: {reason}")

@@ -1,4 +1,4 @@
-"""What is running: the broker as a whole, its one node, its versions."""
+"""Overview: the broker as a whole, its single node, its versions."""
 
 import os
 import platform
@@ -39,7 +39,7 @@ def cluster_name(management: Management) -> str:
 
 
 class _Sums:
-    """What is in some virtual hosts, added up."""
+    """Sums over the queues, exchanges and messages of some virtual hosts."""
 
     def __init__(self) -> None:
         self.objects = {"queues": 0, "exchanges": 0, "consumers": 0}

@@ -71,7 +71,7 @@ class _NoSocket:
         """Ignored."""
 
     def is_closing(self) -> bool:
-        """There is nobody to write to."""
+        """Always: there is no client to write to."""
         return True
 
     def hold(self, reason: int) -> None:

@@ -168,7 +168,7 @@ class _Purged(PurgeWaiter):
         purge.tell(self)
 
     def on_purged(self, purge: Purge) -> None:
-        """It is (PurgeWaiter)."""
+        """The queue is purged (PurgeWaiter)."""
         if not self.future.done():
             self.future.set_result(None)
 

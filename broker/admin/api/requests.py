@@ -170,7 +170,7 @@ class Visitor:
         return self.vhost(name)
 
     def rights(self, vhost: VirtualHost) -> Rights:
-        """What they may do there, as over AMQP."""
+        """Return the visitor's rights in a virtual host, as over AMQP."""
         return Rights(self._management.access, self.name, vhost.name)
 
     def require_administrator(self) -> None:

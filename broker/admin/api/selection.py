@@ -212,7 +212,7 @@ def state_to_operate_on(state: str) -> str:
 
 
 def sieve_of(body: Fields, store: MessageStore) -> SelectorFilter | None:
-    """What `selector` lets pass. Raises ApiError for one that is none."""
+    """Return the filter of `selector`; None: it is empty. Raises ApiError: it is no selector."""
     chosen = text(body, "selector", "")
     if not chosen.strip():
         return None

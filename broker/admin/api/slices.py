@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Slices:
-    """Gives way once a slice of time is used up: `await slices.breathe()` after every small step."""
+    """Yields to the event loop after a slice of time: `await slices.breathe()` after every small step."""
 
     def __init__(self) -> None:
         self._until = time.perf_counter() + SLICE_SECONDS

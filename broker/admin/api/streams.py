@@ -68,7 +68,7 @@ async def list_streams(
 
 
 async def _list(streams: list[QueueStream], all_of_them: bool) -> AsyncIterator[bytes]:
-    """One after the other, as each may have many offsets to show. One that is deleted meanwhile is left out.
+    """Yield stream by stream, as a stream may have many offsets. A stream deleted meanwhile is left out.
 
     With `all_of_them` the answer breaks off there.
     """

@@ -114,13 +114,13 @@ def _existing(management: Management, name: str) -> User:
 
 
 def permissions_of(management: Management, name: str) -> list[Shown]:
-    """What a user may do, by virtual host. Raises NotFound."""
+    """Return a user's permissions by virtual host. Raises NotFound."""
     user = management.users.known(name)
     return [shown_permission(name, vhost, found) for vhost, found in sorted(user.permissions.items())]
 
 
 def topics_of(management: Management, name: str) -> list[Shown]:
-    """Which routing keys a user may use, where that is limited. Raises NotFound."""
+    """Return a user's topic permissions: routing keys, where they are limited. Raises NotFound."""
     user = management.users.known(name)
     found = sorted(user.topics.items(), key=lambda item: item[0])
     return [shown_topic(name, vhost, exchange, topic) for (vhost, exchange), topic in found]

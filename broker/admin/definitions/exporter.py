@@ -30,7 +30,7 @@ Shown = dict[str, Any]
 
 
 class Contents:
-    """What was in a virtual host when an export began."""
+    """The objects of a virtual host when an export began."""
 
     def __init__(self, vhost: VirtualHost) -> None:
         self.vhost = vhost

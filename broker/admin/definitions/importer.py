@@ -27,10 +27,10 @@ Make = Callable[[Target, Fields, str | None], None]
 Steps = Generator[None, None, None]
 
 OF_VHOST: Final = ("parameters", "policies", "exchanges", "queues", "bindings")
-"""What a file for one virtual host has."""
+"""The categories of a file for a single virtual host."""
 
 SAID_OF_VHOST: Final = ("description", "tags", "default_queue_type", "metadata", "limits")
-"""What such a file says of the virtual host itself. [RabbitMQ 4]"""
+"""The fields of a file for a single virtual host that describe the host itself. [RabbitMQ 4]"""
 
 ABOUT_FILE: Final = frozenset(
     {"rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format"}
@@ -127,7 +127,7 @@ def _both(broker: Broker, trial: Broker, name: object) -> tuple[VirtualHost | No
 
 
 class Category(NamedTuple):
-    """One kind of objects: how one of them is made, and the fields that it may have."""
+    """A kind of objects: the function that makes an object, and the fields that an object may have."""
 
     make: Make
     fields: frozenset[str]
@@ -154,7 +154,7 @@ CATEGORIES: Final[Mapping[str, Category]] = {
         items.make_binding, "vhost source destination destination_type routing_key arguments"
     ),
 }
-"""What a definitions file has, in the order in which it is made."""
+"""The categories of a definitions file, in the order in which their objects are made."""
 
 
 class DefinitionsError(Exception):

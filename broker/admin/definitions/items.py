@@ -23,7 +23,7 @@ from broker.core.vhosts.vhost import VirtualHost, stop_queue
 
 PROTECTED: Final = "protected_from_deletion"
 METADATA: Final = ("description", "tags", "default_queue_type", PROTECTED)
-"""What RabbitMQ says of a virtual host."""
+"""The fields of a virtual host's metadata, as RabbitMQ has them."""
 
 
 class Target:
@@ -99,7 +99,7 @@ def make_vhost(target: Target, fields: Fields, vhost: str | None) -> None:
 
 
 def make_permission(target: Target, fields: Fields, vhost: str | None) -> None:
-    """What a user may do in a virtual host."""
+    """Make a user's permissions in a virtual host."""
     user, where = text(fields, "user"), target.vhost(fields, vhost).name
     wanted = tuple(text(fields, what) for what in ("configure", "write", "read"))
     old = target.users.known(user).permissions.get(where)
@@ -108,7 +108,7 @@ def make_permission(target: Target, fields: Fields, vhost: str | None) -> None:
 
 
 def make_topic_permission(target: Target, fields: Fields, vhost: str | None) -> None:
-    """Which routing keys a user may use at a topic exchange."""
+    """Make a user's permissions at a topic exchange."""
     user, where = text(fields, "user"), target.vhost(fields, vhost).name
     exchange, write, read = (text(fields, name) for name in ("exchange", "write", "read"))
     old = target.users.known(user).topics.get((where, exchange))
@@ -150,7 +150,7 @@ def make_queue(target: Target, fields: Fields, vhost: str | None) -> None:
 
 
 def _stopped(value: object) -> list[str]:
-    """What of a queue is switched off. Raises PreconditionFailed."""
+    """Return the operations of a queue that are switched off. Raises PreconditionFailed."""
     if not isinstance(value, list) or any(each not in OPERATIONS for each in value):
         raise PreconditionFailed(f"'stopped' is not a list of {' and '.join(OPERATIONS)}: {show(value)}")
     return [each for each in OPERATIONS if each in value]

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from broker.adapters.formats.either import view_of
 from broker.journal.journal import SLICE, journal_of
-from broker.journal.reader import Reading
+from broker.journal.reader import JournalReader
 from config.settings import Settings
 from protocol.journal.rows import Row
 from tests.journals import NODE, Scribe, read
@@ -58,7 +58,7 @@ class Keeper:
     def checkpoints(self) -> list[Row]:
         """Those so far."""
         self.journaling.writer.flush()
-        return [row for row in Reading(self.folder).rows() if row.op == "checkpoint"]
+        return [row for row in JournalReader(self.folder).rows() if row.op == "checkpoint"]
 
 
 @pytest.fixture

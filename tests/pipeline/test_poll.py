@@ -12,7 +12,7 @@ from pipeline.connector.offsets import NOTHING, Partition, Place
 from pipeline.journal.options import journal_options
 from pipeline.journal.plan import Progress as JournalProgress
 from pipeline.poll import PAUSE_MAX
-from tests.pipeline.test_progress import S, Said, at, progress
+from tests.pipeline.test_connector_plan import S, Said, at, progress
 
 
 class Clock:

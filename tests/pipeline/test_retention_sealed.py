@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from broker.journal.command import app
 from broker.journal.files import Found, find
-from broker.journal.reader import JournalError, Reading
+from broker.journal.reader import JournalError, JournalReader
 from broker.journal.seal import let_go, seal
 from pipeline.errors import PipelineError
 from pipeline.lake import retention
@@ -58,7 +58,7 @@ def run(*arguments: object, status: int = 0) -> str:
 
 
 def seqs(folder: Path) -> list[int]:
-    reading = Reading(folder)
+    reading = JournalReader(folder)
     found = [row.seq for row in reading.rows()]
     assert reading.damages == []
     return found
@@ -98,7 +98,7 @@ def test_what_retention_did_not_take_is_missing(sealed: Path) -> None:
 
 
 def test_a_day_that_is_dropped_while_it_is_read_is_not_missing(sealed: Path) -> None:
-    reading = Reading(sealed)
+    reading = JournalReader(sealed)
     retain(sealed, KEEP_ONE, NOW)
 
     assert [row.seq for row in reading.rows()] == [4, 5, 6]

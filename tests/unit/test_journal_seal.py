@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from broker.journal.reader import JournalError, Reading
+from broker.journal.reader import JournalError, JournalReader
 from broker.journal.seal import let_go, seal
 from protocol.journal import records as r
 from protocol.journal.columns import SCHEMA, table_of
@@ -75,17 +75,17 @@ def test_raw_files_go_when_they_are_sealed_and_old(tmp_path: Path) -> None:
     began = path.stat().st_mtime
     assert let_go(tmp_path, began + 25 * HOUR, 24 * HOUR) == []  # not sealed
     list(seal(tmp_path))
-    before = list(Reading(tmp_path).rows())
+    before = list(JournalReader(tmp_path).rows())
     assert let_go(tmp_path, began + 23 * HOUR, 24 * HOUR) == []
     assert let_go(tmp_path, began + 25 * HOUR, 24 * HOUR) == [path]
     assert not path.exists()
-    assert list(Reading(tmp_path).rows()) == before
+    assert list(JournalReader(tmp_path).rows()) == before
 
 
 def test_raw_files_that_go_before_they_are_read_are_read_as_sealed(tmp_path: Path) -> None:
     path = put(tmp_path, everything())
     list(seal(tmp_path))
-    reading = Reading(tmp_path)
+    reading = JournalReader(tmp_path)
     before = list(reading.rows())
     path.unlink()
     assert list(reading.rows()) == before
@@ -95,7 +95,7 @@ def test_raw_files_that_are_ended_or_go_are_counted_as_they_are_then(tmp_path: P
     path = put(tmp_path, everything())
     size = path.stat().st_size
     being_written = path.rename(path.with_name(path.name + OPEN))
-    reading = Reading(tmp_path)
+    reading = JournalReader(tmp_path)
     assert reading.raw_bytes() == size
     being_written.rename(path)
     assert reading.raw_bytes() == size, "it has been ended"
@@ -127,7 +127,7 @@ def test_what_is_damaged_is_sealed_around(tmp_path: Path) -> None:
     put(tmp_path, header + blocks[0] + blocks[1][:-1] + b"?" + blocks[2])
     (only,) = seal(tmp_path)
     assert (only.sealed.rows, len(only.holes)) == (6, 1)
-    assert [row.seq for row in Reading(tmp_path).rows()] == [1, 2, 3, 7, 8, 9]
+    assert [row.seq for row in JournalReader(tmp_path).rows()] == [1, 2, 3, 7, 8, 9]
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
