@@ -1,4 +1,4 @@
-"""Which flavour of the hot modules this process runs: compiled by mypyc, or the same sources interpreted."""
+"""The flavour of the hot modules in this process: compiled by mypyc, or the same sources interpreted."""
 
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec

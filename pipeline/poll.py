@@ -16,7 +16,7 @@ class Poll:
         self._empty_at = 0.0
 
     def found_nothing(self) -> None:
-        """There was nothing new just now."""
+        """Note that a look has found nothing new."""
         self._empty_at = time.monotonic()
 
     def is_due(self) -> bool:

@@ -19,7 +19,7 @@ class RefusedError(Exception):
 
 
 class UnreachableError(Exception):
-    """There is no broker there, or none that answers as one."""
+    """No broker answers at the address."""
 
 
 class MeaninglessError(Exception):
@@ -27,14 +27,14 @@ class MeaninglessError(Exception):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Whoever is asked gets the password: nobody else is."""
+    """A handler that follows no redirect: only the given address gets the password."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Go nowhere: the answer is that of a broker that refuses."""
+        """Follow no redirect: the answer counts as a refusal."""
 
 
 class Client:
-    """One broker, asked as one user, directly: settings of a proxy are not for it.
+    """A client of the HTTP API of one broker, with one user. The client uses no proxy.
 
     `ca` is a file of authorities that may have signed the broker's certificate, by default those of the
     system; `certificate` is a file with the certificate and key of the client.
@@ -59,7 +59,7 @@ class Client:
         self._headers = {"authorization": f"Basic {credentials}", "content-type": "application/json"}
 
     def get(self, *path: str, **query: str) -> Any:
-        """What is there. Raises RefusedError, UnreachableError."""
+        """Get an object or a list. Raises RefusedError, UnreachableError."""
         return self._ask("GET", path, None, query)
 
     def put(self, *path: str, body: Mapping[str, object]) -> None:

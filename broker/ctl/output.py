@@ -1,4 +1,4 @@
-"""What is shown: tables for people, JSON for programs."""
+"""The output of commands: tables for people, JSON for programs."""
 
 import json
 import sys

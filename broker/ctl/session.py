@@ -1,4 +1,4 @@
-"""What every command has: the broker that it is for, and the form in which it answers."""
+"""The context of a command: its broker, and the format of its output."""
 
 import os
 import sys

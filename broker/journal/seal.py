@@ -155,7 +155,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Nobody else seals there meanwhile, nor deletes what is sealed. Raises JournalError, BusyError."""
+    """Lock a journal against other processes that seal or delete files. Raises JournalError, BusyError."""
     if not folder.is_dir():
         raise JournalError(f"no journal in {folder}")
     with (folder / LOCK).open("w") as lock:

@@ -176,7 +176,7 @@ class JournalWriter:
             self._break_off(error)
 
     def _failed(self, first: i64, count: i64, error: OSError) -> None:
-        """These records are lost; what of them has been written is cut off, else a reader finds the hole."""
+        """Count records as lost, and cut off the part of them that was written: readers would find a hole."""
         self.lost += count
         if self._missing_from == 0:
             self._missing_from = first

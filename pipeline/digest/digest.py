@@ -96,7 +96,7 @@ def _behind(deliveries: Iterable[tuple[int, int]]) -> Iterator[bool]:
 
 
 def _restarts(chunk: Chunk) -> pa.Array:
-    """For each event the last end of what a restart lists, of whatever queue."""
+    """Return for each event the seq at which the last list of a restart ended, of any queue."""
     ends = pc.and_(chunk.is_op("recover"), pc.is_null(chunk["msg_uid"]))
     return pc.fill_null_forward(chunk.seq_where(ends))
 
@@ -254,7 +254,7 @@ def sums(chunk: Chunk, settled: pa.Array, unseen: pa.Array) -> dict[str, pa.Arra
 
 
 def _pieces(chunk: Chunk) -> pa.Array:
-    """For each event the last anchor until then, or where its block begins if that is later."""
+    """Return for each event the seq of the last anchor before it, or of its block's begin if later."""
     of_queue = pc.and_(pc.is_valid(chunk["queue_id"]), pc.is_null(chunk["msg_uid"]))
     anchors = pc.fill_null_forward(chunk.seq_where(pc.and_(chunk.is_op(*ANCHORS), of_queue)))
     return pc.max_element_wise(anchors, pc.bit_wise_and(chunk["seq"], -BLOCK))

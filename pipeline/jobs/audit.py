@@ -56,7 +56,7 @@ class Audit(NamedTuple):
         return not any(self.findings.values())
 
     def summary(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the findings as values that JSON can hold."""
         times = {"first": _time(self.first), "last": _time(self.last)}
         return self._asdict() | times | {"clean": self.clean}
 

@@ -18,7 +18,7 @@ def uids_of(events: DataFrame, message_id: str) -> set[int]:
 
 
 def family(events: DataFrame, uids: Set[int]) -> set[int]:
-    """These messages, what they were made of, and what was made of all these, in STEPS_MAX steps at most."""
+    """Return the messages with their origins and their copies, found in STEPS_MAX steps at most."""
     known = set(uids)
     made = events.where((F.col("op") == "enqueue") & F.col("origin_uid").isNotNull())
     new = known

@@ -170,9 +170,9 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Nobody seals there meanwhile: a file that comes into a day that goes would go unseen.
+    """Lock a journal against sealing: a file that is sealed into a deleted day would be lost unseen.
 
-    Raises PipelineError: somebody does, and goes on.
+    Raises PipelineError: another process seals files and does not end in time.
     """
     late = time.monotonic() + PATIENCE_S
     with (folder / LOCK).open("w") as lock:

@@ -1,9 +1,11 @@
-"""How the documents are written: the part of the rules that a program can check.
+"""How documents and docstrings are written: the part of the rules that a program can check.
 
 A sentence begins with its noun or an imperative, has at most 30 words, and uses the words of the glossary.
 """
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -134,3 +136,21 @@ def test_blocks_are_told_apart() -> None:
         ("cell", "e"),
         ("code", "# no heading\n"),
     ]
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """The places and texts of all docstrings of the product."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for folder in ("broker", "protocol", "config", "pipeline"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, kinds) and (text := ast.get_docstring(node)):
+                    yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", text
+
+
+def test_docstrings_begin_with_their_noun_or_an_imperative() -> None:
+    found = list(docstrings())
+    wrong = [f"{place}: {text.splitlines()[0]}" for place, text in found if REFUSED_FIRST.match(text)]
+
+    assert len(found) > 5000
+    assert wrong == []

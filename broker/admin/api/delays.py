@@ -110,7 +110,7 @@ def _absent(queue: Queue, place: str) -> ApiError:
 
 
 def _id(held: Held, message: Message) -> str:
-    """Its number in the log; of what the log does not have, one that none has after a restart."""
+    """Return the message's number in the log, or an id that no message has after a restart."""
     return str(message.sequence) if message.sequence > 0 else f"{held.date}-{held.number}"
 
 

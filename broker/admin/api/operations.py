@@ -342,7 +342,7 @@ class _Routes:
         self._found: dict[tuple[str, str], Route] = {}
 
     def to_queue(self, name: str) -> Route:
-        """To a queue and no other: who may write to it may."""
+        """Return the route to a single queue, for users with write permission on the queue."""
         if ("", name) not in self._found:
             self._rights.require(WRITE, QUEUE, name)
             self._vhost.queue(name)
