@@ -34,10 +34,10 @@ print("declared", journal.where("op = 'declare'").count())
 """
 
 
-@pytest.fixture
-def installed(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what pip installs, and nothing else of ours."""
-    target = tmp_path / "site"
+    target = tmp_path_factory.mktemp("installed") / "site"
     words = ["install", "--quiet", "--no-deps", "--target", str(target), str(ROOT)]
     subprocess.run([sys.executable, "-m", "pip", *words], env=os.environ | {"AMQPD_COMPILE": "0"}, check=True)
     return target
