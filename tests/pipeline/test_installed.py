@@ -151,7 +151,7 @@ def test_the_example_of_the_jobs(spark: SparkSession, tmp_path: Path) -> None:
     time.sleep(3)  # until the file of the journal has ended
     [example] = [block for block in code_of(DOCS / "data/jobs.md") if block.language == "sh"]
 
-    told = examples.run(example, broker.daemon, tmp_path, patience=500)
+    told = examples.run(example, broker.daemon, tmp_path, patience=1800)
 
     assert '"ok"' in told
     assert (tmp_path / "audit.html").exists()
