@@ -150,6 +150,8 @@ def test_the_example_of_the_jobs(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "amqpd-data").symlink_to(tmp_path / "broker" / "data")
     time.sleep(3)  # until the file of the journal has ended
     [example] = [block for block in code_of(DOCS / "data/jobs.md") if block.language == "sh"]
+    where = f"--out lake --option apiUrl={broker.daemon.admin}"  # the port is not the usual one
+    example = example._replace(text=example.text.replace("--out lake", where))
 
     told = examples.run(example, broker.daemon, tmp_path, patience=1800)
 
