@@ -43,7 +43,7 @@ def _limit(channel: ChannelState, count: i64, size: i64) -> None:
     window = channel.window
     if window is None:
         if count == 0 and size == 0:
-            return  # never limited: its consumers need not count
+            return  # never limited, so its consumers need not count
         window = channel.window = Credit()
         for target in channel.targets.values():
             if not target.no_ack:
@@ -138,4 +138,4 @@ HANDLERS: Final[dict[int, Handler]] = {
     c.BASIC_RECOVER: recover,
     c.CONFIRM_SELECT: confirm_select,
 }
-"""What a channel does for each method of classes access, basic, confirm and channel."""
+"""The handlers of the methods of classes access, basic, confirm and channel."""

@@ -54,7 +54,7 @@ class Channel(ChannelState):
     def __init__(self, connection: Connection091State, number: i64, virtual_host: VirtualHost) -> None:
         super().__init__(connection, number, virtual_host)
         self._get_target: Target091 | None = None
-        self._body: Body | None = None  # of the content that is coming, if it is large
+        self._body: Body | None = None  # of the incoming content, if it is large
         self._publications: dict[bytes, Publication] = {}
 
     def on_publish(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
@@ -83,7 +83,7 @@ class Channel(ChannelState):
             refuse_publish(self, publication, message, error)
             return
         if taken <= 0:
-            if taken == BY_MESSAGE:  # a binding made since asks for more than the key
+            if taken == BY_MESSAGE:  # a later binding needs more than the key
                 publication.special = True
                 self._publish_again(arguments, content, message, traits)
                 return
@@ -244,7 +244,7 @@ class Channel(ChannelState):
         self.state = advance_channel(self.state, ERROR)
         self.discard()
         if self.confirms is not None:
-            self.confirms.end_turn()  # what was published before the error was published
+            self.confirms.end_turn()  # publishes before the error are confirmed
         self.silence()
         self.let_go(text)
         connection.out.write(methods.close(self.number, code, f"{REPLY_NAMES[code]} - {text}", method))
@@ -282,7 +282,7 @@ class Channel(ChannelState):
         if self.replies is not None:
             self.replies.close()
             self.replies = None
-        self._get_target = None  # it and the confirms refer back to here
+        self._get_target = None  # the target and the confirms refer to the channel
         self.confirms = None
         self._body = None
         self._publications = {}

@@ -28,12 +28,12 @@ class Confirms(PublisherConfirms):
         super().__init__()
         self.channel = channel
         self.store = channel.server.store
-        self._owes = False  # on the connection's list for the end of this turn
-        self._logged_batch: i64 = 0  # log batch that holds the latest logged publish; 0: none
-        self._waiting_batch: i64 = 0  # latest batch that is waited for; 0: none
-        self._waiting_upto: i64 = 0  # what its sync confirms
-        self._sealed_upto: i64 = 0  # what the sync of the batch before it confirms
-        self._refused: deque[int] = deque()  # of what has no answer yet: to be nacked when its turn comes
+        self._owes = False  # whether it is in the connection's `owing`
+        self._logged_batch: i64 = 0  # the batch with the latest logged publish; 0: none
+        self._waiting_batch: i64 = 0  # the latest batch to wait for; 0: none
+        self._waiting_upto: i64 = 0  # the last publish that its sync confirms
+        self._sealed_upto: i64 = 0  # the last that the sync of the batch before confirms
+        self._refused: deque[int] = deque()  # unconfirmed publishes to be nacked in order
 
     def add(self, message: Message) -> None:
         """Count a message that was published and taken, or returned (PublisherConfirms)."""

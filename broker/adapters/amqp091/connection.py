@@ -76,7 +76,7 @@ class Handshake:
         self.connection = connection
         self.authenticated = False
         self._login: Login | None = None
-        self._user = ""  # who has proved to be that, while the broker's own proof is on its way
+        self._user = ""  # the authenticated user, until the broker's own proof is answered
         self._heard: i64 = 0
 
     def start(self) -> None:
@@ -140,7 +140,7 @@ class Handshake:
     def challenged(self, challenge: bytes) -> None:
         """Send a further challenge of the log-in."""
         connection = self.connection
-        if connection.state == AUTHENTICATING:  # else the peer left meanwhile
+        if connection.state == AUTHENTICATING:  # else the peer has disconnected meanwhile
             connection.state = advance(connection.state, CHALLENGED)
             connection.out.write(methods.connection_secure(challenge))
             connection.release(HELD_FOR_REPLY)
@@ -282,8 +282,8 @@ def open_channel(connection: Connection091, number: int) -> None:
     connection.out.write(methods.channel_open_ok(number))
 
 
-HANGUP_SECONDS: Final = 3  # for a client that has closed to hang up
-CLOSES_MAX: Final = 1024  # answers to one client: more would pile up if the client reads none
+HANGUP_SECONDS: Final = 3  # for a client to hang up after its close
+CLOSES_MAX: Final = 1024  # answers to a client: more would pile up if it does not read
 
 
 def tell(connection: Connection091, error: ProtocolError) -> None:
@@ -322,7 +322,7 @@ def await_close_ok(connection: Connection091, found: list[int]) -> None:
         connection.edge.await_hangup(HANGUP_SECONDS)
     elif found:
         connection.state = advance(connection.state, c.CONNECTION_CLOSE_OK)
-        connection.edge.close()  # close-ok was the last thing that the peer had to say
+        connection.edge.close()  # the peer sends nothing after close-ok
 
 
 def closed_by_peer(connection: Connection091) -> None:
@@ -336,7 +336,7 @@ def closed_by_peer(connection: Connection091) -> None:
     connection.wire.stop()
     let_go(connection)
     answer_closes(connection, [c.CONNECTION_CLOSE])
-    connection.edge.release(HELD)  # its end has to be read
+    connection.edge.release(HELD)  # the end of the stream has to be read
     connection.edge.await_hangup(HANGUP_SECONDS)
 
 
@@ -409,7 +409,7 @@ def control(connection: Connection091, method: int, payload: bytes) -> None:
 
 
 CLOSING_SECONDS: Final = 5
-GATHERED_BYTES_MAX: Final = 1048576  # of contents in part, on all channels, while memory is short
+GATHERED_BYTES_MAX: Final = 1048576  # of incomplete contents, on all channels, while memory is short
 
 
 @final
@@ -421,9 +421,9 @@ class Connection091(Connection091State):
         self.channel_count: i64 = 0
         self.handshake: Handshake | None = Handshake(self)
         self._turns = Turns(self)
-        self._holds: i64 = 0  # reasons for which frames are kept back
+        self._holds: i64 = 0  # the reasons for keeping frames back
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
-        self.closes: i64 = 0  # of the peer that have been answered
+        self.closes: i64 = 0  # of the peer, and answered
         self._close_watch = CloseWatch()
         self._dead = False
 
@@ -504,7 +504,7 @@ class Connection091(Connection091State):
             if self._holds == 0:
                 self._take(None)
             else:
-                self.flush()  # the answer that the log had to wait for, say
+                self.flush()  # perhaps an answer that has waited for the log
 
     def end_turn(self) -> None:
         """Send the confirms that can be sent, and flush."""
@@ -528,7 +528,7 @@ class Connection091(Connection091State):
             incoming.on_method(method, payload)
         elif method == c.CHANNEL_OPEN:
             open_channel(self, channel)
-        elif method != c.CHANNEL_CLOSE_OK:  # to a close that has crossed the peer's own, which ended it
+        elif method != c.CHANNEL_CLOSE_OK:  # the answer to a close that crossed the peer's own close
             raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", method)
 
     def channel_closed(self, number: i64) -> None:
@@ -546,22 +546,22 @@ class Connection091(Connection091State):
             self.scheduled = False
             return
         if self._dead or self.edge.is_closing():
-            self.set_blocked(True)  # what is written to a dying socket only comes back redelivered
+            self.set_blocked(True)  # deliveries to a dying socket would only be redelivered
         self.full = self.bodies is not None
         try:
             super().pump(budget)
-        except Exception:  # a message that cannot be read back, say
+        except Exception:  # perhaps a message that cannot be read back
             self.internal_error()
         self.full = False
         if not self.scheduled or len(self.out) >= FLUSH_BYTES_MIN or self.bodies is not None:
-            self.flush()  # else another turn follows at once, and one write will do for both
+            self.flush()  # else the next turn, which follows at once, writes both
 
     def set_blocked(self, blocked: bool) -> None:
         """Note that the transport is full (True), or takes data again (False)."""
         super().set_blocked(blocked)
         if not blocked:
             self._unread = 0
-            self.flush()  # what was written meanwhile and got no turn
+            self.flush()  # output that was written outside a turn
             if not self.blocked:
                 self.release(HELD_FOR_PEER)
 
@@ -675,4 +675,4 @@ class Connection091(Connection091State):
             if self.handshake is not None:
                 self.handshake.abandon()
                 self.handshake = None
-            self.out = BytesWriter()  # it may be long until the rest is collected
+            self.out = BytesWriter()  # the rest may be collected much later

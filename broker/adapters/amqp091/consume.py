@@ -116,7 +116,7 @@ def _queues(channel: ChannelState, queue: Queue, arguments: dict[str, object]) -
 
 def _target(channel: ChannelState, tag: str, no_ack: bool, prefetch: i64, counted: bool) -> Target091:
     credit, window = Credit(), None
-    if not no_ack:  # else nothing is ever outstanding, so there is nothing to limit
+    if not no_ack:  # else no delivery is ever unacknowledged, so there is nothing to limit
         credit, window = Credit(prefetch, channel.prefetch_bytes), channel.window
     if counted:
         return CountedTarget(channel, credit, window, tag, no_ack)

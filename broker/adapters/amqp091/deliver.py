@@ -142,7 +142,7 @@ class Target091(ChannelTarget):
             out.write(content)  # as received, on the same channel number
         else:
             write_content_for(channel, content)
-        if message.body is not None:  # whatever its size: sections in front of it may have made it large
+        if message.body is not None:  # of any size: sections before the body may have made it large
             _send_body(channel, message.body, 0, kept, content)
         if len(out) >= OUTPUT_BYTES_MAX:
             channel.connection.full = True
@@ -152,7 +152,7 @@ class Target091(ChannelTarget):
         try:
             return self.channel.server.store.load(entry.message)
         except Exception:
-            self.channel.unacked.add(entry, consumer)  # it goes back to the queue with the channel
+            self.channel.unacked.add(entry, consumer)  # so that it is requeued with the channel
             raise
 
     def _refuse(self, consumer: QueueConsumer, entry: QueueEntry, content: bytes) -> None:
@@ -164,7 +164,7 @@ class Target091(ChannelTarget):
         self.channel.unacked.add(entry, consumer)
         consumer.no_ack = False  # or the queue would take the message for settled
         Misfit(self.channel, too_long(consumer.queue, content, connection.frame_max))
-        self.close()  # what is behind it must not overtake it
+        self.close()  # later messages must not overtake it
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """Send basic.cancel after the last consumer has been cancelled, to clients that support it.
@@ -178,7 +178,7 @@ class Target091(ChannelTarget):
         channel.forget_target(self)
         connection = channel.connection
         if connection.leaving:
-            return  # it will be told that it is closed
+            return  # the client is told by connection.close
         if connection.client_capabilities.get("consumer_cancel_notify") is True:
             connection.out.write(methods.basic_cancel(channel.number, self.tag))
             connection.schedule()

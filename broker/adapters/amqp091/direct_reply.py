@@ -31,8 +31,8 @@ from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO, header_frame_bytes, with_reply_to
 
-DELIVER_TAG_AT: Final = 11  # where in basic.deliver the consumer tag is; the delivery tag is behind it
-UNREAD_BYTES_MAX: Final = 8388608  # for a client that takes nothing: further replies to it are dropped
+DELIVER_TAG_AT: Final = 11  # the offset of the consumer tag in basic.deliver; the delivery tag follows
+UNREAD_BYTES_MAX: Final = 8388608  # for a client that does not read: further replies are dropped
 
 
 @final
@@ -98,7 +98,7 @@ class ReplyConsumer(ChannelReplies):
         out.write(self._suffix)
         write_message(channel, message, kept, _content(channel, message))
         channel.server.counters.delivered += 1
-        connection.schedule()  # it is not its turn, but somebody has to flush
+        connection.schedule()  # outside its turn, so it has to be scheduled to flush
 
 
 def _content(channel: ChannelState, message: Message) -> bytes:
@@ -109,7 +109,7 @@ def _content(channel: ChannelState, message: Message) -> bytes:
 
 
 NOBODY: Final = ReplyConsumer(None, "", "")
-"""Who gets the replies to requests of channels that are gone."""
+"""The receiver of replies to channels that have ended; drops them."""
 
 
 def is_used(channel: ChannelState, tag: str) -> bool:

@@ -27,7 +27,7 @@ REPLY_CODES: Final[dict[type[errors.BrokerError], int]] = {
     errors.NotAllowed: NOT_ALLOWED,
     errors.Unsupported: NOT_IMPLEMENTED,
     errors.ExchangeReplaced: PRECONDITION_FAILED,
-    # a soft error: the connection's consumers go on while publishes are refused
+    # a soft error: the connection's consumers continue while publishes are refused
     errors.StoreFailed: PRECONDITION_FAILED,
 }
 

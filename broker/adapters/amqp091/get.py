@@ -27,7 +27,7 @@ from broker.core.schedule import Alarm
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 
-BEHIND_BYTES_MAX: Final = 1048576  # of frames behind a get that waits: with more it waits no longer
+BEHIND_BYTES_MAX: Final = 1048576  # of frames behind a waiting get: more end the wait
 
 
 def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
@@ -67,7 +67,7 @@ def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
         queue.settle(entry)
     if len(connection.out) >= OUTPUT_BYTES_MAX or connection.full:
         connection.full = False
-        connection.answer()  # a small method, a large answer: many must not pile up
+        connection.answer()  # small requests with large answers must not pile up
 
 
 def _wait(channel: ChannelState, queue: Queue) -> i64:
@@ -161,7 +161,7 @@ class WaitingGet(PullingTarget, PendingRequest):
             try:
                 content = channel.server.store.load(entry.message)
             except Exception:
-                channel.unacked.add(entry, consumer)  # it goes back to the queue with the channel
+                channel.unacked.add(entry, consumer)  # so that it is requeued with the channel
                 raise
         content, given = _given(channel, queue_of(consumer), entry, content)
         fitting = _fitting(channel, queue_of(consumer), entry, given)
@@ -196,7 +196,7 @@ class WaitingGet(PullingTarget, PendingRequest):
     def abandon(self) -> None:
         """End the wait without an answer: this side closes the channel (PendingRequest)."""
         self._leave()
-        self.end()  # what was kept may contain the client's own close
+        self.end()  # the kept frames may contain the client's close
 
     def finish(self) -> None:
         """Answer, unless a message was the answer, and let the channel continue."""

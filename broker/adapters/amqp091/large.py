@@ -29,8 +29,8 @@ from protocol.amqp10.descriptors import AMQP_SEQUENCE, AMQP_VALUE
 from protocol.conversion.parts import BodyParts
 from protocol.conversion.to091 import content091
 
-STEP_BYTES: Final = 2097152  # then other connections have their turn
-STEP_BYTES_MIN: Final = 65536  # a step counts as so many, as it may have read what it has not written
+STEP_BYTES: Final = 2097152  # then other connections are served
+STEP_BYTES_MIN: Final = 65536  # a step counts at least this, because it may read without writing
 
 
 class Sending:
@@ -130,7 +130,7 @@ def take_piece(
     piece = piece_of(body, frames, size)
     if persistent:
         connection.server.store.append_piece(piece)
-        connection.publishes = True  # so that it waits while too much is on the way to the disk
+        connection.publishes = True  # so that it waits while the log is behind
     if connection.server.shortage.reason:
         hold_publisher(connection)
 
@@ -197,7 +197,7 @@ def cut_bodies(connection: Connection091State) -> None:
         connection.out = BytesWriter()
 
 
-_ENCODED: Final = Properties(content091(b"", opaque=True))  # with the type of a body that is sections
+_ENCODED: Final = Properties(content091(b"", opaque=True))  # with the type of an encoded body
 
 
 @final
@@ -214,7 +214,7 @@ class SendingSections(Sending):
         self._kept = kept
         self._head: i64 = head
         self._parts = BodyParts()
-        self._walked: i64 = 0  # so many pieces
+        self._walked: i64 = 0  # the number of scanned pieces
         self._measured = False
         self._as_they_are = False  # the pieces are the body
 

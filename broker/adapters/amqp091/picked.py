@@ -29,9 +29,9 @@ from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.errors import ProtocolError
 
-LOOK: Final[i64] = 5000  # entries that are looked at in one turn
-LOOK_AGAIN_MS: Final[i64] = 500  # between looks at a counted consumer that may be served
-BEHIND_BYTES_MAX: Final = 1048576  # of frames behind the request: with more the channel ends
+LOOK: Final[i64] = 5000  # entries that are checked in a turn
+LOOK_AGAIN_MS: Final[i64] = 500  # between checks of a counted consumer that may be served
+BEHIND_BYTES_MAX: Final = 1048576  # of frames behind the request: more end the channel
 
 
 @final
@@ -145,7 +145,7 @@ class PickedConsume(Alarm, PendingRequest):
                 self._answer_late()
             except ProtocolError as error:
                 channel.connection.fail(error)
-            except Exception:  # the disk does not give the message back, say
+            except Exception:  # perhaps the message cannot be read back
                 channel.connection.internal_error()
         connection = channel.connection
         frames = channel.go_on()
@@ -174,7 +174,7 @@ class PickedConsume(Alarm, PendingRequest):
         self._leave()
         self._abandoned = True
         schedule = self._channel.virtual_host.schedule
-        schedule.set(self, schedule.now())  # what waits may contain the client's own close
+        schedule.set(self, schedule.now())  # the kept frames may contain the client's close
 
     def _leave(self) -> None:
         self._search.end()
@@ -185,7 +185,7 @@ class PickedConsume(Alarm, PendingRequest):
         channel, target, consumer, queue = self._channel, self._target, self._consumer, self.queue
         entry = None if queue.deleted else self._search.found
         if entry is not None:
-            channel.connection.rights.require(READ, QUEUE, queue.name)  # it may have taken a while
+            channel.connection.rights.require(READ, QUEUE, queue.name)  # the search may have taken a while
         if consumer.acquires and entry is not None:
             begin_get(queue)
             if not may_take(queue, entry):

@@ -38,7 +38,7 @@ from protocol.errors import (
     ProtocolError,
 )
 
-REMEMBERED_MAX: Final = 4096  # per channel; then all are forgotten, which costs one look-up each
+REMEMBERED_MAX: Final = 4096  # per channel; with more all are forgotten, which costs a look-up each
 
 
 @final
@@ -187,7 +187,7 @@ def publish_special(channel: ChannelState, publication: Publication, message: Me
     not set in this way, and ProtocolError for a property that does not decode.
     """
     route = publication.route
-    if route.epoch != channel.virtual_host.epoch:  # a transaction must not hold what is refused now
+    if route.epoch != channel.virtual_host.epoch:  # a transaction must not hold a publish that is refused now
         channel.virtual_host.refresh(route)
     keys: list[str] = []
     view: View091 | None = None

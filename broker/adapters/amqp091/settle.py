@@ -67,7 +67,7 @@ class ChannelLeases(Leases):
         return channel.connection.peer, channel.connection.user, channel.number
 
 
-AGAIN_MAX: Final[i64] = 5000  # deliveries that are sent again by one basic.recover
+AGAIN_MAX: Final[i64] = 5000  # deliveries that a basic.recover sends again
 
 
 def known(channel: ChannelState, tag: i64, multiple: bool, method: int) -> bool:
@@ -143,7 +143,7 @@ def take_back(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[Que
         consumer = unacked.holder
         if entry is None or consumer is None:
             continue
-        if consumer is not last:  # mostly it is the same one, and nothing is hashed
+        if consumer is not last:  # mostly the same consumer, and nothing is hashed
             held = taken.setdefault(consumer, [])
             last = consumer
         held.append(entry)
@@ -209,6 +209,6 @@ def give_everything_back(channel: ChannelState) -> None:
             entries = held.pop(consumer, [])
             detach(queue_of(consumer), consumer, entries if consumer.acquires else [])
             channel.virtual_host.consumer_gone(queue_of(consumer))
-    for consumer, entries in held.items():  # cancelled before, or basic.get
+    for consumer, entries in held.items():  # of cancelled consumers, or of basic.get
         if consumer.acquires:
             release_entries(queue_of(consumer), entries, consumer, CRASH)

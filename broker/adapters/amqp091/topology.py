@@ -223,7 +223,7 @@ class PurgeReply(PurgeWaiter):
             frame = methods.message_count(channel.number, c.QUEUE_PURGE_OK, purge.dropped)
             _answer(channel, frame, purge.queue.logged, self._nowait)
             if purge.queue.logged and not self._nowait:
-                return  # the log lets the connection go on
+                return  # the connection continues after the log's sync
         if channel.connection.is_open():
             channel.connection.release(HELD_FOR_REPLY)
 
@@ -260,4 +260,4 @@ HANDLERS: Final[dict[int, Handler]] = {
     c.QUEUE_PURGE: queue_purge,
     c.QUEUE_DELETE: queue_delete,
 }
-"""What a channel does for each method of classes exchange and queue."""
+"""The handlers of the methods of classes exchange and queue."""

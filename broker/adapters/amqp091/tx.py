@@ -18,7 +18,7 @@ from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.errors import PRECONDITION_FAILED
 
-PUBLISH_OVERHEAD: Final = 512  # bytes of memory that a held publish takes beside its content, roughly
+PUBLISH_OVERHEAD: Final = 512  # bytes of memory, roughly, that a held publish takes beside its content
 
 
 @final
@@ -30,8 +30,8 @@ class Transaction091(ChannelTransaction):
         self.channel = channel
         self.bytes: i64 = 0
         self._tags: set[int] = set()
-        self._run: i64 = 0  # the settlement of which not all may be in it,
-        self._known: i64 = 0  # and how many of that are
+        self._run: i64 = 0  # the index of the first settlement that `_tags` may lack tags of,
+        self._known: i64 = 0  # and the number of its tags in `_tags`
         self.ended = False
 
     def hold_publish(self, publish: HeldPublish) -> i64:
@@ -55,7 +55,7 @@ class Transaction091(ChannelTransaction):
             consumer = unacked.holder
             if entry is None or consumer is None:
                 continue
-            if held is None or held.consumer is not consumer:  # mostly it is the same one
+            if held is None or held.consumer is not consumer:  # mostly the same consumer
                 held = self.held(consumer, outcome, returned)
             held.tags.append(tag)
             held.entries.append(entry)
@@ -84,7 +84,7 @@ class Transaction091(ChannelTransaction):
             known.update(tags[self._known :])
             self._known = len(tags)
             if self._run == len(self.settlements) - 1:
-                break  # it may become longer
+                break  # this settlement may become longer
             self._run += 1
             self._known = 0
         return known
@@ -137,7 +137,7 @@ def select(channel: ChannelState, frame: commands.Tx.Select) -> None:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
     if channel.transaction is None:
         channel.transaction = Transaction091(channel)
-        channel.forget_publications()  # what is resolved from now on is held
+        channel.forget_publications()  # later publishes are resolved as held ones
     channel.reply(methods.method_frame(channel.number, c.TX_SELECT_OK))
 
 
@@ -150,7 +150,7 @@ def commit(channel: ChannelState, frame: commands.Tx.Commit) -> None:
     channel.transaction = Transaction091(channel)
     try:
         transaction.commit()
-    except Exception:  # whatever it was, what is settled goes back with the channel
+    except Exception:  # after any error, settled deliveries are requeued with the channel
         channel.transaction = transaction
         raise
     if not transaction.ended:
@@ -178,4 +178,4 @@ HANDLERS: Final[dict[int, Handler]] = {
     c.TX_COMMIT: commit,
     c.TX_ROLLBACK: rollback,
 }
-"""What a channel does for each method of class tx."""
+"""The handlers of the methods of class tx."""

@@ -102,16 +102,16 @@ class Answers(DurableWaiter):
         self._owed = owed
         self._store = session.peer.server.store
         self._runs: deque[_Run] = deque()
-        self._last: _Run | None = None  # of them
-        self._waited: i64 = 0  # the latest batch that is waited for
-        self._next: i64 = 0  # the id that would make the last run longer
+        self._last: _Run | None = None  # of `_runs`
+        self._waited: i64 = 0  # the latest batch to wait for
+        self._next: i64 = 0  # the id that would extend the last run
 
     def add(self, link: Link10 | None, delivery_id: i64, count: i64, state: bytes, logged: bool) -> None:
         """Owe the outcome of `count` deliveries; `logged`: something for them has been appended."""
         last = self._last
         batch: i64 = self._store.batch if logged else 0
         if last is not None:
-            batch = max(batch, last.batch)  # it waits behind those before it
+            batch = max(batch, last.batch)  # so that it waits behind the earlier runs
             if (
                 last.batch == batch
                 and last.link is link

@@ -75,10 +75,10 @@ class Gathering:
         self._under_way = False
 
 
-FRONT_BYTES_MAX: Final = 131072  # of all sections before the body: looks at a message decode them
+FRONT_BYTES_MAX: Final = 131072  # of all sections before the body, which are decoded often
 
 _HEADERS: Final[dict[int, bytes]] = {}
-_MARKED: Final = b"x-"  # what the names of headers that the broker heeds begin with
+_MARKED: Final = b"x-"  # the beginning of the names of headers that the broker reads
 
 
 @final
@@ -214,7 +214,7 @@ class LargeArrival:
             self._connection.server.store.append_piece(piece)
 
 
-TRANSFERS_MAX: Final = 100_000  # of one delivery
+TRANSFERS_MAX: Final = 100_000  # of a delivery
 
 
 @final

@@ -69,8 +69,8 @@ from protocol.amqp10.decoding import decode_typed
 from protocol.amqp10.performatives import Attach, Detach
 from protocol.amqp10.types import Symbol
 
-FRAME_ROOM: Final = 64  # of a frame, for its header and what grows in the attach with a map
-ITEM_ROOM: Final = 5  # of a tag in a map
+FRAME_ROOM: Final = 64  # of a frame, for its header and for the sizes in the attach that grow with the map
+ITEM_ROOM: Final = 5  # of a tag in the map
 
 Again = Callable[[Session10State, Attach], None]
 
@@ -99,7 +99,7 @@ class TakenUpLater(DurableWaiter):
             self._again(session, self._attach)
         if session.gone or session.links.get(handle) is not before:
             hear_again(session)
-        # else it has to wait once more: another link has come first, and it was taken from that
+        # else it waits once more: another link has come first, and this one takes its deliveries
 
     def on_store_failed(self, reason: str) -> None:
         """End the session: the outcomes may not be on disk (DurableWaiter)."""
@@ -177,7 +177,7 @@ def _tell(session: Session10State, answer: Attach, states: Mapping[bytes, bytes 
 
 
 NAME_CHARACTERS_MAX: Final = 512
-PAIRED: Final = Symbol("paired")  # two links of one name are one
+PAIRED: Final = Symbol("paired")  # two links of the same name form a pair
 
 
 def answer_to(attach: Attach) -> Attach:
@@ -261,14 +261,14 @@ class WaitingSender(Waiting):
         link = self._link
         session = link.session
         if self._made is not None:
-            # the right may have been taken away while the link waited
+            # the right may have been revoked while the link waited
             session.peer.rights.require(WRITE, EXCHANGE_ACCESS, DEFAULT_EXCHANGE)
             if self._made.deleted:
-                session.vhost.queue(self._made.name)  # which says so, unless there is another one by now
+                session.vhost.queue(self._made.name)  # raises NotFound, unless there is another queue by now
         take_up_received(link, self._attach, self._answer)
         establish(session, link, self._answer)
         link.destination = destination_of(link, link.exchange, link.key)
-        link.top_up()  # at once: deliveries may be right behind the attach
+        link.top_up()  # at once, because deliveries may follow the attach directly
 
 
 @final
@@ -370,7 +370,7 @@ CAPABILITIES: Final = (
     *FILTERS,
 )
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
-UNSETTLED_STATE: Final = 2  # what is to be kept of a terminus [amqp-1.0 3.5.5]
+UNSETTLED_STATE: Final = 2  # the terminus durability with unsettled deliveries [amqp-1.0 3.5.5]
 MOVE: Final = "move"
 COPY: Final = "copy"
 TXN_CAPABILITIES: Final = ("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn")
@@ -393,7 +393,7 @@ def _attach_link(session: Session10State, attach: Attach) -> None:
             text = f"link name of {len(attach.name)} characters, at most {NAME_CHARACTERS_MAX} are allowed"
             raise PeerError(INVALID_FIELD, text)
         link_names(session.peer.server).steal(session, attach)
-        if session.ending:  # by what was to be said before
+        if session.ending:  # by the answers that `steal` has sent
             return
         if is_ahead(session, attach):
             TakenUpLater(session, attach, attach_link).wait()
@@ -532,7 +532,7 @@ def _send_to(session: Session10State, attach: Attach) -> None:
     further: list[Queue] = []
 
     def check(name: str, subscribes: bool) -> None:
-        if mode == COPY and not subscribes:  # a subscription's queue is its own, whatever it asks for
+        if mode == COPY and not subscribes:  # a subscription has its own queue, whatever mode it asks for
             asked.arguments.setdefault(BROWSE, True)
         asked.check(name, vhost.name)
         if asked.notified and asked.notified != name:

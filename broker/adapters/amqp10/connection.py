@@ -68,7 +68,7 @@ from protocol.amqp10.types import Composite
 from protocol.amqp10.unsettled import decode_attach
 from protocol.sniff import AMQP_1_0
 
-PERFORMATIVE_BYTES_MAX: Final = 32768  # to decode one takes milliseconds; without what is unsettled on a link
+PERFORMATIVE_BYTES_MAX: Final = 32768  # decoding takes milliseconds; without a link's unsettled deliveries
 
 _log = structlog.get_logger("amqpd.connection")
 
@@ -143,7 +143,7 @@ class Sessions:
                 self._transfer.read(data, start, end)
             except DecodeError:
                 raise
-            except PeerError as error:  # its link alone is to blame
+            except PeerError as error:  # the error concerns the link only
                 session.blame(self._transfer.handle, error)
                 return True
             if not session.ending:
@@ -198,7 +198,7 @@ class Sessions:
         if isinstance(performative, End):
             session.on_end()
         elif session.ending:
-            return True  # whatever it is
+            return True  # and ignore the frame
         elif isinstance(performative, Attach):
             session.on_attach(performative)
         elif isinstance(performative, Detach):
@@ -308,7 +308,7 @@ class Hearing:
             connection.login.on_frame(data, start, end)
         elif start < end and (
             connection.state != OPENED or not connection.mapped.take(frames.channel, data, start, end)
-        ):  # an empty one is there, and has nothing to say
+        ):  # an empty frame contains nothing
             control(connection, frames.channel, data, start, end)
 
 
@@ -398,26 +398,26 @@ class Connection10(Connection10State):
             self.scheduled = False
             return
         if self.state != OPENED or self.edge.is_closing():
-            self.set_blocked(True)  # what is written to a dying socket only comes back redelivered
+            self.set_blocked(True)  # deliveries to a dying socket would only be redelivered
         self.full = False
         try:
             more = self.mapped.send_on()
             super().pump(budget)
-        except Exception:  # a message that cannot be read back, say
+        except Exception:  # perhaps a message that cannot be read back
             self.internal_error()
             more = False
         self.full = False
         if more:
             self.schedule()
         if self.owing or not self.scheduled or len(self.out) >= FLUSH_BYTES_MIN:
-            self.end_turn()  # else another turn follows at once, and one write will do for both
+            self.end_turn()  # else the next turn, which follows at once, writes both
 
     def set_blocked(self, blocked: bool) -> None:
         """Note that the transport is full (True), or takes data again (False)."""
         super().set_blocked(blocked)
         if not blocked:
             self._unread = 0
-            self.flush()  # what was written meanwhile and got no turn
+            self.flush()  # output that was written outside a turn
             if not self.blocked:
                 self.schedule()
                 self.release(HELD_FOR_PEER)
@@ -476,7 +476,7 @@ class Connection10(Connection10State):
         if self.state in (CLOSING, CLOSED):
             return
         _log.warning("connection error", peer=self.peer, user=self.user, condition=condition, reason=text)
-        if self.state in (AUTHENTICATING, AUTHENTICATED):  # the peer cannot be told
+        if self.state in (AUTHENTICATING, AUTHENTICATED):  # the peer cannot read a close yet
             handshake.drop(self)
             return
         handshake.close(self, condition, text, info)

@@ -32,7 +32,7 @@ from protocol.amqp10.transfers import Transfer
 from protocol.amqp10.types import Composite
 
 CREDIT: Final[i64] = 100
-BYTES_MAX: Final = 4096  # of one message to the coordinator
+BYTES_MAX: Final = 4096  # of a message to the coordinator
 OPEN_MAX: Final = 100  # transactions that a link may have declared and not discharged
 REJECTED: Final = "amqp:rejected:list"
 

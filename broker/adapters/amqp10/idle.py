@@ -11,8 +11,8 @@ from broker.core.schedule import Alarm
 from protocol.amqp10.conditions import RESOURCE_LIMIT_EXCEEDED
 from protocol.amqp10.frames import EMPTY_FRAME
 
-LEAST_MS: Final = 100  # what the peer may ask for
-LOOKS: Final = 4  # in the time that is allowed
+LEAST_MS: Final = 100  # the shortest time that the peer may ask for
+LOOKS: Final = 4  # in the allowed time
 
 
 @final

@@ -22,7 +22,7 @@ from protocol.amqp10.composites import (
 from protocol.amqp10.conditions import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_LOCKED, PeerError
 from protocol.amqp10.types import Described, Symbol
 
-# until when there is one, unless its link is closed before
+# the events that begin the end of a queue, unless its link is closed before
 LINK_DETACH: Final = "link-detach"
 SESSION_END: Final = "session-end"
 CONNECTION_CLOSE: Final = "connection-close"
@@ -37,10 +37,10 @@ POLICIES: Final[dict[str, type[Policy]]] = {
     "amqp:delete-on-no-links-or-messages:list": DeleteOnNoLinksOrMessages,
 }
 
-EXPIRY_SECONDS_MAX: Final = 86400  # of what a peer may have wait for it
+EXPIRY_SECONDS_MAX: Final = 86400  # for which a peer's queues and links may wait for it
 
 Expiring = dict[Queue, "Lifetime"]
-"""Those whose time runs out. Of a queue that is shared the latest counts."""
+"""The lifetimes whose time runs, by queues. For a shared queue the latest counts."""
 
 
 @final
@@ -119,7 +119,7 @@ class Lifetime(Alarm):
         vhost = self._vhost
         owner = queue.exclusive_owner
         if vhost.queues.get(queue.name) is queue and (owner is not None or not queue.consumer_count):
-            vhost.delete_queue(queue.name, False, False, owner)  # else others share it
+            vhost.delete_queue(queue.name, False, False, owner)  # else other links share it
 
 
 def dynamic_policy(terminus: Source | Target) -> Policy:

@@ -19,7 +19,7 @@ from protocol.amqp10.transfers import Transfer
 from protocol.amqp10.windows import LinkCredit
 
 NOTHING_RECEIVED: Final = (
-    b"\x00\x53\x23\xc0\x03\x02\x43\x44"  # received(0, 0): all of it has to be sent again
+    b"\x00\x53\x23\xc0\x03\x02\x43\x44"  # received(0, 0): the whole delivery has to be sent again
 )
 DESCRIPTION_BYTES_MAX: Final = 300  # of an error: it fits the smallest frame
 
@@ -89,7 +89,7 @@ class Link10(SessionLink):
         """End the link from this side with an error. [amqp-1.0 2.6.5]"""
         session = self.session
         session.owed.say_answers()
-        if self.leaving:  # perhaps as the session has been ended by that
+        if self.leaving:  # perhaps because those answers have ended the session
             return
         connection = session.peer
         _log.warning(
@@ -133,7 +133,7 @@ class Link10(SessionLink):
         self.credit.use()
 
 
-STEP_BYTES: Final[i64] = 2097152  # then others have their turn
+STEP_BYTES: Final[i64] = 2097152  # then other connections are served
 OUTPUT_BYTES_MAX: Final = 524288  # then the connection flushes before it delivers more
 
 
@@ -184,7 +184,7 @@ def cut(session: Session10State, link: Sender) -> i64:
     return NONE
 
 
-FRAME_BYTES_MAX: Final[i64] = 2097152  # of frames that are sent, each of which is made in memory
+FRAME_BYTES_MAX: Final[i64] = 2097152  # of an outgoing frame, which is built in memory
 
 
 class Sender(Link10):

@@ -31,7 +31,7 @@ from protocol.amqp10.conditions import INVALID_FIELD, PeerError
 from protocol.amqp10.performatives import Attach
 from protocol.amqp10.types import Array, Timestamp
 
-EXCLUSIVE: Final = "exclusive"  # which is no argument, but a bit of basic.consume
+EXCLUSIVE: Final = "exclusive"  # no argument, but a bit of basic.consume
 NAMES: Final = (*CONSUMER_RULES, BROWSE, BROWSE_FROM, EXCLUSIVE)
 """The arguments of a link, and their checks."""
 
@@ -71,7 +71,7 @@ class LinkArguments:
         """Take an argument; `where` describes its place. Raises PeerError."""
         plain = plain_value(value)
         if name == ALSO_CONSUME and isinstance(plain, str):
-            plain = [plain]  # as where the specification lets there be one or several [amqp-1.0 1.3.2]
+            plain = [plain]  # a multiple field may have a single value [amqp-1.0 1.3.2]
         if name in self.arguments and self.arguments[name] != plain:
             both = f"'{show(self.arguments[name])}' and '{show(plain)}'"
             raise PeerError(INVALID_FIELD, f"{where} asks for '{name}' again, as {both}")

@@ -36,8 +36,8 @@ from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.conditions import STOLEN
 from protocol.amqp10.performatives import Attach
 
-SUSPENDED_MAX: Final = 1000  # links of one user
-KEPT_MAX: Final = 5000  # deliveries of one link; what is more goes back at once
+SUSPENDED_MAX: Final = 1000  # links of a user
+KEPT_MAX: Final = 5000  # deliveries of a link; further ones are released at once
 
 Held = tuple[QueueConsumer, QueueEntry]
 """A delivery that was sent, as its queue knows it."""
@@ -80,7 +80,7 @@ class Suspended(SuspendedLink):
         self._expiry = expiry
         self._schedule = schedule
         self._names = names
-        self._awaiting: dict[SuspendedLink, None] | None = None  # what waits for the same end, with this
+        self._awaiting: dict[SuspendedLink, None] | None = None  # the links that wait for the same event
 
     def wait(self, session: Session10State) -> None:
         """Wait for the event that starts the expiry, or start the expiry at once.
@@ -168,11 +168,11 @@ class LinkNames(LinkRegister):
 
     def __init__(self) -> None:
         self._links: dict[Name, Link10] = {}
-        self._waiting: dict[Name, WaitingLink] = {}  # links whose queue has to be on disk before
+        self._waiting: dict[Name, WaitingLink] = {}  # links whose queue has to be on disk first
         self._suspended: dict[Name, Suspended] = {}
-        self._of_user: dict[str, int] = {}  # how many links are suspended
+        self._of_user: dict[str, int] = {}  # the number of suspended links
         self._generations: i64 = 0
-        self.expiring: Expiring = {}  # queues that came with links
+        self.expiring: Expiring = {}  # queues that belong to links
 
     def steal(self, session: Session10State, attach: Attach) -> None:
         """Detach the link with the name of a new link, if there is one."""

@@ -42,7 +42,7 @@ GLOBAL: Final = "global"
 TEMPORARY: Final = (
     "temporary-queue",
     "temporary-topic",
-)  # which are their connection's own [JMS mapping 5.3]
+)  # exclusive to their connection [JMS mapping 5.3]
 VOLATILE_QUEUE: Final = "rabbitmq:volatile-queue"  # of a source: for direct replies
 ALL_KEYS: Final = "#"
 _QUOTED_MARK: Final = "%"  # behind the client of a subscription's name; a quoted part never ends with it
@@ -115,7 +115,7 @@ def supply_of(
     if may_create(session, node, source.capabilities):
         check(name, False)
         return Supply(create_queue(session, node), address, is_new=True)
-    return Supply(vhost.queue(name, session.peer), address)  # which says that there is none
+    return Supply(vhost.queue(name, session.peer), address)  # raises NotFound
 
 
 def forget_supply(session: Session10State, supply: Supply) -> None:

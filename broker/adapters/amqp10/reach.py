@@ -14,7 +14,7 @@ from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import queue_of
 from broker.core.queues.undeliverable import Undeliverable
 
-FRONT_BYTES: Final[i64] = 600  # a header and where the message was published to, which come to what is kept
+FRONT_BYTES: Final[i64] = 600  # for a header and the address, which are added to the stored content
 _SWEEP_MIN: Final = 64
 
 

@@ -51,7 +51,7 @@ from protocol.amqp10.transfers import MESSAGE_FORMAT, Transfer
 from protocol.amqp10.types import Symbol
 from protocol.conversion.names import X_CC
 
-FREE_MAX: Final = 64  # tags that are free and may stay, which costs less than to let go of each
+FREE_MAX: Final = 64  # freed tags that may stay, because removing each would cost more
 
 
 @final
@@ -122,7 +122,7 @@ def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: boo
         route = _route(link, arrived)
         message = _message(route, arrived)
         taken = _publish(link, route, message, arrived)
-        if taken == BY_MESSAGE:  # its route was found wanting, and will be another one now
+        if taken == BY_MESSAGE:  # the route did not suffice, and is resolved anew
             taken = _publish(link, route, message, arrived)
     except ExchangeReplaced:
         routes_of(link.session.peer).forget()
@@ -350,7 +350,7 @@ def conclude(link: IncomingLink, settled: bool) -> None:
         link.owe(link.delivery_id, outcome, False)
 
 
-CREDIT: Final[i64] = 1000  # deliveries that a peer may send and that have no answer yet
+CREDIT: Final[i64] = 1000  # deliveries that a peer may send without an outcome yet
 
 # negotiated settlement [amqp-1.0 2.8.2]
 UNSETTLED: Final = 0
@@ -390,16 +390,16 @@ class IncomingLink(Link10):
         self.header = Header()
         self.unanswered: i64 = 0
         self.tags = Tags()
-        self.delivery_id: i64 = NONE  # of the delivery that is under way
+        self.delivery_id: i64 = NONE  # of the incomplete delivery
         self.tag = b""
         self.settled = False
         self._format: i64 = MESSAGE_FORMAT
-        self.transaction: Transaction10 | None = None  # that the delivery is posted in
+        self.transaction: Transaction10 | None = None  # in which the delivery is posted
         self._size: i64 = 0
         self._assembly = Assembly(session.peer, self.header)
-        self._passes = False  # what is under way is not for this side
-        self.expiry: Expiry | None = None  # of what is unsettled when it is gone; None: it does not stay
-        self.remembered: Remembered | None = None  # what an earlier link of its name has received
+        self._passes = False  # whether the incomplete delivery is dropped
+        self.expiry: Expiry | None = None  # of unsettled deliveries at the link's end; None: not kept
+        self.remembered: Remembered | None = None  # received by an earlier link of this name
 
     # -- what the peer says
 
@@ -599,7 +599,7 @@ class IncomingLink(Link10):
         """Detach the link if the user may no longer publish there (Link10)."""
         exchange, key = self.exchange, self.key
         if exchange is None:
-            return  # each message is looked at
+            return  # each message is checked
         try:
             self.session.peer.rights.require(WRITE, EXCHANGE, exchange)
             if key is not None:

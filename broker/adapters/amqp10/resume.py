@@ -60,7 +60,7 @@ class Remembered:
         self.outcomes.pop(tag, None)
 
 
-TURN: Final[i64] = 256  # so many are sent, then others have their turn
+TURN: Final[i64] = 256  # deliveries sent in a turn
 
 
 @final
@@ -101,7 +101,7 @@ class Resuming(Resumption):
             held[0].target = mine.target
             held[0].lease = mine.lease
             if not owns(held[0], held[1], held[0].queue):
-                continue  # its queue has taken it back
+                continue  # the queue has taken the entry back
             if tag in states:
                 state = states[tag]
                 if state is None:
@@ -163,7 +163,7 @@ class Resuming(Resumption):
                 session.peer.full = True
             left -= 1
             if session.outgoing.left <= 0 or session.peer.blocked or session.peer.full:
-                session.sending[link] = None  # to be asked again
+                session.sending[link] = None  # so that `go_on` is called again
                 session.peer.schedule()
                 break
             if self._told:
@@ -171,7 +171,7 @@ class Resuming(Resumption):
                 self._tell(*self._told.popleft())
                 continue
             tag, held = self._again.popleft()
-            if owns(held[0], held[1], held[0].queue):  # its queue has not been deleted meanwhile
+            if owns(held[0], held[1], held[0].queue):  # unless its queue was deleted meanwhile
                 link.credit.use()
                 self._send(tag, held)
         self._going = False
@@ -182,7 +182,7 @@ class Resuming(Resumption):
         delivery_id = link.session.unsettled.skip() - 1 & 0xFFFFFFFF
         try:
             sending = SplitTransfer(link.template, delivery_id, tag, True, [], state=outcome, resume=True)
-        except PeerError:  # the frames that the receiver takes are smaller than what it has said itself
+        except PeerError:  # the receiver's frames are too small for the outcome that it has given
             sending = SplitTransfer(link.template, delivery_id, tag, True, [], resume=True)
         link.sending = sending
         send_on(link.session, link)

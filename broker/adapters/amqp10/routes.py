@@ -80,7 +80,7 @@ def is_gone(destination: Dependent | None) -> bool:
     return destination is not None and destination.node.deleted
 
 
-REMEMBERED_MAX: Final = 4096  # then all are forgotten, which costs one look-up each
+REMEMBERED_MAX: Final = 4096  # with more all are forgotten, which costs a look-up each
 
 
 @final
@@ -172,5 +172,5 @@ def place(session: Session10State, node: Node, capabilities: tuple[str, ...]) ->
         if may_create(session, node, capabilities):
             made = create_queue(session, node)
         else:
-            virtual_host.queue(name)  # which says so; whose it is does not matter to who sends
+            virtual_host.queue(name)  # raises NotFound; senders may use exclusive queues of others
     return Place(DEFAULT_EXCHANGE, name, made)

@@ -22,8 +22,8 @@ from protocol.sniff import AMQP_1_0_SASL
 
 OK: Final = 0
 REFUSED: Final = 1
-NOTHING_TO_SAY: Final = (ANONYMOUS, EXTERNAL)  # a client need not say anything with these
-LEFT_OUT: Final = ("AMQPLAIN",)  # it is of 0-9-1
+NOTHING_TO_SAY: Final = (ANONYMOUS, EXTERNAL)  # mechanisms without a necessary response
+LEFT_OUT: Final = ("AMQPLAIN",)  # a mechanism of AMQP 0-9-1 only
 
 _log = structlog.get_logger("amqpd.connection")
 

@@ -41,7 +41,7 @@ class OutgoingLink(Sender):
         self.settled = settled
         self.second = second
         self.size_max = size_max
-        self.expiry: Expiry | None = None  # of what is unsettled when it is gone; None: it does not stay
+        self.expiry: Expiry | None = None  # of unsettled deliveries at the link's end; None: not kept
         self.target = Target10(self, settled, size_max)
 
     # -- what the peer says
@@ -60,7 +60,7 @@ class OutgoingLink(Sender):
             self._resume_on()
         self.target.allow(self.credit.left)
         if flow.drain:
-            self.target.notify_work()  # which finds out what there is
+            self.target.notify_work()  # which finds out whether there are messages
             self.target.end_drain()
         elif flow.echo:
             self.say_flow(False)
@@ -180,10 +180,10 @@ def keep(link: OutgoingLink, expiry: Expiry, cut_off: i64) -> None:
         if cut_off == NONE or number - 1 & 0xFFFFFFFF != cut_off:
             unsettled.take(number)
             sent[link.target.tag_of(number)] = consumer, entry
-    sent.update(left)  # which has not been sent again, and so comes after what has
+    sent.update(left)  # not sent again yet, so behind the sent ones
     suspended.abandoned = link.target.abandoned
     if sent:
-        lease = next(iter(sent.values()))[0].lease  # the link's, as that of all of them is
+        lease = next(iter(sent.values()))[0].lease  # all have the link's lease
         suspended.lease = 0 if lease is None else lease.milliseconds
         suspended.wait(session)
     else:

@@ -40,7 +40,7 @@ from protocol.amqp10.transfers import Transfer
 from protocol.amqp10.windows import IncomingWindow, OutgoingWindow
 
 LINKS_MAX: Final = 255  # the highest handle
-WINDOW_BYTES: Final[i64] = 16777216  # of transfers that the peer may send before it hears of more
+WINDOW_BYTES: Final[i64] = 16777216  # of transfers that the peer may send before the next flow
 WINDOW_MIN: Final[i64] = 16
 
 _log = structlog.get_logger("amqpd.session")
@@ -82,7 +82,7 @@ class Session10(Session10State):
         before = self.links.get(attach.handle)
         if before is not None and not before.leaving:
             raise PeerError(HANDLE_IN_USE, f"handle {attach.handle} is in use")
-        attach_link(self, attach)  # in the place of one that this side has detached, if the peer says no more
+        attach_link(self, attach)  # perhaps in the place of a link that this side has detached
 
     def on_flow(self, flow: Flow) -> None:
         """Take the peer's windows, and pass a link's credit to the link. [amqp-1.0 2.5.6]"""
@@ -144,8 +144,8 @@ class Session10(Session10State):
 
     def on_detach(self, detach: Detach) -> None:
         """Detach a link; for a link that this side has detached, this is the answer. [amqp-1.0 2.6.5]"""
-        self.owed.say_answers()  # what was published before is published
-        if self.ending:  # by that, as the log has failed
+        self.owed.say_answers()  # earlier publishes get their outcomes
+        if self.ending:  # by these answers, because the log has failed
             return
         link = self.links.pop(detach.handle, None)
         if link is None:
@@ -187,7 +187,7 @@ class Session10(Session10State):
     def fail(self, condition: str, text: str) -> None:
         """End the session with an error; other frames before the peer's end are ignored. [amqp-1.0 2.5.8]"""
         self.owed.say_answers()
-        if self.ending:  # perhaps by that
+        if self.ending:  # perhaps by these answers
             return
         connection = self.peer
         _log.warning(
@@ -225,7 +225,7 @@ class Session10(Session10State):
     def _let_go(self) -> None:
         self.gone = True
         links, self.links = self.links, {}
-        self.let_go_of = by_target(self)  # once, and not for each link
+        self.let_go_of = by_target(self)  # computed once, not for each link
         for link in links.values():
             if not link.leaving:
                 link.leave(False)

@@ -107,10 +107,10 @@ def lease_of(session: Session10State, queue: Queue, asked: object) -> Lease | No
     return session.leases.lasting(milliseconds)
 
 
-ANNOTATIONS_MAX: Final[i64] = 64  # that are added to one message
+ANNOTATIONS_MAX: Final[i64] = 64  # that may be added to a message
 ANNOTATIONS_BYTES_MAX: Final[i64] = 8192  # of all of them
-BYTES_OF_ONE: Final = 256  # that cost as much as a delivery that only goes back
-_MARK: Final = b"x-"  # what the names begin with that are not reserved [amqp-1.0 3.2.10]
+BYTES_OF_ONE: Final = 256  # that cost as much as a release without annotations
+_MARK: Final = b"x-"  # the beginning of names that are not reserved [amqp-1.0 3.2.10]
 _OURS: Final = frozenset(
     (X_CC, DEATHS, b"x-acquired-count", b"x-delivery-count", b"x-delay", b"x-delivery-time")
 )
@@ -144,7 +144,7 @@ class Modification(Addition):
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
         """Add the annotations (Addition)."""
         queue = queue_of(consumer)
-        made: dict[bytes, bytes] = {}  # most have the same ones already, or none
+        made: dict[bytes, bytes] = {}  # most entries have the same annotations, or none
         refused = False
         for entry in entries:
             if not owns(consumer, entry, consumer.queue):
@@ -198,7 +198,7 @@ class TooMuch(Alarm):
         self._queue = queue
         schedule = target.link.session.vhost.schedule
         schedule.set(self, schedule.now())
-        target.close()  # or it would have first what it has just given back
+        target.close()  # or it would get the entries again that it has just released
 
     def ring(self) -> None:
         """Detach the link with the error (Alarm)."""
@@ -291,7 +291,7 @@ class SentAway(Later):
 
 
 _HELD: Final[dict[int, int]] = {d.ACCEPTED: SETTLE, d.REJECTED: DISCARD}
-"""What a transaction does with deliveries of these outcomes; those of all others go back."""
+"""The effect of outcomes in a transaction; deliveries of other outcomes are released."""
 
 
 def settle(session: Session10State, said: Disposition) -> None:
@@ -299,13 +299,13 @@ def settle(session: Session10State, said: Disposition) -> None:
     state = said.state
     unsettled = session.unsettled
     last = session.number_of(said.last)
-    first = last - distance(said.first, said.last)  # which may be far from any that there is
+    first = last - distance(said.first, said.last)  # which may be far from any existing number
     code: i64 = d.RECEIVED if state is None else state.code
     if code == d.TRANSACTIONAL_STATE and state is not None:
         _retire(session, said, state, first, last)
         return
     if code == d.RECEIVED and not said.settled:
-        return  # not the end of it
+        return  # not a terminal state
     if code == d.ACCEPTED and first == last:  # the hot path
         entry = unsettled.take(first)
         consumer = unsettled.holder

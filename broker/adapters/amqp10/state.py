@@ -34,15 +34,15 @@ from protocol.amqp10.transfers import Transfer
 from protocol.amqp10.types import Composite
 from protocol.amqp10.windows import IncomingWindow, OutgoingWindow
 
-# The states of a connection, as far as this side has to tell them apart. [amqp-1.0 2.4.6]
+# The states of a connection that this side distinguishes. [amqp-1.0 2.4.6]
 AUTHENTICATING: Final = "authenticating"
-AUTHENTICATED: Final = "authenticated"  # the peer's header of AMQP is to come,
+AUTHENTICATED: Final = "authenticated"  # the peer's header of AMQP comes next,
 OPENING: Final = "opening"  # then its open
 OPENED: Final = "open"
-CLOSING: Final = "closing"  # it has been told, and its own close is to come
+CLOSING: Final = "closing"  # close is sent, and the peer's close comes next
 CLOSED: Final = "closed"
 
-BOUNDLESS: Final[i64] = 2147483647  # nobody counts the transfers of this side
+BOUNDLESS: Final[i64] = 2147483647  # the transfers of this side are not limited
 
 
 class ConnectionRoutes:
@@ -137,7 +137,7 @@ class Connection10State(ServedConnection):
         self.client_name = ""  # the peer's container-id
         self.client_properties: Mapping[str, object] = {}
         self.virtual_host: VirtualHost | None = None
-        self.routes: ConnectionRoutes | None = None  # once the connection is open
+        self.routes: ConnectionRoutes | None = None  # set when the connection is open
         self.frame_max: i64 = FRAME_MAX_MIN
         self.channel_max: i64 = 0
         self.holds: i64 = 0

@@ -45,7 +45,7 @@ from protocol.conversion.opaque import format_of, payload_of
 EXCHANGE: Final = b"x-exchange"
 ROUTING_KEY: Final = b"x-routing-key"
 
-_HEADER_START: Final = 5  # of a header that is kept: descriptor, constructor and size are before it
+_HEADER_START: Final = 5  # of a stored header's fields, behind descriptor, constructor and size
 
 
 @final
@@ -72,7 +72,7 @@ class Front:
         self._schedule: Schedule = virtual_host.schedule
         self._address: Address | None = None
         self._told: list[bytes] = []  # exchange and routing key, encoded
-        self._alone = b""  # annotations that say nothing else
+        self._alone = b""  # annotations with nothing else
         self._header = Header()
 
     def read(self, message: Message, entry: QueueEntry, store: MessageStore, queue: QueueState) -> None:
@@ -139,7 +139,7 @@ class Front:
         if entry.timer is not None and ttl != NONE:
             ttl = max(entry.timer.due - self._schedule.now(), 0)
         priority = header.priority if header.has_priority else NONE
-        under_way = 1 if entry.state == ACQUIRED else 0  # which is this delivery, unless it is for a browser
+        under_way = 1 if entry.state == ACQUIRED else 0  # this delivery, unless it is a browser's
         failed: i64 = max(entry.counted - under_way, 0)
         return header_section(header.durable, priority, ttl, not entry.redelivered, failed)
 
@@ -179,7 +179,7 @@ class Target10(PullingTarget):
     """
 
     def __init__(self, link: Sender, settled: bool, size_max: i64) -> None:
-        credit = Credit(1)  # which is used up: there is none before the first flow
+        credit = Credit(1)  # used up, because there is no credit before the first flow
         credit.used = 1
         session = link.session
         self.link = link
@@ -188,7 +188,7 @@ class Target10(PullingTarget):
         self.settled = settled
         self.draining = False
         self.abandoned: i64 = CRASH
-        self.arguments: dict[str, object] = {}  # what the link was asked for with
+        self.arguments: dict[str, object] = {}  # the consumer's arguments
         self.transaction: LinkTransaction | None = None
         self.generation = b""
         self.resumed: dict[int, bytes] = {}
@@ -220,7 +220,7 @@ class Target10(PullingTarget):
         except Exception:
             unsettled = self._session.unsettled
             if unsettled.find(unsettled.next_tag() - 1) is not entry:
-                unsettled.add(entry, consumer)  # it goes back to the queue with the session
+                unsettled.add(entry, consumer)  # so that it is released with the session
             raise
 
     def _deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
@@ -265,7 +265,7 @@ class Target10(PullingTarget):
         Raises what MessageStore.load raises.
         """
         session = self._session
-        number = session.unsettled.add(entry, consumer)  # if it cannot be read, it goes back with the session
+        number = session.unsettled.add(entry, consumer)  # first: after an error the session releases it
         self.resumed[number] = tag
         front = self._front
         front.read(entry.message, entry, session.peer.server.store, consumer.queue)
@@ -286,7 +286,7 @@ class Target10(PullingTarget):
         delivery_id = number - 1 & 0xFFFFFFFF
         transaction = self.transaction
         if transaction is not None and transaction.over:
-            # the receiver has yet to say that nothing more is acquired in it
+            # the transaction has ended before a flow without it
             self.transaction = transaction = None
         if transaction is not None and not resume:
             state = transactional(transaction.txn_id)

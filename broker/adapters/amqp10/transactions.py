@@ -29,8 +29,8 @@ from broker.core.transactions.transaction import RELEASE, HeldPublish, HeldSettl
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.conditions import TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID, PeerError
 
-PUBLISH_OVERHEAD: Final = 512  # bytes of memory that a held publish takes beside its content, roughly
-TIMED_OUT_MAX: Final = 100  # so many are remembered: as many as a link may have open
+PUBLISH_OVERHEAD: Final = 512  # bytes of memory, roughly, that a held publish takes beside its content
+TIMED_OUT_MAX: Final = 100  # remembered ids: as many as a link may have open
 
 _log = structlog.get_logger("amqpd.transaction")
 
@@ -87,11 +87,11 @@ class Transaction10(LinkTransaction):
         self.link = link
         self.doomed = ""
         self._bytes: i64 = 0
-        self._retired_by: list[ConsumerTarget] = []  # whose numbers each of the settlements has
-        self._not_here: dict[QueueConsumer, list[QueueEntry]] = {}  # that come back for others
-        self._discharge: i64 = 0  # the delivery that asks for the end
-        self._settled: dict[Session10State, set[int]] = {}  # numbers that the receiver has settled already
-        self._owed: list[tuple[Session10State, i64, bytes]] = []  # those that it has not, with their outcome
+        self._retired_by: list[ConsumerTarget] = []  # the targets whose numbers the settlements have
+        self._not_here: dict[QueueConsumer, list[QueueEntry]] = {}  # released for other links only
+        self._discharge: i64 = 0  # the delivery with the discharge
+        self._settled: dict[Session10State, set[int]] = {}  # numbers that the receiver has settled
+        self._owed: list[tuple[Session10State, i64, bytes]] = []  # the others, with their outcomes
 
     # ---- what takes part
 

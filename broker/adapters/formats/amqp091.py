@@ -209,7 +209,7 @@ def marks(name: str, value: object) -> bytes:
     try:
         raw = value.encode() if isinstance(value, str) else b""
         named = bytes([len(name.encode())]) + name.encode()
-    except ValueError:  # a name that is too long, or something that is not UTF-8: no message has it
+    except ValueError:  # a name is too long, or a text is not UTF-8: no message has it
         return b""
     if name in _INDEXES:  # a property or a header: both have, as the last octet of the length, the same
         return bytes([len(raw) & 0xFF]) + raw if isinstance(value, str) else b""
@@ -364,7 +364,7 @@ def write_receipt(headers: dict[str, object], body: bytes, persistent: bool, cor
     return compose(headers, body, "application/json", persistent, correlation_id or None)
 
 
-_SHORT: Final = 1024  # bytes of content that are searched faster than it is found out where the header ends
+_SHORT: Final = 1024  # bytes of content in which a search is faster than finding the header's end
 
 
 @final

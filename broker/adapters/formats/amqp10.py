@@ -43,7 +43,7 @@ from protocol.amqp10.types import Array, Map, Timestamp
 from protocol.conversion.names import BASIC_TYPE, X_CC
 
 NOTHING: Final[object] = object()
-"""Instead of a value: there is none. None is a value, null."""
+"""The result for an absent value, because None is a value: null."""
 
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -110,7 +110,7 @@ def _time(value: int) -> object:
         return int(value)
 
 
-_ANNOTATED: Final = "x-"  # what the names of annotations that are headers begin with
+_ANNOTATED: Final = "x-"  # the beginning of the names of annotations that are headers
 _SCHEDULED: Final = {DELAY: b"x-opt-delivery-delay", DELIVERY_TIME: b"x-opt-delivery-time"}
 
 

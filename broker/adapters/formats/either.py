@@ -87,7 +87,7 @@ class SelectorFilter(EntryFilter):
             return self._store.load(message)
         try:
             return self._store.load(message)
-        except Exception as error:  # the disk does not give it back, or not now
+        except Exception as error:  # the message cannot be read from disk
             if not self._told:
                 self._told = True
                 trouble(
@@ -98,8 +98,8 @@ class SelectorFilter(EntryFilter):
 
 
 KEPT_BYTES_MAX: Final = 1048576
-KEPT_EACH_MAX: Final = 4096  # a longer content takes longer to be found than to be converted
-_OVERHEAD: Final = 256  # of one that is kept
+KEPT_EACH_MAX: Final = 4096  # looking up a longer content takes longer than converting it
+_OVERHEAD: Final = 256  # bytes of memory for each kept conversion
 
 
 @final

@@ -10,12 +10,12 @@ from mypy_extensions import i64
 
 from broker.core.schedule import Alarm, Schedule
 
-HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has one of its own
+HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has another
 HELD_FOR_LOG: Final = 4
-HELD_FOR_PEER: Final = 8  # it does not read the answers to what it asks
+HELD_FOR_PEER: Final = 8  # the peer does not read its answers
 HELD_FOR_SHORTAGE: Final = 16
-HELD_FOR_TURN: Final = 32  # it has done enough in this one
-HELD_FOR_END: Final = 64  # its virtual host is gone, and it is about to be closed
+HELD_FOR_TURN: Final = 32  # the turn has cost enough
+HELD_FOR_END: Final = 64  # the virtual host is deleted, and the connection is about to be closed
 HELD: Final = HELD_FOR_REPLY | HELD_FOR_LOG | HELD_FOR_PEER | HELD_FOR_SHORTAGE | HELD_FOR_TURN | HELD_FOR_END
 
 
@@ -53,12 +53,12 @@ class Edge(Protocol):
 FRAME_BYTES_MAX: Final = 8192  # until tune-ok; the specification promises 4096, tokens are longer
 STRANGER_BYTES_MAX: Final = 65536  # in all, from a peer that has not logged in
 FLUSH_BYTES_MIN: Final = 262144
-UNREAD_BYTES_MAX: Final = 8388608  # answers to a peer that reads none: beyond it nothing more is asked
+UNREAD_BYTES_MAX: Final = 8388608  # answers to a peer that reads none: beyond this no requests are taken
 
-OUTPUT_KEPT_MAX: Final = 524288  # a buffer that one long message made larger is not kept
+OUTPUT_KEPT_MAX: Final = 524288  # a buffer that a long message has made larger is not kept
 
-SLICE: Final = 2000  # deliveries that are forgotten in one turn: a millisecond or two
-CONNECTION: Final = 40  # as many deliveries as one that is closed; each channel is as one more
+SLICE: Final = 2000  # deliveries that are forgotten in a turn: a millisecond or two
+CONNECTION: Final = 40  # deliveries that closing a connection costs; each channel costs as one more
 
 
 class OpenConnection(Protocol):
@@ -171,7 +171,7 @@ class Farewells(Alarm):
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()
         self._schedule = schedule
-        self._waiting: dict[str, list[OpenConnection]] = {}  # by virtual host, until that has been let go of
+        self._waiting: dict[str, list[OpenConnection]] = {}  # by virtual host, until its deletion is complete
         self._due: deque[tuple[OpenConnection, str]] = deque()
 
     def add(self, connection: OpenConnection, vhost: str) -> None:
@@ -187,7 +187,7 @@ class Farewells(Alarm):
 
     def ring(self) -> None:
         """Close some of them (Alarm)."""
-        self._schedule.set(self, self._schedule.now())  # first: should one fail, the others follow
+        self._schedule.set(self, self._schedule.now())  # first, so that the others follow if one fails
         room: i64 = SLICE
         while self._due:
             connection, vhost = self._due[0]
@@ -214,7 +214,7 @@ def _remove(group: dict[str, dict[OpenConnection, None]], name: str, connection:
 
 
 LOOK_BYTES: Final = 16777216
-"""Received bytes after which memory is looked at: a fast client fills it several times in a second."""
+"""Received bytes after which memory is measured: a fast client fills it several times a second."""
 
 
 class Held:

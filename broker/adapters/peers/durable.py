@@ -10,8 +10,8 @@ from broker.adapters.peers.connections import HELD_FOR_LOG
 from broker.adapters.peers.peer import ServedConnection
 from broker.core.ports import DurableWaiter
 
-UNSYNCED_BYTES_MAX: Final = 8388608  # appended and not on disk yet: beyond it who publishes is read no more
-FAR_BEHIND_BYTES: Final = 67108864  # beyond it all publishers wait, also those who have sent nothing lately
+UNSYNCED_BYTES_MAX: Final = 8388608  # appended, but not on disk: beyond this a publisher is not read
+FAR_BEHIND_BYTES: Final = 67108864  # beyond this all publishers wait, even those that sent nothing lately
 
 
 def brake(connection: ServedConnection) -> None:

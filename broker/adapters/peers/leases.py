@@ -11,8 +11,8 @@ from broker.core.counters import Counters
 from broker.core.queues.lease import Lease, LeaseHolder
 from broker.core.schedule import Schedule
 
-SWEEP_MIN: Final = 16  # so many leases are kept, used or not
-TELL_INTERVAL: Final = 60_000  # milliseconds between lines of the log about one channel
+SWEEP_MIN: Final = 16  # leases that are kept, used or not
+TELL_INTERVAL: Final = 60_000  # milliseconds between log lines about a channel
 
 _log = structlog.get_logger("amqpd.channel")
 

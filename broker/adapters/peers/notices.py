@@ -17,7 +17,7 @@ from broker.core.schedule import Alarm, Schedule
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.composing import compose
 
-SLICE: Final = 200  # messages that are published in one turn
+SLICE: Final = 200  # messages that are published in a turn
 
 
 @final

@@ -33,10 +33,10 @@ class ServedConnection(Connection):
         self.rights = Rights(server.access, "", "")
         self.heartbeat: i64 = 0
         self.container: str | None = None  # the peer's container-id; clients of AMQP 0-9-1 have none
-        self.sole = False  # the only one of that
+        self.sole = False  # the only connection of its container
         self.publishes = False
         self.braked = False
-        self.leaving = False  # its virtual host is gone: it is about to be closed
+        self.leaving = False  # its virtual host is deleted, and it is about to be closed
 
     def is_open(self) -> bool:
         """Whether the handshake is over."""
@@ -95,7 +95,7 @@ class ServedConnection(Connection):
         raise NotImplementedError
 
 
-KEPT_BYTES_MAX: Final = 1048576  # with more, no more is read before the next turn
+KEPT_BYTES_MAX: Final = 1048576  # with more, reading pauses until the next turn
 
 
 @final
@@ -111,7 +111,7 @@ class Turns(Worker):
     def __init__(self, connection: ServedConnection) -> None:
         self._connection = connection
         self._next = _NextTurn(self)
-        self._ended: str | None = None  # why the socket has gone, if it has
+        self._ended: str | None = None  # the reason why the socket has closed, if it has
 
     def give_way(self) -> None:
         """Take no more frames in this turn (Worker)."""

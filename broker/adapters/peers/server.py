@@ -114,10 +114,10 @@ class Server:
             told["version"] = version or (rabbitmq_version if product == RABBITMQ else told["version"])
 
 
-PRODUCT: Final = "amqpd"  # also the container-id of the broker, whatever it passes for
+PRODUCT: Final = "amqpd"  # also the container-id of the broker, whatever product it names
 RABBITMQ: Final = "RabbitMQ"
-RABBITMQ_VERSION_091: Final = "3.13.7"  # the last one with which Kombu shares a prefetch window among queues
-RABBITMQ_VERSION_10: Final = "4.2.0"  # the first ones have another AMQP 1.0
+RABBITMQ_VERSION_091: Final = "3.13.7"  # the last with which Kombu shares a prefetch window among queues
+RABBITMQ_VERSION_10: Final = "4.2.0"  # earlier versions have another AMQP 1.0
 CAPABILITIES = (
     "publisher_confirms",
     "exchange_exchange_bindings",
@@ -129,4 +129,4 @@ CAPABILITIES = (
     "per_consumer_qos",
     "direct_reply_to",
 )
-"""What clients gate their features on. [RabbitMQ server-properties]"""
+"""The capabilities by which clients enable features. [RabbitMQ server-properties]"""

@@ -24,10 +24,10 @@ class Stragglers:
     """
 
     def __init__(self) -> None:
-        self.count: i64 = 0  # of those that are outstanding
+        self.count: i64 = 0  # of unsettled deliveries
         self._tags: list[int] = []
         self._deliveries: list[Delivery | None] = []
-        self._first: i64 = 0  # nothing before it is outstanding
+        self._first: i64 = 0  # all deliveries before this index are settled
 
     def append(self, tag: i64, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """Add a delivery, whose tag is above all others."""
@@ -68,7 +68,7 @@ class Stragglers:
 
     def put_back(self, deliveries: dict[int, Delivery]) -> None:
         """Make settled deliveries unsettled again."""
-        closed: dict[int, Delivery] = {}  # there is no gap for them any more
+        closed: dict[int, Delivery] = {}  # their gaps have been closed
         for tag, delivery in deliveries.items():
             index = self._index(tag)
             if index < 0:
@@ -109,7 +109,7 @@ class Stragglers:
 
 
 TRIM: Final = 1024
-SPARSE: Final = 8  # slots for each delivery that is outstanding: with more, the oldest leave the ring
+SPARSE: Final = 8  # slots for each unsettled delivery: with more, the oldest leave the ring
 FORGIVEN_MAX: Final = 4096
 
 
@@ -124,11 +124,11 @@ class Unacked:
 
     def __init__(self) -> None:
         self.base: i64 = 1
-        self.holder: QueueConsumer | None = None  # of the delivery that was found or taken last
+        self.holder: QueueConsumer | None = None  # the consumer of the delivery found or taken last
         self._entries: list[QueueEntry | None] = []
         self._consumers: list[QueueConsumer | None] = []
         self._stragglers: Stragglers | None = None
-        self._first: i64 = 0  # nothing before it is outstanding
+        self._first: i64 = 0  # all deliveries before this index are settled
         self._trim_at: i64 = TRIM
         self._forgiven: set[int] | None = None
         self._forgiven_up_to: i64 = 0
@@ -224,7 +224,7 @@ class Unacked:
             i += 1
             if entry is None or holder is None:
                 continue
-            if holder is not last:  # mostly it is the same one
+            if holder is not last:  # mostly the same consumer
                 last = holder
                 run = []
                 runs.append((last, run))
@@ -330,7 +330,7 @@ class Unacked:
         first = self._first
         while first < n and self._entries[first] is None:
             first += 1
-        if 2 * first < n:  # it has not shrunk much
+        if 2 * first < n:  # the ring has not shrunk much
             first = self._leave_behind(first)
         del self._entries[:first]
         del self._consumers[:first]

@@ -27,7 +27,7 @@ from protocol.conversion.values import ARRAY, BYTES, TABLE, TEXT, TableFields, e
 
 _ID_HEADERS: Final = {MESSAGE_ID: names.MESSAGE_ID, CORRELATION_ID: names.CORRELATION_ID}
 _TIMESTAMP_BYTES: Final = 8
-LOOKS_MAX: Final = 8  # for one application property each
+LOOKS_MAX: Final = 8  # for a single application property each
 
 
 class Parts:

@@ -91,7 +91,7 @@ class Reference:
         return type(wanted) is type(value) and wanted == value
 
 
-FIELDS_MAX: Final = 16  # of one filter [filtex-v1.0 7.1]
+FIELDS_MAX: Final = 16  # of a filter [filtex-v1.0 7.1]
 
 _ID: Final = "a string, a ulong, a UUID or a binary"
 _EXPECTED: Final = {

@@ -23,11 +23,11 @@ SELECTOR_CAPABILITY: Final = "APACHE.ORG:SELECTOR"
 SQL_CAPABILITY: Final = "AMQP_FILTEX_SQL_V1_0"
 PROPERTIES_CAPABILITY: Final = "AMQP_FILTEX_PROP_V1_0"
 CAPABILITIES: Final = (SELECTOR_CAPABILITY, SQL_CAPABILITY, PROPERTIES_CAPABILITY)
-"""What a source can offer."""
+"""The capabilities of a source."""
 
-CRITERIA_MAX: Final = 4  # of one source: each is asked about each message
-HEADERS_MAX: Final = 256  # of one binding
-TEXT_MAX: Final = 300  # characters of what a peer is told, whatever the filters that it has sent
+CRITERIA_MAX: Final = 4  # of a source, because each is checked for each message
+HEADERS_MAX: Final = 256  # of a binding
+TEXT_MAX: Final = 300  # characters of a refusal, whatever filters the peer has sent
 
 DIRECT: Final = "direct"
 TOPIC: Final = "topic"
@@ -63,7 +63,7 @@ _KINDS: Final[dict[int | str, str]] = {
     "amqpd:stream-consumer-name": _STREAM,
     "amqpd:stream-partition": _STREAM,
 }
-"""By the descriptors of the filters that are known."""
+"""The kinds of known filters, by their descriptors."""
 
 
 class Binding(NamedTuple):

@@ -19,7 +19,7 @@ from protocol.amqp10.outgoing import SplitTransfer, disposition
 from protocol.amqp10.transfers import Transfer
 
 CREDIT: Final[i64] = 100  # requests that may wait for their responses
-BYTES_MAX: Final = 65536  # of a request; one that is too long is answered, a little more ends the link
+BYTES_MAX: Final = 65536  # of a request: more end the link
 
 
 @final

@@ -20,7 +20,7 @@ from broker.core.schedule import PAYLOAD, REQUEST
 from broker.core.vhosts.vhost import VirtualHost
 
 Handler = Callable[[Asking], Answer | None]
-"""Does what a request asks for: gives the answer, or None if it comes later. Raises Refused, BrokerError."""
+"""Handles a request: returns the answer, or None if it follows later. Raises Refused, BrokerError."""
 
 ANY: Final = ":name"
 
@@ -55,7 +55,7 @@ class Management:
         self._virtual_host = virtual_host
         self._say = say
         self._waiting: deque[bytes] = deque()
-        self._asking: Asking | None = None  # the request that is being answered
+        self._asking: Asking | None = None  # the current request
         self._beginning = False
 
     def ask(self, request: bytes) -> None:

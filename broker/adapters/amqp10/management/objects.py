@@ -184,9 +184,9 @@ def delete_exchange(asking: Asking) -> Answer:
 
 
 PROPERTIES: Final = ("source", "destination_queue", "destination_exchange", "binding_key", "arguments")
-SLICE: Final = 100  # bindings that are looked at in one turn, fewer of those with long arguments
-ARGUMENTS: Final = 100  # characters of the latter that count as a binding more
-LOOK: Final[i64] = 20  # microseconds, to look at one
+SLICE: Final = 100  # bindings that are checked in a turn, fewer with long arguments
+ARGUMENTS: Final = 100  # characters of arguments that count as a further binding
+LOOK: Final[i64] = 20  # microseconds, to check a binding
 
 
 def bind(asking: Asking) -> Answer:
@@ -283,8 +283,8 @@ class _List(_Walk):
 
     def __init__(self, asking: Asking, ends: Ends) -> None:
         super().__init__(asking, ends)
-        self._shown: list[bytes] = []  # the latest, each encoded
-        self._pieces: list[bytes] = []  # those before them, many in each, so that the last turn is short
+        self._shown: list[bytes] = []  # the latest bindings, each encoded
+        self._pieces: list[bytes] = []  # the earlier bindings, joined so that the last turn is short
         self._count = 0
 
     def look(self, binding: Binding) -> None:

@@ -241,11 +241,11 @@ def unquoted(text: str, part: str) -> str:
         raise Refused(BAD_REQUEST, str(error)) from None
 
 
-REQUEST_BYTES_MAX: Final = 32768  # to decode one takes milliseconds
-HERE: Final = "$me"  # what a request replies to: the other link of the pair
+REQUEST_BYTES_MAX: Final = 32768  # decoding takes milliseconds
+HERE: Final = "$me"  # the reply-to of a request: the other link of the pair
 
 _VERSION: Final = encode_described(APPLICATION_PROPERTIES, encode({"http:response": "1.1"}))
-_VALUE: Final = encode_described(AMQP_VALUE, b"")  # what stands in front of a body
+_VALUE: Final = encode_described(AMQP_VALUE, b"")  # the beginning of a body section
 
 
 @final
@@ -285,7 +285,7 @@ class Request:
         """Read the properties. Raises DecodeError, Refused."""
         message_id = read_property(data, value, end, MESSAGE_ID)
         if message_id is not None:
-            decode(message_id)  # what is no value is not sent back
+            decode(message_id)  # raises for bytes that are no value, which are not sent back
             self.message_id = message_id
         target = read_text(data, value, end, TO)
         method = read_text(data, value, end, SUBJECT)
