@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.entries.entry import ACQUIRED, AVAILABLE, QueueEntry
+from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.errors import NotFound
 from broker.core.message import TELLS_CONSUMED, Message
 from broker.core.publishing.publisher import Publishing
@@ -22,7 +22,7 @@ from broker.core.queues.consumers import wake_waiters
 from broker.core.queues.death import Death
 from broker.core.queues.hooks import COPIED, PUBLISHED
 from broker.core.queues.queue import Queue, offer_again, replace_outdated, stop_timer
-from broker.core.queues.state import note_change, owns
+from broker.core.queues.state import make_acquired, make_available, owns
 from broker.core.routing.graph import Route
 from broker.core.transactions.transaction import REMOVE, HeldPublish, Transaction
 from broker.core.vhosts.vhost import VirtualHost
@@ -39,21 +39,12 @@ def mark(queue: Queue, entry: QueueEntry, taker: QueueConsumer) -> None:
     assert entry.state == AVAILABLE, "what somebody has is not marked"
     if entry.timer is not None:
         stop_timer(queue, entry)
-    size = entry.message.size
-    entry.state = ACQUIRED
-    entry.owner = taker
-    taker.inflight += 1
-    taker.target.use_credit(size)
-    queue.ready -= 1
-    queue.ready_bytes -= size
-    queue.unacked += 1
-    queue.unacked_bytes += size
+    make_acquired(queue, entry, taker)
+    taker.target.use_credit(entry.message.size)
     if queue.discipline is not None:
         queue.discipline.acquired(entry, taker)
     if queue.awaited:
         wake_waiters(queue, entry)
-    if queue.places is not None:
-        note_change(queue, queue.places, entry, -1)
 
 
 def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> None:
@@ -72,17 +63,9 @@ def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> Non
             taker.target.restore_all(1, size)
             outdated.append(entry)
             continue
-        entry.state = AVAILABLE
-        entry.owner = None
-        taker.inflight -= 1
+        make_available(queue, entry)
         taker.target.restore_all(1, size)
-        queue.unacked -= 1
-        queue.unacked_bytes -= size
-        queue.ready += 1
-        queue.ready_bytes += size
         back.append(entry)
-        if queue.places is not None:
-            note_change(queue, queue.places, entry, 1)
     discipline = queue.discipline
     if back:
         if discipline is not None:

@@ -28,6 +28,7 @@ from broker.core.queues.death import (
 from broker.core.queues.hooks import EXPIRED, REJECTED, BacklogHook, QueueLimits, Seeker
 from broker.core.queues.limits import Rules
 from broker.core.queues.queue import Queue, take_out
+from broker.core.queues.state import count_dead, uncount_dead
 
 RETRY_MS: Final = 1000  # every lane is tried again after this time
 SOON_MS: Final = 20  # the least time between two rounds, however often routes change
@@ -142,8 +143,7 @@ class Backlog(BacklogHook):
         """
         queue = self.queue
         self.host.backlog_began(self)
-        queue.dead += 1
-        queue.dead_bytes += death.message.size
+        count_dead(queue, death.message.size)
         self.numbers += 1
         death.number = self.numbers
         death.passage = None  # frees the letter's content
@@ -367,12 +367,10 @@ class Backlog(BacklogHook):
         """Dead-letter a message; false if it still waits."""
         queue = self.queue
         size = death.message.size
-        queue.dead -= 1  # first: the letter may be routed to this very queue
-        queue.dead_bytes -= size
+        uncount_dead(queue, size)  # first: the letter may be routed to this very queue
         if self.host.try_again(death):
             return True
-        queue.dead += 1
-        queue.dead_bytes += size
+        count_dead(queue, size)
         death.passage = None
         return False
 
@@ -401,8 +399,7 @@ class Backlog(BacklogHook):
             del self._lanes[lane.key]
 
     def _forget(self, death: Death) -> None:
-        self.queue.dead -= 1
-        self.queue.dead_bytes -= death.message.size
+        uncount_dead(self.queue, death.message.size)
 
     def _unlist(self, death: Death) -> None:
         """Forget the numbers of `death`, which has left its lane."""

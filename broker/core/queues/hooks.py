@@ -332,10 +332,6 @@ class QueueLimits(Alarm):
         """Whether the queue, which refuses publishes when it is full, has no room for a message now."""
         raise NotImplementedError
 
-    def ever_has_room(self, message: Message) -> bool:
-        """Whether the queue, if it were empty, would accept the message."""
-        raise NotImplementedError
-
     def room_made(self) -> None:
         """Try the next waiting dead letters soon, because the queue has more room."""
         raise NotImplementedError
@@ -442,7 +438,7 @@ class QueueRetry(Alarm):
         raise NotImplementedError
 
     def let_go(self, entry: QueueEntry) -> None:
-        """Stop holding `entry`. The caller sets its next state and the counts."""
+        """Forget the time of `entry`, which the caller makes AVAILABLE or DEQUEUED."""
         raise NotImplementedError
 
     def stop(self) -> None:

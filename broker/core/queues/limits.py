@@ -297,7 +297,7 @@ class Rules(QueueLimits):
             or queue.ready_bytes + queue.dead_bytes + self.reserved_bytes + size > self.max_bytes
         )
 
-    def ever_has_room(self, message: Message) -> bool:
+    def _ever_has_room(self, message: Message) -> bool:
         """Whether the queue, if it were empty, would accept the message."""
         return self.max_length > 0 and message.size <= self.max_bytes
 
@@ -484,7 +484,7 @@ class Rules(QueueLimits):
 
     def begin_seeking(self, seeker: Seeker, message: Message) -> bool:
         """Let `seeker` wait for room for `message` behind others (QueueLimits)."""
-        if not self.ever_has_room(message) or seeker in self.seekers:
+        if not self._ever_has_room(message) or seeker in self.seekers:
             return False
         self.seekers[seeker] = None
         queue = self.queue

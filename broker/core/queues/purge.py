@@ -7,7 +7,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.entries.cursor import QueueContext
-from broker.core.entries.entry import AVAILABLE, DEQUEUED, HELD, Holder, QueueEntry
+from broker.core.entries.entry import AVAILABLE, HELD, Holder, QueueEntry
 from broker.core.message import Message
 from broker.core.queues.attach import forget
 from broker.core.queues.backlog import existing_backlog
@@ -15,7 +15,7 @@ from broker.core.queues.consumer import BLOCKED_BY_PURGE
 from broker.core.queues.consumers import clear_blocker, suspend
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.queue import Queue, drop, refuse_stream
-from broker.core.queues.state import begin_browsing, end_browsing
+from broker.core.queues.state import abandon, begin_browsing, count_nothing, end_browsing
 from broker.core.schedule import ENTRIES, Alarm, Schedule
 
 SLICE: Final[i64] = 5000  # entries that are looked at in one turn: one or two milliseconds
@@ -279,8 +279,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     queue.places = None
     queue.filtered.clear()
     queue.context.restart()
-    queue.ready = queue.ready_bytes = queue.unacked = queue.unacked_bytes = 0
-    queue.held = queue.held_bytes = queue.dead = queue.dead_bytes = 0
+    count_nothing(queue)
     remains.ring()
     for consumer in consumers:
         consumer.target.consumer_cancelled(consumer)
@@ -322,7 +321,6 @@ class Remains(Alarm):
             following = entries.next(entry)
             owner = entry.owner
             if owner is not None:
-                owner.inflight -= 1
                 taken.append((owner, entry))
             self._let_go(entry)
             room -= 1
@@ -354,8 +352,7 @@ class Remains(Alarm):
         queue = self._queue
         if entry.state == HELD and queue.retry is not None:
             queue.retry.let_go(entry)
-        entry.state = DEQUEUED
-        entry.owner = None
+        abandon(entry)
         group = entry.group
         if group is not None:
             group.disown()  # the owner refers to its groups

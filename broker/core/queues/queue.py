@@ -57,7 +57,7 @@ from broker.core.queues.hooks import (
     StreamSink,
 )
 from broker.core.queues.host import QueueHost
-from broker.core.queues.state import note_change
+from broker.core.queues.state import count_linked, make_acquired, make_dequeued
 from broker.core.queues.volatile import Volatile
 
 
@@ -176,16 +176,9 @@ class Queue(ConsumedQueue):
             context.passed(entry)
         else:
             context.last = entry
-        size = entry.message.size
-        entry.state = ACQUIRED
-        entry.owner = consumer
+        make_acquired(self, entry, consumer)
         entry.delivery_count += 1
-        consumer.inflight += 1
         consumer.woken = False
-        self.ready -= 1
-        self.ready_bytes -= size
-        self.unacked += 1
-        self.unacked_bytes += size
         self.delivered += 1
         self.counters.delivered += 1
         if entry.redelivered:
@@ -199,8 +192,6 @@ class Queue(ConsumedQueue):
             self.discipline.acquired(entry, consumer)
         if self.awaited:
             wake_waiters(self, entry)
-        if self.places is not None:
-            note_change(self, self.places, entry, -1)
 
     def settle(self, entry: QueueEntry) -> None:
         """Settle `entry`: ACQUIRED → DEQUEUED. Ignored if the queue has taken it back, or was deleted."""
@@ -208,11 +199,7 @@ class Queue(ConsumedQueue):
         if entry.state != ACQUIRED or owner is None or self.deleted:
             return
         message = entry.message
-        entry.state = DEQUEUED
-        entry.owner = None
-        owner.inflight -= 1
-        self.unacked -= 1
-        self.unacked_bytes -= message.size
+        make_dequeued(self, entry)
         if not owner.no_ack:
             self.acked += 1
             self.counters.acked += 1
@@ -239,8 +226,7 @@ class Queue(ConsumedQueue):
     def link(self, message: Message) -> QueueEntry:
         """Put `message` at its place, without notifying."""
         entry = self.entries.append(message)
-        self.ready += 1
-        self.ready_bytes += message.size
+        count_linked(self, entry)
         if self.discipline is not None:
             self.discipline.linked(entry)
         if self.places is not None:
@@ -258,23 +244,10 @@ class Queue(ConsumedQueue):
 def take_out(queue: Queue, entry: QueueEntry) -> None:
     """Remove `entry` from memory only: AVAILABLE, ACQUIRED or HELD → DEQUEUED. The caller updates the log."""
     assert entry.state != DEQUEUED, "an entry leaves its queue once"
-    size = entry.message.size
     owner = entry.owner
     if entry.state == HELD and queue.retry is not None:
         queue.retry.let_go(entry)
-        queue.held -= 1
-        queue.held_bytes -= size
-    elif owner is None:
-        queue.ready -= 1
-        queue.ready_bytes -= size
-        if queue.places is not None:
-            note_change(queue, queue.places, entry, -1)
-    else:
-        owner.inflight -= 1
-        queue.unacked -= 1
-        queue.unacked_bytes -= size
-    entry.state = DEQUEUED
-    entry.owner = None
+    make_dequeued(queue, entry)
     timer = entry.timer
     if timer is not None and queue.rules is not None:
         queue.rules.timers.stop(timer)

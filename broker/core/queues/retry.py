@@ -36,12 +36,12 @@ from broker.core.arguments.queue import (
 )
 from broker.core.arguments.rule import MILLISECONDS_MAX, Arguments
 from broker.core.chance import Chance
-from broker.core.entries.entry import AVAILABLE, HELD, QueueEntry, Timer
+from broker.core.entries.entry import QueueEntry, Timer
 from broker.core.entries.timers import Timers
 from broker.core.queues.hooks import QueueRetry
 from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue, append_count, offer_again
-from broker.core.queues.state import note_change
+from broker.core.queues.state import make_available, make_held
 
 _JITTER_STEPS: Final = 1 << 30
 _TYPES: Final[dict[str, int]] = {
@@ -177,18 +177,11 @@ class Retry(QueueRetry):
             timer = Timer(self.schedule.after(backoff.wait(returns, self.chance)))
             self._waits[entry] = timer
             self._timers.start(timer, entry, returns == 1)
-            entry.state = HELD
-            size = entry.message.size
-            queue.ready -= 1
-            queue.ready_bytes -= size
-            queue.held += 1
-            queue.held_bytes += size
-            if queue.places is not None:
-                note_change(queue, queue.places, entry, -1)
+            make_held(queue, entry)
         self._arm()
 
     def let_go(self, entry: QueueEntry) -> None:
-        """Stop holding `entry`. The caller sets its next state and the counts."""
+        """Forget the time of `entry`, which the caller makes AVAILABLE or DEQUEUED."""
         self._timers.stop(self._waits.pop(entry))
 
     def ring(self) -> None:
@@ -203,14 +196,7 @@ class Retry(QueueRetry):
             entry = timer.entry
             assert entry is not None, "a running timer has an entry"
             self.let_go(entry)
-            size = entry.message.size
-            entry.state = AVAILABLE
-            queue.held -= 1
-            queue.held_bytes -= size
-            queue.ready += 1
-            queue.ready_bytes += size
-            if queue.places is not None:
-                note_change(queue, queue.places, entry, 1)
+            make_available(queue, entry)
             due.append(entry)
         self._arm()
         if due:

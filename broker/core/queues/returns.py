@@ -12,7 +12,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.arguments.queue import NACK, RECOVER, RELEASED
-from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, QueueEntry
+from broker.core.entries.entry import ACQUIRED, QueueEntry
 from broker.core.message import TELLS_CONSUMED
 from broker.core.queues.consumer import BLOCKED_BY_RETURNS, QueueConsumer, TargetSession
 from broker.core.queues.consumers import clear_blocker, suspend
@@ -30,7 +30,7 @@ from broker.core.queues.queue import (
     queue_of,
     replace_outdated,
 )
-from broker.core.queues.state import QueueState, note_change, owns
+from broker.core.queues.state import QueueState, make_available, make_dequeued, owns
 from broker.core.schedule import Schedule
 
 SLICE: Final[i64] = 5000  # deliveries processed in one turn: one or two milliseconds
@@ -210,18 +210,12 @@ def leave_all(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool =
     if not consumer.acquires or queue.deleted:
         return
     settled: list[QueueEntry] = []
-    size: i64 = 0
     for entry in entries:
         if entry.state == ACQUIRED and entry.owner is consumer:
-            entry.state = DEQUEUED
-            entry.owner = None
-            size += entry.message.size
+            make_dequeued(queue, entry)
             settled.append(entry)
-    count: i64 = len(settled)
-    consumer.inflight -= count
-    queue.unacked -= count
-    queue.unacked_bytes -= size
     if not consumer.no_ack:
+        count: i64 = len(settled)
         queue.acked += count
         queue.counters.acked += count
     linked = queue.entries
@@ -379,7 +373,7 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
     if retry is not None or queue.delivery_limit >= 0 or queue.entries.latest is not None:
         back = [entry for entry in entries if owns(consumer, entry, queue)]
         back = _sort_out(queue, back, outcome, outdated, exhausted)
-    back = _make_available(queue, back, consumer)
+    back = _release_owned(queue, back, consumer)
     if queue.journal is not None:
         for entry in back:
             queue.journal.returned(entry, consumer, outcome)
@@ -433,28 +427,14 @@ def _sort_out(
     return back
 
 
-def _make_available(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> list[QueueEntry]:
-    """Make those of `entries` that `consumer` owns AVAILABLE, flagged redelivered. Return them.
-
-    This loop is bound by memory accesses, so it does no other work in between.
-    """
+def _release_owned(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> list[QueueEntry]:
+    """Make those of `entries` that `consumer` owns AVAILABLE, flagged redelivered. Return them."""
     back: list[QueueEntry] = []
-    size: i64 = 0
     for entry in entries:
         if entry.state == ACQUIRED and entry.owner is consumer:
-            entry.state = AVAILABLE
-            entry.owner = None
+            make_available(queue, entry)
             entry.redelivered = True
-            size += entry.message.size
             back.append(entry)
-            if queue.places is not None:
-                note_change(queue, queue.places, entry, 1)
-    count: i64 = len(back)
-    consumer.inflight -= count
-    queue.unacked -= count
-    queue.unacked_bytes -= size
-    queue.ready += count
-    queue.ready_bytes += size
     return back
 
 

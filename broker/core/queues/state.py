@@ -1,4 +1,8 @@
-"""The state of a queue: its properties, its entries, its counts and its cursors."""
+"""The state of a queue: its properties, its entries, its counts and its cursors.
+
+Every step of an entry between AVAILABLE, ACQUIRED, HELD and DEQUEUED is a function of this module. Each step
+changes the entry, its owner and the counts of its queue together, so that they always agree.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from broker.core.counters import Counters
 from broker.core.entries.cursor import Browsers, QueueContext
-from broker.core.entries.entry import ACQUIRED, Holder, QueueEntry
+from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, HELD, Holder, QueueEntry
 from broker.core.entries.index import Index
 from broker.core.entries.list import QueueEntryList
 from broker.core.entries.places import IDLE_MIN, Places
@@ -16,7 +20,7 @@ from broker.core.ports import LoggedQueue, MessageStore
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class QueueState(LoggedQueue):
-    """A queue as its consumers and its features see it. Only `broker.core.queues.queue` changes the counts.
+    """A queue as its consumers and its features see it. Only the functions of this module change its counts.
 
     `store` gets the settles if the queue is `logged`, by its `number`. `counters` are the broker's.
     `ready`, `unacked`, `held`, `dead` and their `_bytes` (of bodies) count what is in the queue now.
@@ -88,6 +92,110 @@ class QueueState(LoggedQueue):
 def owns(holder: Holder, entry: QueueEntry, queue: QueueState) -> bool:
     """Whether `holder` still owns this entry of `queue`: the queue has not taken it back."""
     return entry.state == ACQUIRED and entry.owner is holder and not queue.deleted
+
+
+def count_linked(queue: QueueState, entry: QueueEntry) -> None:
+    """Count `entry`, which is new, linked and AVAILABLE."""
+    queue.ready += 1
+    queue.ready_bytes += entry.message.size
+
+
+def make_acquired(queue: QueueState, entry: QueueEntry, holder: Holder) -> None:
+    """Make `holder` the owner of `entry`: AVAILABLE → ACQUIRED."""
+    size = entry.message.size
+    entry.state = ACQUIRED
+    entry.owner = holder
+    holder.inflight += 1
+    queue.ready -= 1
+    queue.ready_bytes -= size
+    queue.unacked += 1
+    queue.unacked_bytes += size
+    if queue.places is not None:
+        note_change(queue, queue.places, entry, -1)
+
+
+def make_available(queue: QueueState, entry: QueueEntry) -> None:
+    """Return `entry` to its place, from its owner or from its wait: ACQUIRED or HELD → AVAILABLE."""
+    size = entry.message.size
+    owner = entry.owner
+    if owner is not None:
+        owner.inflight -= 1
+        queue.unacked -= 1
+        queue.unacked_bytes -= size
+        entry.owner = None
+    else:
+        queue.held -= 1
+        queue.held_bytes -= size
+    entry.state = AVAILABLE
+    queue.ready += 1
+    queue.ready_bytes += size
+    if queue.places is not None:
+        note_change(queue, queue.places, entry, 1)
+
+
+def make_held(queue: QueueState, entry: QueueEntry) -> None:
+    """Keep `entry` from all consumers for a while: AVAILABLE → HELD."""
+    size = entry.message.size
+    entry.state = HELD
+    queue.ready -= 1
+    queue.ready_bytes -= size
+    queue.held += 1
+    queue.held_bytes += size
+    if queue.places is not None:
+        note_change(queue, queue.places, entry, -1)
+
+
+def make_dequeued(queue: QueueState, entry: QueueEntry) -> None:
+    """Uncount `entry`, which leaves the queue: AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
+    size = entry.message.size
+    owner = entry.owner
+    if owner is not None:
+        owner.inflight -= 1
+        queue.unacked -= 1
+        queue.unacked_bytes -= size
+        entry.owner = None
+    elif entry.state == HELD:
+        queue.held -= 1
+        queue.held_bytes -= size
+    else:
+        queue.ready -= 1
+        queue.ready_bytes -= size
+        if queue.places is not None:
+            note_change(queue, queue.places, entry, -1)
+    entry.state = DEQUEUED
+
+
+def abandon(entry: QueueEntry) -> None:
+    """Take `entry` out of a deleted queue, whose counts are 0: AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
+    owner = entry.owner
+    if owner is not None:
+        owner.inflight -= 1
+        entry.owner = None
+    entry.state = DEQUEUED
+
+
+def count_nothing(queue: QueueState) -> None:
+    """Set the counts of what is in the queue to 0: the queue is deleted, with all its messages."""
+    queue.ready = queue.ready_bytes = queue.unacked = queue.unacked_bytes = 0
+    queue.held = queue.held_bytes = queue.dead = queue.dead_bytes = 0
+
+
+def count_dead(queue: QueueState, size: i64) -> None:
+    """Count a message with a body of `size` bytes, which waits to be dead-lettered."""
+    queue.dead += 1
+    queue.dead_bytes += size
+
+
+def uncount_dead(queue: QueueState, size: i64) -> None:
+    """Uncount a message with a body of `size` bytes, which does not wait to be dead-lettered any more."""
+    queue.dead -= 1
+    queue.dead_bytes -= size
+
+
+def count_rows(queue: QueueState, rows: i64, size: i64) -> None:
+    """Set the counts of a stream, which has no entries: `rows` rows with `size` bytes on disk."""
+    queue.ready = rows
+    queue.ready_bytes = size
 
 
 def places_of(queue: QueueState) -> Places:

@@ -27,6 +27,7 @@ from broker.core.queues.consumers import notify_browsers
 from broker.core.queues.hooks import StreamSink
 from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue
+from broker.core.queues.state import count_rows
 from broker.core.schedule import Alarm
 from broker.core.streams.extent import stream_context
 from broker.core.streams.list import StreamEntryList
@@ -124,8 +125,7 @@ class QueueStream(StreamSink):
         for stored in self.partitions:
             rows += stored.next - stored.first
             size += stored.disk_bytes
-        self.queue.ready = rows
-        self.queue.ready_bytes = size
+        count_rows(self.queue, rows, size)
 
     def drop(self) -> None:
         """Drop the stream: the queue has been deleted."""

@@ -196,7 +196,7 @@ MUTANTS: dict[str, Mutant] = {
         profile="delivery limit",
     ),
     "not marked as redelivered": Mutant(
-        "core/queues/returns.py", "            entry.redelivered = True\n            size", "            size"
+        "core/queues/returns.py", "            entry.redelivered = True\n            back", "            back"
     ),
     "settled in memory only": Mutant(
         "core/queues/queue.py",
