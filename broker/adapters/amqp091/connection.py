@@ -17,6 +17,7 @@ from broker.adapters.amqp091.channel import Channel
 from broker.adapters.amqp091.large import cut_bodies, send_on, take_out, unsent_bytes
 from broker.adapters.amqp091.shortage import hold_publisher
 from broker.adapters.amqp091.state import Connection091State
+from broker.adapters.peers.brake import UNSYNCED_BYTES_MAX, brake, wait_for_log
 from broker.adapters.peers.connections import (
     FLUSH_BYTES_MIN,
     HELD,
@@ -27,7 +28,6 @@ from broker.adapters.peers.connections import (
     UNREAD_BYTES_MAX,
     Edge,
 )
-from broker.adapters.peers.durable import UNSYNCED_BYTES_MAX, brake, wait_for_log
 from broker.adapters.peers.peer import Turns
 from broker.adapters.peers.requests import vhost_for
 from broker.adapters.peers.server import Server

@@ -29,6 +29,7 @@ from broker.adapters.amqp10.state import (
     expire_all,
 )
 from broker.adapters.amqp10.transactions import Transactions, transactions_of
+from broker.adapters.peers.brake import UNSYNCED_BYTES_MAX, brake, wait_for_log
 from broker.adapters.peers.connections import (
     FLUSH_BYTES_MIN,
     FRAME_BYTES_MAX,
@@ -37,7 +38,6 @@ from broker.adapters.peers.connections import (
     STRANGER_BYTES_MAX,
     Edge,
 )
-from broker.adapters.peers.durable import UNSYNCED_BYTES_MAX, brake, wait_for_log
 from broker.adapters.peers.peer import Turns
 from broker.adapters.peers.server import Server
 from broker.auth.terms import MAX_CHANNELS

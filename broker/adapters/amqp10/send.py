@@ -10,14 +10,16 @@ from broker.adapters.amqp10.answers import owed_by
 from broker.adapters.amqp10.link import Sender, cut
 from broker.adapters.amqp10.names import KEPT_MAX, Expiry, give_back, link_names
 from broker.adapters.amqp10.resume import resuming_of
-from broker.adapters.amqp10.returns import held_by, numbers_of
 from broker.adapters.amqp10.state import Session10State
 from broker.adapters.amqp10.target import Target10
 from broker.adapters.amqp10.transactions import Transaction10, transactions_of
 from broker.auth.terms import READ
+from broker.core.entries.entry import QueueEntry
 from broker.core.queues.attach import detach
+from broker.core.queues.consumer import ConsumerTarget, QueueConsumer
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.returns import release_entries
+from broker.core.schedule import ENTRIES
 from protocol.amqp10.conditions import UNAUTHORIZED_ACCESS, PeerError
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.decoding import decode
@@ -137,7 +139,7 @@ class OutgoingLink(Sender):
             resuming = resuming_of(self.target)
             if resuming is not None:
                 give_back(list(resuming.left().values()), self.target.abandoned)
-        held = held_by(session, self.target)
+        held = _take_deliveries(session, self.target)
         for consumer in list(self.target.consumers):
             entries = held.pop(consumer, []) if consumer.acquires else []
             detach(queue_of(consumer), consumer, entries, self.target.abandoned)
@@ -170,7 +172,7 @@ def keep(link: OutgoingLink, expiry: Expiry, cut_off: i64) -> None:
         return
     sent = suspended.sent
     unsettled = session.unsettled
-    for number in numbers_of(session, link.target):
+    for number in _numbers_of(session, link.target):
         if len(sent) + len(left) >= KEPT_MAX:
             break
         entry = unsettled.find(number)
@@ -188,3 +190,27 @@ def keep(link: OutgoingLink, expiry: Expiry, cut_off: i64) -> None:
         suspended.wait(session)
     else:
         suspended.resumed()
+
+
+def _numbers_of(session: Session10State, target: ConsumerTarget) -> list[i64]:
+    """Return numbers of unsettled deliveries that include all of `target`."""
+    if session.let_go_of is not None:
+        return session.let_go_of.get(target, [])
+    numbers = session.unsettled.up_to(0)
+    session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
+    return numbers
+
+
+def _take_deliveries(
+    session: Session10State, target: ConsumerTarget
+) -> dict[QueueConsumer, list[QueueEntry]]:
+    """Remove a receiver's deliveries from `unsettled` and return them, oldest first."""
+    unsettled = session.unsettled
+    held: dict[QueueConsumer, list[QueueEntry]] = {}
+    for number in _numbers_of(session, target):
+        entry = unsettled.find(number)
+        consumer = unsettled.holder
+        if entry is not None and consumer is not None and consumer.target is target:
+            unsettled.take(number)
+            held.setdefault(consumer, []).append(entry)
+    return held

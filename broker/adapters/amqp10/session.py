@@ -11,7 +11,6 @@ from broker.adapters.amqp10.answers import Owed, owed_by
 from broker.adapters.amqp10.attach import attach_link
 from broker.adapters.amqp10.link import Link10, shortened
 from broker.adapters.amqp10.names import link_names
-from broker.adapters.amqp10.returns import by_target
 from broker.adapters.amqp10.settle import settle
 from broker.adapters.amqp10.state import (
     BOUNDLESS,
@@ -21,6 +20,7 @@ from broker.adapters.amqp10.state import (
     expire_all,
 )
 from broker.adapters.amqp10.target import Target10
+from broker.core.queues.consumer import ConsumerTarget
 from broker.core.schedule import ENTRIES
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.composites import Error
@@ -225,7 +225,7 @@ class Session10(Session10State):
     def _let_go(self) -> None:
         self.gone = True
         links, self.links = self.links, {}
-        self.let_go_of = by_target(self)  # computed once, not for each link
+        self.let_go_of = _by_target(self)  # computed once, not for each link
         for link in links.values():
             if not link.leaving:
                 link.leave(False)
@@ -248,3 +248,17 @@ class Session10(Session10State):
 
     def _unattached(self, handle: i64) -> None:
         self.fail(UNATTACHED_HANDLE, f"there is no link with handle {handle}")
+
+
+def _by_target(session: Session10State) -> dict[ConsumerTarget, list[i64]]:
+    """Return the numbers of all deliveries that are not settled, oldest first, by their targets."""
+    unsettled = session.unsettled
+    numbers = unsettled.up_to(0)
+    session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
+    found: dict[ConsumerTarget, list[i64]] = {}
+    for number in numbers:
+        unsettled.find(number)
+        consumer = unsettled.holder
+        if consumer is not None:
+            found.setdefault(consumer.target, []).append(number)
+    return found

@@ -15,9 +15,8 @@ from mypy_extensions import i64
 
 from broker.adapters.amqp10.answers import owed_by
 from broker.adapters.amqp10.reach import exclude
-from broker.adapters.amqp10.returns import abandoned
 from broker.adapters.amqp10.state import Session10State
-from broker.adapters.amqp10.target import Target10
+from broker.adapters.amqp10.target import Target10, abandoned
 from broker.adapters.amqp10.transactions import transactions_of
 from broker.adapters.peers.leases import Leases
 from broker.core.arguments.queue import NACK, RELEASED, TIMEOUT

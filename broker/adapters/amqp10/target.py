@@ -355,3 +355,9 @@ class Target10(PullingTarget):
         if isinstance(notified, str):
             session = self._session
             session.peer.server.notices.add(session.vhost, notified, consumer, active, why)
+
+
+def abandoned(consumer: QueueConsumer) -> i64:
+    """Return the outcome of a delivery to which its receiver has given none."""
+    target = consumer.target
+    return target.abandoned if isinstance(target, Target10) else CRASH

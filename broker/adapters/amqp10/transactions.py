@@ -11,9 +11,8 @@ from mypy_extensions import i64
 from broker.adapters.amqp10.answers import owed_by
 from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.reach import exclude
-from broker.adapters.amqp10.returns import abandoned
 from broker.adapters.amqp10.state import Connection10State, ConnectionTransactions, Session10State
-from broker.adapters.amqp10.target import LinkTransaction, Target10
+from broker.adapters.amqp10.target import LinkTransaction, Target10, abandoned
 from broker.adapters.peers.server import ReplyReceiver
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
