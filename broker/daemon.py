@@ -316,9 +316,11 @@ class Daemon:
                 self.settings.admin_connections_per_address,
             )
 
+        from broker.admin.http import Front
+
         def make() -> tuple[HttpConnection, object]:
             connection = admin.connection()
-            return connection, connection.front
+            return connection, Front(connection)
 
         try:
             _, port = await self.admin_handshakes.open(place.host, place.port, make)

@@ -120,11 +120,7 @@ class WebSocketWire:
                 if early and self.open:  # from a peer that did not wait to be accepted
                     self.feed(early)
         except RemoteProtocolError as error:
-            unreadable = error.__context__
-            if isinstance(unreadable, h11.RemoteProtocolError):
-                self._refuse(HTTPStatus(unreadable.error_status_hint), str(unreadable))
-            else:
-                self._refuse(HTTPStatus.UPGRADE_REQUIRED, str(error))
+            self._refuse(*_refusal_of(error))
         except UnicodeError:
             self._refuse(HTTPStatus.BAD_REQUEST, "a header has characters beyond ASCII")
 
@@ -180,6 +176,17 @@ class WebSocketWire:
         if self.open:
             self._answer += self._peer.send(CloseConnection(code, self.trouble))
         self.ended = True
+
+
+def _refusal_of(error: RemoteProtocolError) -> tuple[HTTPStatus, str]:
+    """Return the status and the reason for bytes that are no request."""
+    status, reason = HTTPStatus.UPGRADE_REQUIRED, str(error)
+    unreadable = error.__context__
+    if isinstance(unreadable, h11.RemoteProtocolError):
+        status, reason = HTTPStatus(unreadable.error_status_hint), str(unreadable)
+        unreadable.__traceback__ = None  # h11's error leads back to itself, and so would the connection
+    error.__traceback__ = None
+    return status, reason
 
 
 def _name_in(place: str) -> str:

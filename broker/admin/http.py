@@ -103,7 +103,7 @@ class _StrictConnection(h11.Connection):
 class HttpConnection(ZeroCopyProtocol):
     """Serves the requests of one connection. `check` looks for a peer that takes too long, now and then.
 
-    `front` is what the event loop talks to.
+    `front` is what the event loop talks to, once a client has connected.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class HttpConnection(ZeroCopyProtocol):
         super().__init__(config, state, {})
         self._is_open = is_open
         self.conn: h11.Connection = _StrictConnection(h11.SERVER, DEFAULT_MAX_INCOMPLETE_EVENT_SIZE)
-        self.front = Front(self)
+        self.front: Front | None = None
         self._watcher = watcher
         self._bounds = bounds
         self._clock = clock
@@ -278,7 +278,8 @@ class HttpConnection(ZeroCopyProtocol):
 
     def _let_memory_go(self) -> None:
         """Break the references that lead back here: buffers must not wait for a collection of cycles."""
-        self.front.forget()
+        if self.front is not None:
+            self.front.forget()
         self.app = self._application
         if self.cycle is not None and self.cycle.response_complete:
             self.cycle.on_response = _do_nothing  # a cycle that is not complete ends by itself
@@ -308,6 +309,7 @@ class Front(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         if self.connection is not None:
+            self.connection.front = self
             self.connection.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:

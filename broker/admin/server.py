@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 
 from broker.adapters.peers.server import Server
 from broker.admin.app import AdminApp, Application
-from broker.admin.http import Bounds, HttpConnection, Watcher
+from broker.admin.http import Bounds, Front, HttpConnection, Watcher
 from broker.admin.state import AdminState
 from broker.auth.gate import Gate
 from broker.auth.passwords import Password
@@ -75,7 +75,7 @@ class AdminServer:
         for bound in sockets:
             for accepting in (bound, *(bound.dup() for _ in range(1, ACCEPTED_AT_ONCE))):
                 made = await loop.create_server(
-                    lambda: self.connection().front, sock=accepting, backlog=BACKLOG
+                    lambda: Front(self.connection()), sock=accepting, backlog=BACKLOG
                 )
                 self._listening.append(made)
         return str(first[0]), int(first[1])

@@ -50,7 +50,11 @@ class ZeroCopyProtocol(H11Protocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._application: Any = self.app
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        """A client has connected. A failed TLS handshake, which nobody reports, leaves no cycle behind."""
         self.app = self._extended
+        super().connection_made(transport)
 
     async def _extended(self, scope: Any, receive: Any, send: Any) -> None:
         scope.setdefault("extensions", {})[EXTENSION] = {}

@@ -60,6 +60,7 @@ def _malloc_info() -> Callable[[], _MallocInfo] | None:
 
 
 _MALLOC_INFO: Final = _malloc_info()
+_TRIM: Final = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 def free_in_library() -> int:
@@ -81,9 +82,8 @@ def keep_no_large_blocks() -> None:
 
 def give_memory_back() -> None:
     """Make the C library return its free memory to the system, if it can (glibc)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    if _TRIM is not None:
+        _TRIM(0)
 
 
 @final

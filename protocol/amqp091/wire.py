@@ -51,6 +51,17 @@ class MethodSink(Protocol):
 
 
 @final
+class _Nobody:
+    """The sink of a parser that has been stopped."""
+
+    def on_method(self, channel: int, method: int, payload: bytes) -> None:
+        """Ignore a method (MethodSink)."""
+
+
+_NOBODY: Final = _Nobody()
+
+
+@final
 class Wire:
     """A parser of frames from a byte stream.
 
@@ -59,7 +70,7 @@ class Wire:
     """
 
     def __init__(self, sink: MethodSink, frame_max: i64) -> None:
-        self.sink = sink
+        self._sink = sink
         self.frame_max: i64 = frame_max
         self.channels: list[IncomingChannel | None] = []
         self.suspended = False
@@ -112,7 +123,8 @@ class Wire:
         return b"".join(self._chunks)
 
     def stop(self) -> None:
-        """Ignore all later bytes."""
+        """Ignore all later bytes, and let go of the connection."""
+        self._sink = _NOBODY
         self.stopped = True
         self._halted = True
         self._repeat = None
@@ -277,7 +289,7 @@ class Wire:
 
     def _other_method(self, channel: i64, method: i64, payload: bytes) -> None:
         self._repeat = None  # afterwards the channel may be another one, or frame_max
-        self.sink.on_method(channel, method, payload)
+        self._sink.on_method(channel, method, payload)
 
     def _unexpected_method(self, incoming: IncomingChannel, channel: i64, method: i64, frame: bytes) -> None:
         if incoming.expecting == HELD:

@@ -282,6 +282,7 @@ class Channel(ChannelState):
         if self.replies is not None:
             self.replies.close()
             self.replies = None
+        self.unacked.holder = None
         self._get_target = None  # the target and the confirms refer to the channel
         self.confirms = None
         self._body = None

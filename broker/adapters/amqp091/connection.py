@@ -109,8 +109,9 @@ class Handshake:
 
     def abandon(self) -> None:
         """End the log-in: the peer has disconnected."""
-        if self._login is not None:
-            self._login.abandon()
+        login, self._login = self._login, None
+        if login is not None:
+            login.abandon()
 
     def _start_ok(self, frame: commands.Connection.StartOk) -> None:
         connection = self.connection
@@ -159,6 +160,7 @@ class Handshake:
         server = connection.server
         server.counters.logins_accepted += 1
         self.authenticated = True
+        self._login = None
         connection.edge.logged_in()
         connection.user = user
         connection.state = advance(connection.state, AUTHENTICATED)
@@ -170,6 +172,7 @@ class Handshake:
 
         [RabbitMQ authentication_failure_close]
         """
+        self._login = None
         connection = self.connection
         if connection.state != AUTHENTICATING:
             return
@@ -675,4 +678,5 @@ class Connection091(Connection091State):
             if self.handshake is not None:
                 self.handshake.abandon()
                 self.handshake = None
-            self.out = BytesWriter()  # the rest may be collected much later
+            self.forget_targets()
+            self.out = BytesWriter()

@@ -98,8 +98,8 @@ class Answers(DurableWaiter):
     """The outcomes that a session owes its peer, in the order in which they were added."""
 
     def __init__(self, session: Session10State, owed: Owed) -> None:
-        self._session = session
-        self._owed = owed
+        self._session: Session10State | None = session
+        self._owed: Owed | None = owed
         self._store = session.peer.server.store
         self._runs: deque[_Run] = deque()
         self._last: _Run | None = None  # of `_runs`
@@ -121,7 +121,7 @@ class Answers(DurableWaiter):
                 last.count += count
                 self._next = forward(delivery_id, count)
                 return
-        else:
+        elif self._owed is not None:
             self._owed.owe()
         self._last = last = _Run(link, delivery_id, count, state, batch)
         self._runs.append(last)
@@ -152,16 +152,18 @@ class Answers(DurableWaiter):
     def on_durable(self, batch: i64) -> None:
         """Send the outcomes that depend on `batch`, which the log has synced."""
         self._give(batch)
-        if self._runs:
+        if self._runs and self._owed is not None:
             self._owed.owe()
-        self._session.peer.end_turn()
+        if self._session is not None:
+            self._session.peer.end_turn()
 
     def on_store_failed(self, reason: str) -> None:
         """End the session, if it owes outcomes: the log failed before its sync."""
-        if self._runs:
-            self.clear()
-            self._session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
-            self._session.peer.flush()
+        session = self._session
+        if self._runs and session is not None:
+            self._forget_runs()
+            session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
+            session.peer.flush()
 
     def owed_to(self, link: Link10) -> tuple[dict[int, bytes], i64]:
         """Return the outcomes owed to a link, by delivery-ids, and the batch that makes all of them safe."""
@@ -175,7 +177,12 @@ class Answers(DurableWaiter):
         return states, batch
 
     def clear(self) -> None:
-        """Forget all outcomes: the session or connection has ended."""
+        """Forget all outcomes, and the session, which has ended."""
+        self._forget_runs()
+        self._session = None
+        self._owed = None
+
+    def _forget_runs(self) -> None:
         self._runs.clear()
         self._last = None
 
@@ -192,6 +199,9 @@ class Answers(DurableWaiter):
             run.leaving.detach(run.condition, run.text)
             return
         session = self._session
+        owed = self._owed
+        if session is None or owed is None:
+            return
         link = run.link
         last = forward(run.first, run.count - 1)
         settled = link is None or not link.second
@@ -205,7 +215,7 @@ class Answers(DurableWaiter):
         if settled:
             link.answered(run.count)
         elif not link.leaving:
-            self._owed.halves.add(link, run.first, run.count, run.state)
+            owed.halves.add(link, run.first, run.count, run.state)
 
 
 @final
@@ -215,16 +225,17 @@ class Owed(SessionOwed):
     def __init__(self, session: Session10State) -> None:
         self.answers = Answers(session, self)
         self.halves = Halves()
-        self._session = session
+        self._session: Session10State | None = session
         self._touched: dict[Link10, None] = {}
         self._drained: dict[Link10, None] = {}
         self._owes = False
 
     def owe(self) -> None:
         """Note that the session owes something."""
-        if not self._owes:
+        session = self._session
+        if not self._owes and session is not None:
             self._owes = True
-            self._session.peer.owing.append(self)
+            session.peer.owing.append(self)
 
     def touch(self, link: Link10) -> None:
         """Check at the end of the turn whether a link's sender gets more credit."""
@@ -243,7 +254,7 @@ class Owed(SessionOwed):
     def end_turn(self) -> None:
         """Send everything that is owed (SessionOwed)."""
         self._owes = False
-        if self._session.ending:
+        if self._session is None or self._session.ending:
             return
         self.answers.end_turn()
         drained, self._drained = self._drained, {}
@@ -255,8 +266,10 @@ class Owed(SessionOwed):
             each.top_up()
 
     def clear(self) -> None:
-        """Forget everything that is owed: the session or connection has ended."""
+        """Forget everything that is owed, and the session, which has ended."""
         self.answers.clear()
+        self.halves = Halves()
+        self._session = None
         self._touched = {}
         self._drained = {}
 

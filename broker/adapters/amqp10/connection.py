@@ -120,7 +120,7 @@ class Sessions:
     """The mapped sessions of a connection. The objects for decoded frames are reused for each frame."""
 
     def __init__(self, connection: Connection10) -> None:
-        self._connection = connection
+        self._connection: Connection10 | None = connection  # None: it has ended
         self._mapped: list[Session10 | None] = []
         self._fields = Fields()
         self._transfer = Transfer()
@@ -165,7 +165,7 @@ class Sessions:
     def ended(self, channel: i64) -> None:
         """Free the channel of a session."""
         self._mapped[channel] = None
-        connection = self._connection
+        connection = self._owner()
         connection.server.counters.channels_closed += 1
         connection.server.connections.add_channels(connection.user, -1)
 
@@ -180,13 +180,23 @@ class Sessions:
 
     def let_go(self) -> None:
         """End all sessions with the connection, after stopping the deliveries to all of them."""
+        if self._connection is None:
+            return
         self._connection.close_targets()
         for session in self.all():
             session.let_go()
             self.ended(session.channel)
 
+    def forget(self) -> None:
+        """Forget the connection, whose sessions have all ended."""
+        self._connection = None
+
+    def _owner(self) -> Connection10:
+        assert self._connection is not None, "a connection that has ended takes no frames"
+        return self._connection
+
     def _take_other(self, channel: i64, data: bytes, start: i64, end: i64) -> bool:
-        allowance = self._connection.server.broker.schedule.allowance
+        allowance = self._owner().server.broker.schedule.allowance
         allowance.use(METHOD + (end - start) // PAYLOAD)
         performative = decode(data, start, end)
         if isinstance(performative, Open | Close):
@@ -213,7 +223,7 @@ class Sessions:
             mapped.append(None)
         if mapped[channel] is not None:
             raise PeerError(ILLEGAL_STATE, f"channel {channel} has a session")
-        connection = self._connection
+        connection = self._owner()
         mapped[channel] = session = _begun(connection, channel, begin)
         connection.server.counters.channels_opened += 1
         server, user = connection.server, connection.user
@@ -248,12 +258,14 @@ class Hearing:
     def __init__(self, connection: Connection10) -> None:
         self.frames = Frames(SASL_FRAME, FRAME_BYTES_MAX, 0)
         self.turns = Turns(connection)
-        self._connection = connection
+        self._connection: Connection10 | None = connection  # None: it has ended
         self._stranger_bytes: i64 = 0
         self._taking = False
 
     def hear(self, data: bytes) -> None:
         """Take the next bytes."""
+        if self._connection is None:
+            return
         if self._connection.login is not None:
             self._stranger_bytes += len(data)
         self.frames.append(data)
@@ -261,10 +273,10 @@ class Hearing:
 
     def take(self) -> None:
         """Handle the frames that have arrived, until there is a reason to stop. No error is raised."""
-        if self._taking:
+        connection = self._connection
+        if self._taking or connection is None:
             return
         self._taking = True
-        connection = self._connection
         allowance = connection.server.broker.schedule.allowance
         before = allowance.begin(self.turns)
         try:
@@ -272,10 +284,10 @@ class Hearing:
                 raise PeerError(FRAMING_ERROR, f"more than {STRANGER_BYTES_MAX} bytes before the log-in")
             while connection.holds == 0 and connection.state != CLOSED:
                 if connection.state == AUTHENTICATED:
-                    if not self._take_header():
+                    if not self._take_header(connection):
                         break
                 elif self.frames.advance():
-                    self._take_frame()
+                    self._take_frame(connection)
                 else:
                     break
         except PeerError as error:
@@ -291,18 +303,23 @@ class Hearing:
         self.frames.kind = AMQP_FRAME
         self.frames.size_max = max(size_max, FRAME_MAX_MIN)
 
-    def _take_header(self) -> bool:
+    def forget(self) -> None:
+        """Forget the connection, which has ended, and what has been read of its next frame."""
+        self._connection = None
+        self.frames = Frames(SASL_FRAME, FRAME_BYTES_MAX, 0)
+
+    def _take_header(self, connection: Connection10) -> bool:
         """Take the header of AMQP after the layer of SASL; False if it has not arrived. [amqp-1.0 5.3.2]"""
         header = self.frames.protocol_header()
         if header is None:
             return False
         if header != AMQP_1_0:
             raise PeerError(FRAMING_ERROR, f"protocol header {header.hex()} behind the log-in")
-        self._connection.begin_amqp()
+        connection.begin_amqp()
         return True
 
-    def _take_frame(self) -> None:
-        connection, frames = self._connection, self.frames
+    def _take_frame(self, connection: Connection10) -> None:
+        frames = self.frames
         data, start, end = frames.data, frames.start, frames.end
         if connection.login is not None:
             connection.login.on_frame(data, start, end)
@@ -326,7 +343,7 @@ class Connection10(Connection10State):
         self.transactions = Transactions(self)
         self.login: SaslLogin | None = SaslLogin(self)
         self.mapped = Sessions(self)
-        self.idle = Idle(self)
+        self.idle = Idle()
         self.hearing = Hearing(self)
         self.held_credit = HeldCredit(self)
 
@@ -369,7 +386,7 @@ class Connection10(Connection10State):
         self.virtual_host = virtual_host
         self.routes = Routes(self, virtual_host)
         self.state = OPENED
-        self.idle.start(idle_time_out, self.server.heartbeat * 2000)
+        self.idle.start(self, idle_time_out, self.server.heartbeat * 2000)
 
     def set_channel_max(self, channel_max: i64) -> None:
         """Take no frames on channels above this one (Connection10State). [amqp-1.0 2.7.1]"""
@@ -489,6 +506,14 @@ class Connection10(Connection10State):
         """End the connection: the socket is closed."""
         if not self.hearing.turns.end_later(reason):
             handshake.lost(self, reason)
+            self.forget_targets()
+            self.login = None
+            self.routes = None
+            self.lifetimes = {}
+            self.mapped.forget()
+            self.hearing.forget()
+            self.held_credit.leave()
+            transactions_of(self).leave()
 
     def force_close(self, reason: str) -> None:
         """Close the connection (OpenConnection)."""

@@ -19,44 +19,44 @@ LOOKS: Final = 4  # in the allowed time
 class Idle:
     """The idle timers of a connection, in both directions."""
 
-    def __init__(self, connection: Connection10State) -> None:
-        self._voice = _Voice(connection)
-        self._ear = _Ear(connection)
+    def __init__(self) -> None:
+        self._voice: _Voice | None = None
+        self._ear: _Ear | None = None
 
-    def start(self, asked: i64, allowed: i64) -> None:
-        """Start the timers of an open connection, in ms; 0: none.
+    def start(self, connection: Connection10State, asked: i64, allowed: i64) -> None:
+        """Start the timers of `connection`, which is open, in ms; 0: none.
 
         `asked`: the longest silence that the peer accepts. `allowed`: the longest silence of the peer.
         """
         if asked > 0:
-            self._voice.start(max(asked // LOOKS, 1))
+            self._voice = _Voice(connection, max(asked // LOOKS, 1))
         if allowed > 0:
-            self._ear.start(max(allowed // LOOKS, 1), allowed)
+            self._ear = _Ear(connection, max(allowed // LOOKS, 1), allowed)
 
     def stop(self) -> None:
         """Stop the timers."""
-        self._voice.stop()
-        self._ear.stop()
+        if self._voice is not None:
+            self._voice.stop()
+            self._voice = None
+        if self._ear is not None:
+            self._ear.stop()
+            self._ear = None
 
 
 @final
 class _Voice(Alarm):
     """The timer that sends an empty frame after half of the silence that the peer accepts."""
 
-    def __init__(self, connection: Connection10State) -> None:
+    def __init__(self, connection: Connection10State, period: i64) -> None:
         super().__init__()
         self._connection = connection
-        self._period: i64 = 0
-
-    def start(self, period: i64) -> None:
-        """Check each `period` ms."""
+        self._schedule = connection.server.broker.schedule
         self._period = period
-        schedule = self._connection.server.broker.schedule
-        schedule.set(self, schedule.now() + period)
+        self._look_later()
 
     def stop(self) -> None:
         """Stop the checks."""
-        self._connection.server.broker.schedule.cancel(self)
+        self._schedule.cancel(self)
 
     def ring(self) -> None:
         """Check for output (Alarm)."""
@@ -65,29 +65,28 @@ class _Voice(Alarm):
             connection.out.write(EMPTY_FRAME)
             connection.flush()
         connection.spoke = False
-        self.start(self._period)
+        self._look_later()
+
+    def _look_later(self) -> None:
+        self._schedule.set(self, self._schedule.now() + self._period)
 
 
 @final
 class _Ear(Alarm):
     """The timer that closes the connection when no input has come for too long."""
 
-    def __init__(self, connection: Connection10State) -> None:
+    def __init__(self, connection: Connection10State, period: i64, allowed: i64) -> None:
         super().__init__()
         self._connection = connection
-        self._period: i64 = 0
-        self._allowed: i64 = 0
-        self._silent: i64 = 0
-
-    def start(self, period: i64, allowed: i64) -> None:
-        """Check each `period` ms; `allowed` ms of silence are too many."""
+        self._schedule = connection.server.broker.schedule
         self._period = period
         self._allowed = allowed
+        self._silent: i64 = 0
         self._look_later()
 
     def stop(self) -> None:
         """Stop the checks."""
-        self._connection.server.broker.schedule.cancel(self)
+        self._schedule.cancel(self)
 
     def ring(self) -> None:
         """Check for input (Alarm)."""
@@ -101,5 +100,4 @@ class _Ear(Alarm):
             self._look_later()
 
     def _look_later(self) -> None:
-        schedule = self._connection.server.broker.schedule
-        schedule.set(self, schedule.now() + self._period)
+        self._schedule.set(self, self._schedule.now() + self._period)

@@ -117,6 +117,7 @@ class Link10(SessionLink):
             self.let_go(closed)
             if self.destination is not None:
                 self.session.vhost.dependents.remove(self.destination)
+                self.destination = None
         finally:
             journal.actor = before
         if self.lifetime is not None:

@@ -58,7 +58,7 @@ class SaslLogin:
         performative, behind = decode_composite(data, int(start), int(end))
         if behind != end:
             raise PeerError(FRAMING_ERROR, "there are bytes behind the performative")
-        if isinstance(performative, SaslInit) and self._login is None:
+        if isinstance(performative, SaslInit) and self._login is None and not self._over:
             self._init(performative)
         elif isinstance(performative, SaslResponse) and self._login is not None:
             self._respond(performative.response)
@@ -68,8 +68,9 @@ class SaslLogin:
     def abandon(self) -> None:
         """End the log-in: the peer has disconnected."""
         self._over = True
-        if self._login is not None:
-            self._login.abandon()
+        login, self._login = self._login, None
+        if login is not None:
+            login.abandon()
 
     def _mechanisms(self) -> tuple[str, ...]:
         offered = self.connection.server.access.mechanisms(self.connection.origin).split()
@@ -116,6 +117,7 @@ class SaslLogin:
         if self._over:
             return
         self._over = True
+        self._login = None
         connection.server.counters.logins_accepted += 1
         connection.user = user
         connection.edge.logged_in()
@@ -130,6 +132,7 @@ class SaslLogin:
         if self._over:
             return
         self._over = True
+        self._login = None
         connection.server.counters.logins_refused += 1
         _log.warning(
             "login refused", peer=connection.peer, user=user, mechanism=connection.mechanism, reason=why

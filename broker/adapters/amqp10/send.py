@@ -44,7 +44,13 @@ class OutgoingLink(Sender):
         self.second = second
         self.size_max = size_max
         self.expiry: Expiry | None = None  # of unsettled deliveries at the link's end; None: not kept
-        self.target = Target10(self, settled, size_max)
+        self._target: Target10 | None = Target10(self, settled, size_max)
+
+    @property
+    def target(self) -> Target10:
+        """The target; the link must not have ended."""
+        assert self._target is not None, "a link that has ended has no target"
+        return self._target
 
     # -- what the peer says
 
@@ -147,6 +153,7 @@ class OutgoingLink(Sender):
         for consumer, entries in held.items():
             if consumer.acquires:
                 release_entries(queue_of(consumer), entries, consumer, self.target.abandoned)
+        self._target = None
 
     def rights_changed(self) -> None:
         """Detach the link if the user may no longer read a queue (Link10)."""

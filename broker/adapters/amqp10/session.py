@@ -236,6 +236,7 @@ class Session10(Session10State):
         self.lifetimes = {}
         expire_all(self.suspended)
         owed_by(self).clear()
+        self.unsettled.holder = None
         if self.leases is not None:
             self.leases.stop()
             self.leases = None

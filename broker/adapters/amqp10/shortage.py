@@ -23,13 +23,15 @@ class HeldCredit(Held):
     """
 
     def __init__(self, connection: Connection10State) -> None:
-        self._connection = connection
+        self._connection: Connection10State | None = connection  # None: it has ended
         self._shortage = connection.server.shortage
         self._shut: list[Session10State] = []
 
     def hold(self) -> None:
         """Hold the senders, unless they are held or there are none."""
         connection = self._connection
+        if connection is None:
+            return
         publishing = [session for session in connection.open_sessions() if _publishes(session)]
         if not publishing or self in self._shortage.held:
             return
@@ -49,12 +51,18 @@ class HeldCredit(Held):
             if not session.gone:
                 session.incoming.shut = False
                 session.say_flow()
-        for session in self._connection.open_sessions():
-            _top_up(session)
-        self._connection.end_turn()
+        if self._connection is not None:
+            for session in self._connection.open_sessions():
+                _top_up(session)
+            self._connection.end_turn()
+
+    def leave(self) -> None:
+        """Leave the connection, which has ended."""
+        self.forget()
+        self._connection = None
 
     def forget(self) -> None:
-        """Forget a connection that has ended or is no longer held."""
+        """Forget the senders, which are no longer held."""
         self._shortage.held.pop(self, None)
         self._shut = []
 

@@ -228,7 +228,7 @@ class Transactions(ConnectionTransactions):
     """The transactions of a connection that are declared and not discharged, by their ids."""
 
     def __init__(self, connection: Connection10State) -> None:
-        self._connection = connection
+        self._connection: Connection10State | None = connection  # None: it has ended
         self._open: dict[bytes, Transaction10] = {}
         self._overdue: dict[bytes, Overdue] = {}
         self._timed_out: deque[bytes] = deque(maxlen=TIMED_OUT_MAX)
@@ -240,7 +240,7 @@ class Transactions(ConnectionTransactions):
         txn_id = self._count.to_bytes(4, "big")
         transaction = Transaction10(link, txn_id, link.session.vhost)
         self._open[txn_id] = transaction
-        wait = self._connection.server.transaction_timeout
+        wait = link.session.peer.server.transaction_timeout
         if wait > 0:
             schedule = link.session.vhost.schedule
             self._overdue[txn_id] = overdue = Overdue(self, transaction)
@@ -260,7 +260,7 @@ class Transactions(ConnectionTransactions):
     def missing(self, txn_id: bytes) -> PeerError:
         """Return the error for an id without a transaction."""
         shown = txn_id[:32].hex()
-        if txn_id in self._timed_out:
+        if txn_id in self._timed_out and self._connection is not None:
             wait = self._connection.server.transaction_timeout
             text = f"transaction {shown} was open for {wait} ms and has been rolled back"
             return PeerError(TRANSACTION_TIMEOUT, text)
@@ -282,8 +282,8 @@ class Transactions(ConnectionTransactions):
         """Roll back a transaction that has been open for too long; later uses of its id are refused."""
         _log.warning(
             "transaction timed out",
-            peer=self._connection.peer,
-            user=self._connection.user,
+            peer=transaction.link.session.peer.peer,
+            user=transaction.link.session.peer.user,
             link=transaction.link.name,
             transaction=transaction.txn_id.hex(),
         )
@@ -291,6 +291,10 @@ class Transactions(ConnectionTransactions):
         self._timed_out.append(transaction.txn_id)
         transaction.link.open_count -= 1
         transaction.roll_back("the transaction was open for too long")
+
+    def leave(self) -> None:
+        """Leave the connection, which has ended; all transactions have been rolled back."""
+        self._connection = None
 
     def roll_back(self, why: str, link: ControllerLink | None = None) -> None:
         """Roll back the transactions that this link has declared, or all."""

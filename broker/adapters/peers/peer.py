@@ -109,35 +109,52 @@ class Turns(Worker):
     """
 
     def __init__(self, connection: ServedConnection) -> None:
-        self._connection = connection
-        self._next = _NextTurn(self)
+        self._connection: ServedConnection | None = connection
+        self._next: _NextTurn | None = None  # while a turn is due
         self._ended: str | None = None  # the reason why the socket has closed, if it has
 
     def give_way(self) -> None:
         """Take no more frames in this turn (Worker)."""
         connection = self._connection
-        if not connection.is_deaf():
+        if connection is not None and not connection.is_deaf():
             connection.keep_back(HELD_FOR_TURN)
+            if self._next is None:
+                self._next = _NextTurn(self)
             schedule = connection.server.broker.schedule
             schedule.set(self._next, schedule.now())
 
     def end_later(self, reason: str) -> bool:
-        """Return whether the connection, whose socket has closed, ends after the kept frames are handled."""
-        if self._next.due == 0 or self._connection.is_deaf():
-            return False
-        self._ended = reason
-        return True
+        """Return whether the connection, whose socket has closed, ends after the kept frames are handled.
+
+        If not, no more turns come.
+        """
+        connection = self._connection
+        if connection is not None and self._next is not None and not connection.is_deaf():
+            self._ended = reason
+            return True
+        if connection is not None and self._next is not None:
+            connection.server.broker.schedule.cancel(self._next)
+        self._next = None
+        self._connection = None
+        return False
 
     def go_on(self) -> None:
         """Take the next frames."""
+        self._next = None
         connection = self._connection
+        if connection is None:
+            return
         connection.release(HELD_FOR_TURN)
-        if self._next.due != 0:
+        if self._is_due():
             if connection.kept_bytes() > KEPT_BYTES_MAX:
                 connection.edge.hold(HELD_FOR_TURN)
         elif self._ended is not None:
             reason, self._ended = self._ended, None
             connection.lost(reason)
+
+    def _is_due(self) -> bool:
+        """Whether another turn has been requested."""
+        return self._next is not None
 
 
 @final

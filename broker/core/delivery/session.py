@@ -125,6 +125,12 @@ class Connection:
                 self.in_round = unfinished and self.gives_way and not self.spent and not self.patient
                 self.schedule()
 
+    def forget_targets(self) -> None:
+        """Forget the targets, all of which are closed: the connection has ended."""
+        self.first_pending = None
+        self.last_pending = None
+        self._round_end = None
+
     def pump_early(self, budget: i64) -> None:
         """Run the requested turn now, if there is one: a request must not overtake its deliveries."""
         if self.scheduled:

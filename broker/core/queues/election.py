@@ -82,7 +82,7 @@ class Election(ElectionHook):
         self.draining: bool = False
         self._single_active = single_active
         self._leavers: list[QueueConsumer] = []  # cancelled, with deliveries that the drain awaits
-        self._limit = DrainLimit(self)
+        self._limit: DrainLimit | None = None  # while it runs
         self._turns: i64 = 0
         # the next one first: negative priority, turn of attaching; some are detached
         self._candidates: list[tuple[int, int, QueueConsumer]] = []
@@ -143,7 +143,7 @@ class Election(ElectionHook):
             self._leavers.append(left)
         self._hand_over(candidates[0][2] if candidates else None)
         if self.draining and not self._single_active:
-            self._limit.begin()
+            self._limit_drain()
 
     def delivery_ended(self) -> None:
         """Note that a delivery has been settled or returned. The queue's state is consistent."""
@@ -153,6 +153,7 @@ class Election(ElectionHook):
     def end_drain(self) -> None:
         """Serve the next consumer although others still have deliveries: the time limit is over."""
         queue = self.queue
+        self._limit = None
         if self.draining and queue.election is self and queue.host is not None:
             limit = int(queue.host.exclusive_drain)
             queue.host.warn(
@@ -207,7 +208,7 @@ class Election(ElectionHook):
     def _start(self) -> None:
         self.draining = False
         self._leavers.clear()
-        self._limit.end()
+        self._end_limit()
         active = self.active
         if active is not None:
             set_blocker(self.queue, active, BLOCKED_BY_STANDBY, False)
@@ -219,6 +220,19 @@ class Election(ElectionHook):
         clear_blocker(self.queue, bystanders, BLOCKED_BY_STANDBY)
         for consumer in bystanders:
             consumer.target.activity_changed(consumer, True, ELECTION_OVER)
+
+    def _limit_drain(self) -> None:
+        """Limit the time of the drain, unless there is no limit."""
+        host = self.queue.host
+        if host is not None and host.exclusive_drain > 0:
+            if self._limit is None:
+                self._limit = DrainLimit(self)
+            host.schedule.set(self._limit, host.schedule.now() + host.exclusive_drain)
+
+    def _end_limit(self) -> None:
+        limit, self._limit = self._limit, None
+        if limit is not None and limit.due != 0 and self.queue.host is not None:
+            self.queue.host.schedule.cancel(limit)
 
     def _stop_serving(self, consumer: QueueConsumer) -> None:
         if consumer.state != REMOVED:
@@ -258,18 +272,6 @@ class DrainLimit(Alarm):
     def __init__(self, election: Election) -> None:
         super().__init__()
         self._election = election
-
-    def begin(self) -> None:
-        """Start the limit, if there is one."""
-        host = self._election.queue.host
-        if host is not None and host.exclusive_drain > 0:
-            host.schedule.set(self, host.schedule.now() + host.exclusive_drain)
-
-    def end(self) -> None:
-        """Cancel the limit."""
-        host = self._election.queue.host
-        if host is not None and self.due != 0:
-            host.schedule.cancel(self)
 
     def ring(self) -> None:
         """End the drain (Alarm)."""

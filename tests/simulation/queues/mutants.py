@@ -284,12 +284,12 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "the next exclusive consumer waits without limit": Mutant(
         "core/queues/election.py",
-        "            self._limit.begin()\n",
+        "            self._limit_drain()\n",
         "            pass\n",
         profile="cancelled exclusive consumers",
     ),
     "the limit of an earlier wait ends a later one": Mutant(
-        "core/queues/election.py", "        self._limit.end()\n", "", profile="cancelled exclusive consumers"
+        "core/queues/election.py", "        self._end_limit()\n", "", profile="cancelled exclusive consumers"
     ),
     "a queue that is stopped gives on": Mutant(
         "core/queues/election.py",

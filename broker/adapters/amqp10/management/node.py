@@ -66,8 +66,10 @@ class Management:
     def close(self) -> None:
         """Answer no more: the links have ended. The current request is completed all the same."""
         self._waiting.clear()
+        self._say = _drop
         if self._asking is not None:
             self._asking.dropped = True
+            self._asking = None
 
     def _go_on(self) -> None:
         """Begin waiting requests, as long as they are answered at once."""
@@ -93,6 +95,10 @@ class Management:
         self._asking = None
         self._say(response)
         self._go_on()
+
+
+def _drop(response: bytes) -> None:
+    """Send nothing: the links have ended."""
 
 
 def _begun(asking: Asking, data: bytes) -> Answer | None:
