@@ -6,7 +6,7 @@ import pytest
 
 from broker.adapters.amqp10.names import KEPT_MAX
 from protocol.amqp10.composites import Accepted, DeliveryState, Error, Modified, Rejected
-from protocol.amqp10.performatives import Attach, Detach
+from protocol.amqp10.performatives import Attach, Detach, Flow
 from protocol.amqp10.types import Composite
 from tests.returning10 import (
     RECEIVES,
@@ -121,3 +121,22 @@ def test_an_outcome_that_is_larger_than_a_frame_is_not_repeated() -> None:
     told, again = transfers(client)
     assert (told.delivery_tag, told.settled, told.resume, told.state) == (tags[0], True, True, None)
     assert (again.delivery_tag, again.settled, again.resume) == (tags[1], False, True)
+
+
+@pytest.mark.parametrize(("count", "window"), [(3, 0), (300, 100_000)])
+def test_a_link_may_be_detached_before_all_of_it_has_gone_out_again(count: int, window: int) -> None:
+    """What is left waits for the window, or for another turn of the connection."""
+    house = premises()
+    first = Wired10(house)
+    tags = delivered(first, count)
+    first.connection.lost("gone")
+    client = Wired10(house)
+    flow = allow(count)
+    flow.incoming_window = window
+    opening = Flow(next_incoming_id=0, incoming_window=window, next_outgoing_id=0, outgoing_window=100)
+    client.send(opening, receives(dict.fromkeys(tags)), flow, Detach(handle=RECEIVES, closed=True))
+    client.connection.schedule()
+    house.turns.run()
+    assert kinds(client)[-1] is Detach
+    assert client.connection.is_open()
+    assert ready(house) == (count, 0)

@@ -36,8 +36,9 @@ from protocol.amqp10.performatives import (
 from protocol.amqp10.types import Symbol
 from tests.amqp10_values import described
 from tests.frames import header_bytes, method_bytes, publish_bytes
+from tests.returning10 import RECEIVES, allow, delivered, kinds, premises, receives
 from tests.wired import House, Wired
-from tests.wired10 import SHORT, Wired10
+from tests.wired10 import SHORT, WINDOW, Wired10
 
 Client = Wired | Wired10
 
@@ -431,6 +432,45 @@ def test_consumers() -> None:
         client.publish("q")
         house.turns.run()
         client.send(Basic.Cancel(consumer_tag="c"), 1)
+
+    assert garbage(house, act) == Counter()
+
+
+def resume(house: House, credit: int, window: int, detaches: bool) -> None:
+    """Resume a link, whose deliveries may have to wait for credit or for the window, and leave."""
+    first = Wired10(house)
+    tags = delivered(first, 3)
+    lose(first)
+    again = Wired10(house)
+    flow = allow(credit)
+    flow.incoming_window = window
+    again.send(
+        Flow(next_incoming_id=0, incoming_window=window, next_outgoing_id=0, outgoing_window=WINDOW),
+        receives(dict.fromkeys(tags)),
+        flow,
+    )
+    if detaches:
+        again.send(Detach(handle=RECEIVES, closed=True))
+    house.turns.run()
+    lose(again)
+
+
+@pytest.mark.parametrize("detaches", [False, True])
+@pytest.mark.parametrize(("credit", "window"), [(10, 100), (0, 100), (10, 0)])
+def test_links_that_resume(credit: int, window: int, detaches: bool) -> None:
+    house = premises()
+    assert garbage(house, lambda house: resume(house, credit, window, detaches)) == Counter()
+
+
+def test_links_that_are_refused() -> None:
+    house = premises()
+    house.open().send(Basic.Consume(queue="q", exclusive=True, consumer_tag="only"), 1)
+
+    def act(house: House) -> None:
+        client = Wired10(house)
+        client.send(receives())
+        assert Detach in kinds(client)
+        lose(client)
 
     assert garbage(house, act) == Counter()
 

@@ -208,6 +208,9 @@ class Waiting(WaitingLink):
         """Attach the link. Raises BrokerError."""
         raise NotImplementedError
 
+    def drop(self) -> None:
+        """Release what the link has, because the link is not attached any more."""
+
     def wait(self) -> None:
         """Attach the link when everything appended is on disk, and take no frames before."""
         self.waited = True
@@ -220,7 +223,9 @@ class Waiting(WaitingLink):
         """Attach or refuse the link: its queue is on disk (DurableWaiter)."""
         session = self.session
         link_names(session.peer.server).end_waiting(self)
-        if not session.gone:
+        if session.gone:
+            self.drop()
+        else:
             self._go_on()
         hear_again(session)
 
@@ -228,6 +233,7 @@ class Waiting(WaitingLink):
         """Attach the link now, or refuse the link."""
         session = self.session
         if self.stolen:
+            self.drop()
             why = PeerError(STOLEN, f"link '{self.name}' was attached again")
             refuse(session, self._answer, why, answered=True)
             return
@@ -242,6 +248,7 @@ class Waiting(WaitingLink):
         """End the session: the link's queue may not be on disk (DurableWaiter)."""
         session = self.session
         link_names(session.peer.server).end_waiting(self)
+        self.drop()
         if not session.gone:
             session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
         hear_again(session)
@@ -296,9 +303,15 @@ class WaitingReceiver(Waiting):
             link.target.close()
             for consumer in list(link.target.consumers):
                 detach(queue_of(consumer), consumer, [])
+            link.drop_target()
             raise
         take_up_sent(link, self._consumers, self._attach, self._answer)
         establish(session, link, self._answer)
+
+    def drop(self) -> None:
+        """Close the target, and cut its references (Waiting)."""
+        self._link.target.close()
+        self._link.drop_target()
 
     def _check(self, queue: Queue) -> None:
         """Refuse a queue that has been deleted, or closed to the user, while the link waited.
@@ -578,6 +591,7 @@ def _receive_with(
         consumers = [_consumer(link, each, asked, sieve, filters) for each in queues]
     except (PeerError, BrokerError):
         link.target.close()
+        link.drop_target()
         raise
     copies = not consumers[0].acquires
     if not settled and not copies:

@@ -83,6 +83,8 @@ class OutgoingLink(Sender):
 
     def sent_on(self) -> None:
         """Continue with the next delivery, if this one has been sent (Sender)."""
+        if self._target is None:  # the link has ended meanwhile
+            return
         if self.sending is None:
             if self.target.resuming is not None:
                 self._resume_on()
@@ -139,6 +141,7 @@ class OutgoingLink(Sender):
         session = self.session
         self.target.close()
         cut_off = NONE if self.sending is None else cut(session, self)
+        session.sending.pop(self, None)  # where deliveries of an earlier link wait for the window
         if not closed and self.expiry is not None:
             keep(self, self.expiry, cut_off)
         else:
@@ -153,6 +156,14 @@ class OutgoingLink(Sender):
         for consumer, entries in held.items():
             if consumer.acquires:
                 release_entries(queue_of(consumer), entries, consumer, self.target.abandoned)
+        self.drop_target()
+
+    def drop_target(self) -> None:
+        """Cut the references between the link, which has ended or was refused, and its closed target."""
+        target = self._target
+        if target is not None and target.resuming is not None:
+            self.session.vhost.schedule.cancel(target.resuming)
+            target.resuming = None
         self._target = None
 
     def rights_changed(self) -> None:
