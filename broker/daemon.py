@@ -63,7 +63,6 @@ from config.settings import Settings
 from config.values import Endpoint
 
 if TYPE_CHECKING:
-    from broker.admin.http import HttpConnection
     from broker.admin.server import AdminServer
 
 GRACE_SECONDS: Final = 5.0
@@ -316,14 +315,8 @@ class Daemon:
                 self.settings.admin_connections_per_address,
             )
 
-        from broker.admin.http import Front
-
-        def make() -> tuple[HttpConnection, object]:
-            connection = admin.connection()
-            return connection, Front(connection)
-
         try:
-            _, port = await self.admin_handshakes.open(place.host, place.port, make)
+            _, port = await self.admin_handshakes.open(place.host, place.port, admin.connection)
         except OSError as error:
             raise ListenError(
                 f"cannot listen on {place} for admin HTTP over TLS: {why(error)}; "

@@ -105,6 +105,16 @@ class WebSocketWire:
         """Close the connection; return the bytes to send, empty if not open. The peer's answer ends it."""
         return self._peer.send(CloseConnection(CloseReason.NORMAL_CLOSURE)) if self.open else b""
 
+    def release(self) -> None:
+        """Free the parser, because the socket is closed; nothing more can be read.
+
+        wsproto's parser is a generator that refers to itself.
+        """
+        self.ended = True
+        frames = self._peer.connection
+        if frames is not None:
+            frames._proto._parse_more.close()  # noqa: SLF001  wsproto has no method for the end of the socket
+
     def _shake_hands(self, data: bytes) -> None:
         before = self._tail
         self._start, self._tail = (self._start + data)[:4], (before + data)[-2:]

@@ -74,19 +74,18 @@ class AdminServer:
         first = sockets[0].getsockname()
         for bound in sockets:
             for accepting in (bound, *(bound.dup() for _ in range(1, ACCEPTED_AT_ONCE))):
-                made = await loop.create_server(
-                    lambda: Front(self.connection()), sock=accepting, backlog=BACKLOG
-                )
+                made = await loop.create_server(lambda: self.connection()[1], sock=accepting, backlog=BACKLOG)
                 self._listening.append(made)
         return str(first[0]), int(first[1])
 
-    def connection(self) -> HttpConnection:
-        """Make a connection, whose `front` the event loop talks to."""
+    def connection(self) -> tuple[HttpConnection, Front]:
+        """Make a connection, and the protocol for it that the event loop calls."""
         if self._clock is None:
             self._tick()
-        return HttpConnection(
+        connection = HttpConnection(
             self._config, self._state, self._watcher, self._bounds, self._time, lambda: not self._stopping
         )
+        return connection, Front(connection)
 
     async def stop(self) -> None:
         """Stop listening, give requests in flight a moment, then close. Harmless if nothing was served."""

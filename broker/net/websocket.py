@@ -77,6 +77,7 @@ class WebSocket(asyncio.Transport, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the transport above that the socket is closed."""
         self._below = None
+        self._wire.release()
         self._above.connection_lost(exc)
 
     # -- called by the transport above

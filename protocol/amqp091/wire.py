@@ -123,7 +123,7 @@ class Wire:
         return b"".join(self._chunks)
 
     def stop(self) -> None:
-        """Ignore all later bytes, and let go of the connection."""
+        """Ignore all later bytes, and drop the reference to the sink."""
         self._sink = _NOBODY
         self.stopped = True
         self._halted = True

@@ -12,7 +12,6 @@ import httpx
 import pytest
 import uvloop
 
-from broker.admin.http import Front
 from broker.admin.server import ACCEPTED_AT_ONCE, AdminError, AdminServer
 from tests.daemon import PATIENCE_S
 
@@ -62,13 +61,13 @@ async def test_a_connection_that_comes_while_the_server_stops_is_closed() -> Non
 
     server = AdminServer(note)
     await server.listen("127.0.0.1", 0)
-    connection = server.connection()
+    _, front = server.connection()
     await server.stop()
     ours, theirs = socket.socketpair()
     with theirs:
         theirs.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         theirs.setblocking(False)
-        await asyncio.get_running_loop().create_connection(lambda: Front(connection), sock=ours)
+        await asyncio.get_running_loop().create_connection(lambda: front, sock=ours)
         async with asyncio.timeout(PATIENCE_S):
             with contextlib.suppress(ConnectionError):  # what was sent has not been read
                 assert await asyncio.get_running_loop().sock_recv(theirs, 1) == b""

@@ -125,9 +125,11 @@ def test_opening_wakes_no_more_than_there_are_messages() -> None:
 def test_a_deleted_queue_has_no_alarm() -> None:
     bench, clock = gated(delay=1000)
     bench.client()
+    gate = bench.queue.manager.gate
+    assert gate is not None
+    assert gate.due != 0
     dispose(bench.queue, clock.schedule)
-    assert bench.queue.manager.gate is not None
-    assert bench.queue.manager.gate.due == 0
+    assert gate.due == 0
 
 
 @pytest.mark.parametrize(("arguments", "there"), [({}, False), ({COUNT: 2}, True), ({DELAY: 5}, True)])

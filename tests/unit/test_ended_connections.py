@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from pamqp.commands import Basic, Channel, Confirm, Connection, Queue, Tx
+from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx
 from pamqp.common import FieldTable
 
 from protocol.amqp10.composing import encode_composite
@@ -33,7 +33,8 @@ from protocol.amqp10.performatives import (
     Flow,
     Transfer,
 )
-from protocol.amqp10.types import Symbol
+from protocol.amqp10.types import Composite, Symbol
+from protocol.websocket import WebSocketWire
 from tests.amqp10_values import described
 from tests.frames import header_bytes, method_bytes, publish_bytes
 from tests.returning10 import RECEIVES, allow, delivered, kinds, premises, receives
@@ -41,10 +42,16 @@ from tests.wired import House, Wired
 from tests.wired10 import SHORT, WINDOW, Wired10
 
 Client = Wired | Wired10
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: amqp\r\n\r\n"
+)
 
 
-def garbage(house: House, act: Callable[[House], object]) -> Counter[str]:
-    """Return the kinds of the broker's objects that only the collector could free after `act`."""
+def garbage(
+    house: House, act: Callable[[House], object], packages: tuple[str, ...] = ("broker", "protocol")
+) -> Counter[str]:
+    """Return the kinds of the packages' objects that only the collector could free after `act`."""
     act(house)  # once before, to fill caches
     settle(house)
     gc.collect()
@@ -55,9 +62,7 @@ def garbage(house: House, act: Callable[[House], object]) -> Counter[str]:
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         return Counter(
-            type(each).__name__
-            for each in gc.garbage
-            if type(each).__module__.partition(".")[0] in ("broker", "protocol")
+            type(each).__name__ for each in gc.garbage if type(each).__module__.partition(".")[0] in packages
         )
     finally:
         gc.set_debug(0)
@@ -475,40 +480,92 @@ def test_links_that_are_refused() -> None:
     assert garbage(house, act) == Counter()
 
 
-def test_sessions() -> None:
+@pytest.mark.parametrize("ends", [[End()], [Detach(handle=0, closed=True), Detach(handle=1, closed=True)]])
+def test_sessions_and_links(ends: list[Composite]) -> None:
     house = House()
     clients: list[Wired10] = []
 
     def act(house: House) -> None:
         client = use10(house)
-        client.send(End())
+        for each in ends:
+            client.send(each)
         clients.append(client)
 
     assert garbage(house, act) == Counter()
 
 
-def test_links() -> None:
-    house = House()
-    clients: list[Wired10] = []
+QUEUES: list[FieldTable] = [
+    {"x-max-length": 3, "x-message-ttl": 1000},
+    {"x-queue-type": "stream"},
+    {"x-volatile": True},
+    {"x-expires": 100_000},
+    {"x-consumers-before-dispatch": 2},
+    {"x-all-consumers-exclusive": True},
+    {"x-non-destructive": True},
+    {"x-group-kind": "shared"},
+    {"x-delivery-limit": 9, "x-delayed-retry-min": 100_000, "x-delayed-retry-type": "all"},
+    {
+        "x-dead-letter-exchange": "absent",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+        "x-max-length": 1,
+    },
+]
 
+
+@pytest.mark.parametrize("arguments", QUEUES, ids=lambda arguments: next(iter(arguments)))
+def test_queues(arguments: FieldTable) -> None:
     def act(house: House) -> None:
-        client = use10(house)
-        client.send(Detach(handle=0, closed=True))
-        client.send(Detach(handle=1, closed=True))
-        clients.append(client)
-
-    assert garbage(house, act) == Counter()
-
-
-def test_queues() -> None:
-    house = House()
-    client = house.open()
-
-    def act(house: House) -> None:
-        client.send(Queue.Declare(queue="q", arguments={"x-max-length": 3, "x-message-ttl": 1000}), 1)
+        client = house.open()
+        client.send(Basic.Qos(prefetch_count=2), 1)
+        client.send(Queue.Declare(queue="q", durable=True, arguments=arguments), 1)
+        house.store.complete()
         client.send(Basic.Consume(queue="q", consumer_tag="c"), 1)
-        for _ in range(5):
+        for _ in range(0 if "x-queue-type" in arguments else 5):  # a stream would need a disk
             client.publish("q")
+        house.turns.run()
+        for command in client.frames():
+            if isinstance(command, Basic.Deliver):
+                client.send(
+                    Basic.Reject(delivery_tag=command.delivery_tag or 0, requeue=len(arguments) == 3), 1
+                )
         client.send(Queue.Delete(queue="q"), 1)
+        house.store.complete()
+        assert "q" not in house.broker.vhosts["/"].queues
+        lose(client)
 
-    assert garbage(house, act) == Counter()
+    assert garbage(House(), act) == Counter()
+
+
+@pytest.mark.parametrize("kind", ["direct", "headers", "x-delayed-message", "x-recent-history"])
+def test_exchanges(kind: str) -> None:
+    arguments: FieldTable = {"x-delayed-type": "fanout"} if kind == "x-delayed-message" else {}
+
+    def act(house: House) -> None:
+        client = house.open()
+        client.send(Queue.Declare(queue="q", auto_delete=True), 1)
+        client.send(Exchange.Declare(exchange="x", exchange_type=kind, arguments=arguments), 1)
+        client.send(Queue.Bind(queue="q", exchange="x", routing_key="k"), 1)
+        method = method_bytes(Basic.Publish(exchange="x", routing_key="k"), 1)
+        properties = Basic.Properties(headers={"x-delay": 100_000})
+        client.connection.receive(method + header_bytes(0, properties, 1))
+        client.send(Exchange.Delete(exchange="x"), 1)
+        assert "x" not in house.broker.vhosts["/"].exchanges
+        lose(client)
+
+    assert garbage(House(), act) == Counter()
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x82\x85", b"\x82\x80\0\0\0\0", b"\x88\x80\0\0\0\0", b"\xff"])
+def test_websockets(sent: bytes) -> None:
+    """After the handshake: nothing, a part of a frame, a frame, a close, or no frame at all."""
+
+    def act(house: House) -> None:
+        wire = WebSocketWire()
+        wire.feed(HANDSHAKE)
+        assert wire.open
+        wire.feed(sent)
+        wire.read(10)
+        wire.release()
+
+    assert garbage(House(), act, ("broker", "protocol", "wsproto")) == Counter()

@@ -97,9 +97,8 @@ class _Ending(_Run):
 class Answers(DurableWaiter):
     """The outcomes that a session owes its peer, in the order in which they were added."""
 
-    def __init__(self, session: Session10State, owed: Owed) -> None:
-        self._session: Session10State | None = session
-        self._owed: Owed | None = owed
+    def __init__(self, session: Session10State) -> None:
+        self._session: Session10State | None = session  # None: it has ended
         self._store = session.peer.server.store
         self._runs: deque[_Run] = deque()
         self._last: _Run | None = None  # of `_runs`
@@ -121,8 +120,8 @@ class Answers(DurableWaiter):
                 last.count += count
                 self._next = forward(delivery_id, count)
                 return
-        elif self._owed is not None:
-            self._owed.owe()
+        elif self._session is not None:
+            owed_by(self._session).owe()
         self._last = last = _Run(link, delivery_id, count, state, batch)
         self._runs.append(last)
         self._next = forward(delivery_id, count)
@@ -152,10 +151,11 @@ class Answers(DurableWaiter):
     def on_durable(self, batch: i64) -> None:
         """Send the outcomes that depend on `batch`, which the log has synced."""
         self._give(batch)
-        if self._runs and self._owed is not None:
-            self._owed.owe()
-        if self._session is not None:
-            self._session.peer.end_turn()
+        session = self._session
+        if session is not None:
+            if self._runs:
+                owed_by(session).owe()
+            session.peer.end_turn()
 
     def on_store_failed(self, reason: str) -> None:
         """End the session, if it owes outcomes: the log failed before its sync."""
@@ -180,7 +180,6 @@ class Answers(DurableWaiter):
         """Forget all outcomes, and the session, which has ended."""
         self._forget_runs()
         self._session = None
-        self._owed = None
 
     def _forget_runs(self) -> None:
         self._runs.clear()
@@ -199,8 +198,7 @@ class Answers(DurableWaiter):
             run.leaving.detach(run.condition, run.text)
             return
         session = self._session
-        owed = self._owed
-        if session is None or owed is None:
+        if session is None:
             return
         link = run.link
         last = forward(run.first, run.count - 1)
@@ -215,7 +213,7 @@ class Answers(DurableWaiter):
         if settled:
             link.answered(run.count)
         elif not link.leaving:
-            owed.halves.add(link, run.first, run.count, run.state)
+            owed_by(session).halves.add(link, run.first, run.count, run.state)
 
 
 @final
@@ -223,9 +221,9 @@ class Owed(SessionOwed):
     """The frames that a session owes, gathered while frames are taken and messages delivered."""
 
     def __init__(self, session: Session10State) -> None:
-        self.answers = Answers(session, self)
+        self.answers = Answers(session)
         self.halves = Halves()
-        self._session: Session10State | None = session
+        self._session: Session10State | None = session  # None: it has ended
         self._touched: dict[Link10, None] = {}
         self._drained: dict[Link10, None] = {}
         self._owes = False

@@ -340,7 +340,7 @@ class Connection10(Connection10State):
         self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin, secured: bool
     ) -> None:
         super().__init__(server, scheduler, edge, origin, secured)
-        self.transactions = Transactions(self)
+        self.transactions = Transactions(server)
         self.login: SaslLogin | None = SaslLogin(self)
         self.mapped = Sessions(self)
         self.idle = Idle()
@@ -513,7 +513,6 @@ class Connection10(Connection10State):
             self.mapped.forget()
             self.hearing.forget()
             self.held_credit.leave()
-            transactions_of(self).leave()
 
     def force_close(self, reason: str) -> None:
         """Close the connection (OpenConnection)."""

@@ -43,61 +43,55 @@ class Idle:
             self._ear = None
 
 
-@final
-class _Voice(Alarm):
-    """The timer that sends an empty frame after half of the silence that the peer accepts."""
+class _Timer(Alarm):
+    """A timer that checks `connection` each `period` ms."""
 
     def __init__(self, connection: Connection10State, period: i64) -> None:
         super().__init__()
-        self._connection = connection
+        self.connection = connection
+        self.period = period
         self._schedule = connection.server.broker.schedule
-        self._period = period
-        self._look_later()
+        self.check_later()
+
+    def check_later(self) -> None:
+        """Request the next check."""
+        self._schedule.set(self, self._schedule.now() + self.period)
 
     def stop(self) -> None:
         """Stop the checks."""
         self._schedule.cancel(self)
 
+
+@final
+class _Voice(_Timer):
+    """The timer that sends an empty frame after half of the silence that the peer accepts."""
+
     def ring(self) -> None:
         """Check for output (Alarm)."""
-        connection = self._connection
+        connection = self.connection
         if not connection.spoke:
             connection.out.write(EMPTY_FRAME)
             connection.flush()
         connection.spoke = False
-        self._look_later()
-
-    def _look_later(self) -> None:
-        self._schedule.set(self, self._schedule.now() + self._period)
+        self.check_later()
 
 
 @final
-class _Ear(Alarm):
-    """The timer that closes the connection when no input has come for too long."""
+class _Ear(_Timer):
+    """The timer that closes the connection when no input has come for `allowed` ms."""
 
     def __init__(self, connection: Connection10State, period: i64, allowed: i64) -> None:
-        super().__init__()
-        self._connection = connection
-        self._schedule = connection.server.broker.schedule
-        self._period = period
+        super().__init__(connection, period)
         self._allowed = allowed
         self._silent: i64 = 0
-        self._look_later()
-
-    def stop(self) -> None:
-        """Stop the checks."""
-        self._schedule.cancel(self)
 
     def ring(self) -> None:
         """Check for input (Alarm)."""
-        connection = self._connection
-        self._silent = 0 if connection.heard or connection.holds != 0 else self._silent + self._period
+        connection = self.connection
+        self._silent = 0 if connection.heard or connection.holds != 0 else self._silent + self.period
         connection.heard = False
         if self._silent >= self._allowed:
             text = f"nothing has come for {self._silent} ms"
             connection.fail(RESOURCE_LIMIT_EXCEEDED, text)
         else:
-            self._look_later()
-
-    def _look_later(self) -> None:
-        self._schedule.set(self, self._schedule.now() + self._period)
+            self.check_later()

@@ -13,7 +13,7 @@ from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.reach import exclude
 from broker.adapters.amqp10.state import Connection10State, ConnectionTransactions, Session10State
 from broker.adapters.amqp10.target import LinkTransaction, Target10, abandoned
-from broker.adapters.peers.server import ReplyReceiver
+from broker.adapters.peers.server import ReplyReceiver, Server
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message, held_bytes
@@ -227,8 +227,8 @@ class Overdue(Alarm):
 class Transactions(ConnectionTransactions):
     """The transactions of a connection that are declared and not discharged, by their ids."""
 
-    def __init__(self, connection: Connection10State) -> None:
-        self._connection: Connection10State | None = connection  # None: it has ended
+    def __init__(self, server: Server) -> None:
+        self._server = server
         self._open: dict[bytes, Transaction10] = {}
         self._overdue: dict[bytes, Overdue] = {}
         self._timed_out: deque[bytes] = deque(maxlen=TIMED_OUT_MAX)
@@ -240,7 +240,7 @@ class Transactions(ConnectionTransactions):
         txn_id = self._count.to_bytes(4, "big")
         transaction = Transaction10(link, txn_id, link.session.vhost)
         self._open[txn_id] = transaction
-        wait = link.session.peer.server.transaction_timeout
+        wait = self._server.transaction_timeout
         if wait > 0:
             schedule = link.session.vhost.schedule
             self._overdue[txn_id] = overdue = Overdue(self, transaction)
@@ -260,8 +260,8 @@ class Transactions(ConnectionTransactions):
     def missing(self, txn_id: bytes) -> PeerError:
         """Return the error for an id without a transaction."""
         shown = txn_id[:32].hex()
-        if txn_id in self._timed_out and self._connection is not None:
-            wait = self._connection.server.transaction_timeout
+        if txn_id in self._timed_out:
+            wait = self._server.transaction_timeout
             text = f"transaction {shown} was open for {wait} ms and has been rolled back"
             return PeerError(TRANSACTION_TIMEOUT, text)
         return PeerError(TRANSACTION_UNKNOWN_ID, f"there is no transaction {shown}")
@@ -280,10 +280,11 @@ class Transactions(ConnectionTransactions):
 
     def time_out(self, transaction: Transaction10) -> None:
         """Roll back a transaction that has been open for too long; later uses of its id are refused."""
+        connection = transaction.link.session.peer
         _log.warning(
             "transaction timed out",
-            peer=transaction.link.session.peer.peer,
-            user=transaction.link.session.peer.user,
+            peer=connection.peer,
+            user=connection.user,
             link=transaction.link.name,
             transaction=transaction.txn_id.hex(),
         )
@@ -291,10 +292,6 @@ class Transactions(ConnectionTransactions):
         self._timed_out.append(transaction.txn_id)
         transaction.link.open_count -= 1
         transaction.roll_back("the transaction was open for too long")
-
-    def leave(self) -> None:
-        """Leave the connection, which has ended; all transactions have been rolled back."""
-        self._connection = None
 
     def roll_back(self, why: str, link: ControllerLink | None = None) -> None:
         """Roll back the transactions that this link has declared, or all."""

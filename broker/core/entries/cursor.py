@@ -74,6 +74,13 @@ class Browsers:
         del self.cursors[cursor]
         self._leave(cursor, cursor.last)
 
+    def clear(self) -> None:
+        """Forget all cursors: the queue is deleted."""
+        for cursor in self.cursors:
+            cursor.browsers = None
+        self.cursors.clear()
+        self.standing.clear()
+
     def _stand(self, cursor: QueueContext) -> None:
         entry = cursor.last
         entry.stood_on = True

@@ -275,7 +275,11 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     for consumer in consumers:
         forget(queue, consumer)
         consumer.holding = None
-    queue.browsers = None
+    queue.manager.gate = None
+    queue.volatile = None
+    if queue.browsers is not None:
+        queue.browsers.clear()
+        queue.browsers = None
     queue.places = None
     queue.filtered.clear()
     queue.context.restart()
@@ -344,6 +348,9 @@ class Remains(Alarm):
             or (memory is not None and len(memory) > 0)
         ):
             self._schedule.set(self, self._schedule.now())
+        else:
+            self._queue.retry = None
+            self._queue.backlog = None
         for owner, taken_back in taken:
             owner.acquisition_removed(taken_back)
 

@@ -373,6 +373,9 @@ class Exchange:
         """Store kept messages in `queue`, from when the exchange is added to its virtual host."""
         self.kept = queue
 
+    def forget_keeper(self) -> None:
+        """Forget the keeper of the exchange's messages: the exchange has been deleted."""
+
     def holds(self, view: MessageView) -> bool:
         """Whether the exchange delays this message instead of routing it now."""
         return False

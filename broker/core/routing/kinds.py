@@ -83,6 +83,10 @@ class DelayedExchange(Exchange):
         else:
             self._routing.match(keys, view, found)
 
+    def forget_keeper(self) -> None:
+        """Forget the delayed messages (Exchange)."""
+        self.delays = None
+
     def holds(self, view: MessageView) -> bool:
         """Whether the message has a delay (Exchange)."""
         return delay_of(view) > 0

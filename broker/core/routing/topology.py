@@ -282,6 +282,7 @@ class Topology(DeathHost):
         if kept is not None:
             self.numbers.queues.pop(kept.number, None)
             dispose(kept, self.schedule)
+            exchange.forget_keeper()
         self.removed(exchange)
         return left
 

@@ -129,7 +129,7 @@ class QueueStream(StreamSink):
 
     def drop(self) -> None:
         """Drop the stream: the queue has been deleted."""
-        self.host.schedule.cancel(self._retention)
+        self._retention.stop()
         self.offsets.stop()
         self._entries.partitions = [StoredStream()]
         for stored in self.partitions:
@@ -162,11 +162,19 @@ class Retention(Alarm):
 
     def __init__(self, stream: QueueStream) -> None:
         super().__init__()
-        self._stream = stream
+        self._stream: QueueStream | None = stream  # None: it has been dropped
+
+    def stop(self) -> None:
+        """Stop the alarm, and forget the stream, which is dropped."""
+        if self._stream is not None:
+            self._stream.host.schedule.cancel(self)
+            self._stream = None
 
     def ring(self) -> None:
         """Trim the stream, and again after a while if age matters (Alarm)."""
         stream = self._stream
+        if stream is None:
+            return
         schedule = stream.host.schedule
         if stream.age_max > 0 or stream.bytes_max > 0:
             stream.trim()

@@ -221,6 +221,7 @@ class Vacating(Alarm):
             room -= QUEUE
             if exchange.kept is not None:
                 room -= self._dispose(exchange.kept)
+                exchange.forget_keeper()
         while self._queues and room > 0:
             queue = self._queues.popitem()[1]
             topology.bindings.cut_off(queue)

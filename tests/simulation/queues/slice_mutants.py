@@ -163,8 +163,8 @@ SLICE_MUTANTS: dict[str, Mutant] = {
     ),
     "what is left of a deleted queue stays with clients": Mutant(
         "core/queues/purge.py",
-        "            self._schedule.set(self, self._schedule.now())\n        for owner",
-        "            pass\n        for owner",
+        "            self._schedule.set(self, self._schedule.now())\n        else:\n            self._queue",
+        "            pass\n        else:\n            self._queue",
         profile="plain",
         haste=HASTE,
     ),
