@@ -208,7 +208,8 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     "who alters the time to live has timers forgotten": Mutant(
         "core/queues/limits.py",
         "        self.ttl = number_argument(held, MESSAGE_TTL, -1)\n",
-        "        self.ttl = number_argument(held, MESSAGE_TTL, -1)\n        self.timers = Timers()\n",
+        "        self.ttl = number_argument(held, MESSAGE_TTL, -1)\n"
+        "        self.timers = type(self.timers)()\n",
         profile="altered",
     ),
     "what is altered is not in the log": Mutant(

@@ -1,5 +1,8 @@
 """Faults that are planted one at a time are all found."""
 
+import builtins
+import symtable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,30 @@ def test_mutants_are_up_to_date() -> None:
         for name, mutant in MUTANTS.items()
     }
     assert {name: count for name, count in found.items() if count != 1} == {}
+
+
+def test_mutants_use_only_names_that_their_module_has() -> None:
+    unknown = {}
+    for name, mutant in MUTANTS.items():
+        text = (ROOT / "broker" / mutant.file).read_text().replace(mutant.old, mutant.new)
+        module = symtable.symtable(text, mutant.file, "exec")
+        known = {
+            symbol.get_name()
+            for symbol in module.get_symbols()
+            if symbol.is_assigned() or symbol.is_imported()
+        }
+        known |= {*dir(builtins), "__name__", "__file__"}
+        unknown[name] = set(global_names(module)) - known
+    assert {name: names for name, names in unknown.items() if names} == {}
+
+
+def global_names(scope: symtable.SymbolTable) -> Iterator[str]:
+    """The names that a scope, or a scope in it, reads from the module."""
+    for symbol in scope.get_symbols():
+        if symbol.is_referenced() and symbol.is_global():
+            yield symbol.get_name()
+    for inner in scope.get_children():
+        yield from global_names(inner)
 
 
 @pytest.mark.parametrize("name", ORDINARY)
