@@ -77,8 +77,8 @@ class WebSocket(asyncio.Transport, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the transport above that the socket is closed."""
         self._below = None
-        self._wire.release()
         self._above.connection_lost(exc)
+        self._wire.release()
 
     # -- called by the transport above
 

@@ -3,11 +3,14 @@
 import json
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+from pamqp.commands import Basic
 from pamqp.common import FieldTable
 
+from tests.api import Api
 from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
 from tests.interop.program import Program
 from tests.peer import Peer
@@ -22,6 +25,7 @@ class Scenario(NamedTuple):
     """The messages that `clients` are to see; `left` are then in the queue, `dead` are dead letters.
 
     `arguments`: those of the queue, which is declared beforehand; None: the links of the clients make it.
+    `all_accepted`: before the broker is killed, the clients accept all messages.
     """
 
     clients: tuple[str, ...]
@@ -29,6 +33,7 @@ class Scenario(NamedTuple):
     left: int
     dead: int = 0
     arguments: FieldTable | None = None
+    all_accepted: bool = False
 
 
 def play(
@@ -53,6 +58,8 @@ def play(
     program = started(command, name, daemon, folder / "program")
     if name == "reconnects":
         program.wait_for("restart the broker")
+        if scenario.all_accepted:
+            store_acceptances(daemon, channel)
         channel.peer.drop()
         daemon.kill()
         daemon = start_daemon(port=daemon.address.port)
@@ -63,6 +70,22 @@ def play(
     assert json.loads(program.steps.lines[-1]) == scenario.seen, program.told()
     assert counts(channel, (scenario.left, scenario.dead)) == (scenario.left, scenario.dead)
     channel.peer.close()
+
+
+def store_acceptances(daemon: Daemon, channel: PeerChannel) -> None:
+    """Wait until the broker has taken all accepts, and the log has them on disk.
+
+    An accept that is not on disk before a kill is lost, and its message is delivered again.
+    """
+    late = time.monotonic() + PATIENCE_S
+    with closing(Api(daemon.admin)) as api:
+        while api.get("queues", "/", "queue")["messages"] > 0:
+            assert time.monotonic() < late, "not all messages are accepted"
+            time.sleep(0.01)
+    channel.declare("later", durable=True)
+    channel.confirm_select()
+    channel.publish(b"", "later", properties=Basic.Properties(delivery_mode=2))
+    channel.expect_confirms(1)  # the log has a single order
 
 
 def channel_of(daemon: Daemon) -> PeerChannel:

@@ -78,7 +78,7 @@ SCENARIOS = {
     ],
     "answers_directly": [Scenario(RABBITMQ, ["accepted", "answer", "7"], 0)],
     "reconnects": [
-        Scenario(RABBITMQ, {"inOrder": True}, 0),
+        Scenario(RABBITMQ, {"inOrder": True}, 0, all_accepted=True),
         Scenario(AZURE, {"lost": [True, True], "all": True}, 0),
     ],
 }

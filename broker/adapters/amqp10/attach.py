@@ -209,7 +209,7 @@ class Waiting(WaitingLink):
         raise NotImplementedError
 
     def drop(self) -> None:
-        """Release what the link has: it will not be attached."""
+        """Release what the link has, because the link will not be attached."""
 
     def wait(self) -> None:
         """Attach the link when everything appended is on disk, and take no frames before."""

@@ -239,19 +239,9 @@ def carries() -> object:
 
 
 def reconnects() -> object:
-    """Whether every message is seen in order: what was accepted just before the kill may come again."""
     connection = connect()
     publisher = connection.publisher_builder().queue(queue).build()
-    seen: dict[int, None] = {}
-    all_seen = threading.Event()
-
-    def take(context: Any, message: Any) -> None:
-        context.accept()
-        seen.setdefault(message.body.value)
-        if len(seen) == COUNT:
-            all_seen.set()
-
-    connection.consumer_builder().queue(queue).message_handler(take).build()
+    consuming = Taking(connection, *[accept] * COUNT)
     accepted = 0
     while accepted < COUNT:
         try:
@@ -261,13 +251,13 @@ def reconnects() -> object:
             continue
         accepted += 1
         if accepted == COUNT // 2:
-            while len(seen) < accepted:
+            while len(consuming.messages) < accepted:
                 time.sleep(0.01)
             print("restart the broker", flush=True)
             sys.stdin.readline()
-    assert all_seen.wait(PATIENCE_S), f"{len(seen)} of {COUNT} came"
+    bodies = [message.body.value for message in consuming.wait()]
     connection.close()
-    return {"inOrder": list(seen) == list(range(COUNT))}
+    return {"inOrder": bodies == list(range(COUNT))}
 
 
 def code_of(act: Callable[[], object]) -> object:
