@@ -10,13 +10,13 @@ import pytest
 from pamqp.commands import Queue
 from pamqp.common import FieldTable
 
-from tests.api import Api
-from tests.certificates import Certificates
-from tests.daemon import Address, Daemon, DaemonStarter
-from tests.effort import cases
-from tests.leftovers import Leftovers, can_keep
-from tests.peer import Connector, Dialler, Peer
-from tests.peer_channel import PeerChannel
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Connector, Dialler, Peer
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.daemon.certificates import Certificates
+from tests.support.daemon.daemon import Address, Daemon, DaemonStarter
+from tests.support.effort import cases
+from tests.support.leftovers import Leftovers, can_keep
 
 LEFTOVERS = pytest.StashKey[Leftovers]()
 NIGHTLY_TIMEOUT_S = 5400

@@ -1,6 +1,6 @@
 """The composites that lie in others, and those of messages. [amqp-1.0 parts 2-4]
 
-Derived by `python -m tests.amqp10_deriving` and not to be edited.
+Derived by `python -m tests.support.amqp10.derived_modules` and not to be edited.
 """
 
 from __future__ import annotations

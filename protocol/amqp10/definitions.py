@@ -1,6 +1,6 @@
 """The composites of AMQP 1.0, out of the specification's XML. [amqp-1.0]
 
-Derived by `python -m tests.amqp10_deriving` and not to be edited.
+Derived by `python -m tests.support.amqp10.derived_modules` and not to be edited.
 """
 
 from typing import Final, NamedTuple

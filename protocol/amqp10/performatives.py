@@ -1,6 +1,6 @@
 """The composites that are bodies of frames. [amqp-1.0 transport 2.7, security 5.3.3]
 
-Derived by `python -m tests.amqp10_deriving` and not to be edited.
+Derived by `python -m tests.support.amqp10.derived_modules` and not to be edited.
 """
 
 from __future__ import annotations

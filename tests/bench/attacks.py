@@ -22,8 +22,16 @@ from pamqp.common import FieldTable
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.performatives import Attach, Begin, Detach, Flow, Open, SaslInit, SaslResponse, Transfer
-from tests.frames import BODY, HEAD, PROTOCOL_HEADER, frame_bytes, header_bytes, method_bytes, publish_bytes
-from tests.peer10 import AMQP, SASL, amqp, sasl
+from tests.support.amqp091.frames import (
+    BODY,
+    HEAD,
+    PROTOCOL_HEADER,
+    frame_bytes,
+    header_bytes,
+    method_bytes,
+    publish_bytes,
+)
+from tests.support.amqp10.peer import AMQP, SASL, amqp, sasl
 
 ADDRESSES: Final = tuple(f"127.0.0.{number}" for number in range(2, 10))
 """The addresses of the attackers. Well-behaved clients have another address."""

@@ -6,8 +6,8 @@ from pamqp.commands import Basic, Channel, Connection, Queue
 from pamqp.common import FieldTable
 
 from tests.bench.loop import Figure, Site
-from tests.frames import method_bytes, publish_bytes
-from tests.wired import CAPABILITIES, Wired
+from tests.support.adapters.connection_without_socket import CAPABILITIES, Wired
+from tests.support.amqp091.frames import method_bytes, publish_bytes
 
 VHOST: Final = "leaving"
 

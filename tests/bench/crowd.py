@@ -15,11 +15,11 @@ from pamqp.common import FieldTable
 
 from protocol.amqp10.composites import Accepted, Source, Target
 from protocol.amqp10.performatives import Attach, Disposition, Flow
-from tests.daemon import PATIENCE_S, Address
-from tests.frames import method_bytes
-from tests.peer import Peer
-from tests.peer10 import Peer10, amqp
-from tests.peer_session10 import PeerSession10
+from tests.support.amqp091.frames import method_bytes
+from tests.support.amqp091.peer import Peer
+from tests.support.amqp10.peer import Peer10, amqp
+from tests.support.amqp10.peer_session import PeerSession10
+from tests.support.daemon.daemon import PATIENCE_S, Address
 
 DELIVER: Final = b"\x00\x3c\x00\x3c"
 TRANSFER: Final = b"\x00\x53\x14"

@@ -13,9 +13,9 @@ from typing import Final
 from pamqp.commands import Basic, Confirm, Queue
 
 from tests.bench.loop import Figure
-from tests.daemon import ROOT, Address, Daemon
-from tests.frames import publish_bytes
-from tests.peer import Peer
+from tests.support.amqp091.frames import publish_bytes
+from tests.support.amqp091.peer import Peer
+from tests.support.daemon.daemon import ROOT, Address, Daemon
 
 DUE_PER_SECOND: Final = 10_000
 CHUNK: Final = 1000

@@ -15,9 +15,9 @@ from pamqp.common import FieldTable
 from broker.bench.cpu import cpu_seconds
 from tests.bench.crowd import Crowd, End, End091, End10, Feeder, jain
 from tests.bench.loop import Figure
-from tests.daemon import Daemon
-from tests.frames import publish_bytes
-from tests.peer import Peer
+from tests.support.amqp091.frames import publish_bytes
+from tests.support.amqp091.peer import Peer
+from tests.support.daemon.daemon import Daemon
 
 MESSAGES: Final = 40_000
 SHARED: Final = 25  # consumers of a connection that is shared; as many have connections of their own

@@ -23,12 +23,12 @@ from typing import Final
 
 from broker.bench.cpu import cpu_seconds
 from broker.flavour import FLAVOUR
-from tests.api import Api
 from tests.bench.attacks import ATTACKS, PLAIN_USER, TAGGED_USER, VHOST, attack
 from tests.bench.loop import Figure
 from tests.bench.witnesses import Clock, Consumer, LogIns, Publisher
-from tests.certificates import Certificates
-from tests.daemon import Daemon
+from tests.support.admin.api import Api
+from tests.support.daemon.certificates import Certificates
+from tests.support.daemon.daemon import Daemon
 
 CONFIRM_S: Final = 2.0
 LOG_IN_S: Final = 1.0

@@ -30,8 +30,8 @@ from broker.journal.journal import microseconds
 from broker.journal.recorder import Recorder
 from broker.journal.writer import JournalWriter
 from tests.bench.loop import Figure
-from tests.daemon import Daemon
-from tests.topology import add_queue, new_broker, publish
+from tests.support.core.topology import add_queue, new_broker, publish
+from tests.support.daemon.daemon import Daemon
 
 EVENTS: Final = 100_000
 ROUNDS: Final = 7

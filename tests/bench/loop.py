@@ -13,8 +13,8 @@ from pamqp.common import FieldTable
 from broker.core.queues.queue import Queue as CoreQueue
 from broker.core.schedule import NS_PER_MS, Schedule
 from broker.net.pump import Pump
-from tests.frames import publish_bytes
-from tests.wired import House, Wired
+from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.amqp091.frames import publish_bytes
 
 CHUNK: Final = 1000  # messages that a client sends in one piece
 

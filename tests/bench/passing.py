@@ -10,9 +10,9 @@ from pamqp.commands import Basic, Queue
 
 from broker.bench.cpu import cpu_seconds
 from tests.bench.loop import Figure
-from tests.daemon import Address, Daemon
-from tests.frames import method_bytes, publish_bytes
-from tests.peer import Peer
+from tests.support.amqp091.frames import method_bytes, publish_bytes
+from tests.support.amqp091.peer import Peer
+from tests.support.daemon.daemon import Address, Daemon
 
 ROUNDS: Final = 7
 BATCHES: Final = 3000  # of a round, which takes a hundred of the ticks in which CPU time is counted

@@ -37,7 +37,7 @@ from pipeline.connector.source import register
 from pipeline.session import build_session
 from protocol.streams.chunk import BASIC, Chunk, ChunkWriter
 from tests.bench.cpu import spent
-from tests.brokers import Broker
+from tests.support.pipeline.broker import Broker
 
 STREAMS = ("bench-0", "bench-1")
 GOALS = {"sink": 50_000.0, "batch": 1_000_000.0, "streaming": 150_000.0}

@@ -20,9 +20,9 @@ from pamqp.commands import Confirm, Queue
 from broker.bench.cpu import cpu_seconds
 from broker.flavour import FLAVOUR
 from protocol.streams.chunk import BASIC, ChunkWriter
-from tests.daemon import Daemon
-from tests.frames import publish_bytes
-from tests.peer import Peer
+from tests.support.amqp091.frames import publish_bytes
+from tests.support.amqp091.peer import Peer
+from tests.support.daemon.daemon import Daemon
 
 GOAL: Final = 50_000  # rows in a second
 CHUNK: Final = 1000

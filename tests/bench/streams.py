@@ -17,7 +17,7 @@ from pipeline.connector.choices import Choices
 from pipeline.connector.publisher import Publisher
 from pipeline.connector.rows import OutgoingMessage
 from pipeline.connector.server import server_of
-from tests.brokers import Broker
+from tests.support.pipeline.broker import Broker
 
 STREAM = "long"
 BYTES_EACH = 1.0  # of memory for a message: what no list, index or cache of messages can keep to

@@ -7,8 +7,8 @@ from typing import Final
 from pamqp.common import FieldTable
 
 from tests.bench.loop import Site
-from tests.frames import publish_bytes
-from tests.wired import Wired
+from tests.support.adapters.connection_without_socket import Wired
+from tests.support.amqp091.frames import publish_bytes
 
 BATCH: Final = 200
 BODY: Final = b"x" * 1024

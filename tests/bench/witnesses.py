@@ -11,11 +11,11 @@ from typing import Final
 
 from pamqp.commands import Basic, Confirm, Connection, Queue
 
-from tests.daemon import Address
-from tests.frames import decode_method, publish_bytes
-from tests.peer import Peer
-from tests.peer10 import Peer10
-from tests.scram import ScramClient
+from tests.support.amqp091.frames import decode_method, publish_bytes
+from tests.support.amqp091.peer import Peer
+from tests.support.amqp10.peer import Peer10
+from tests.support.auth.scram_client import ScramClient
+from tests.support.daemon.daemon import Address
 
 EACH_S: Final = 1.0
 PATIENCE_S: Final = 30.0

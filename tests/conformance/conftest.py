@@ -11,14 +11,14 @@ import pytest
 from pamqp.commands import Basic, Queue
 from websockets.sync.client import ClientConnection
 
-from tests.api import Api
-from tests.bridge import Bridge, Bridger, Visit, open_websocket, websocket_url
-from tests.daemon import PATIENCE_S, Address, Daemon
-from tests.peer import Peer
-from tests.peer10 import Meet, Peer10
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Begins, PeerSession10, begins
-from tests.topology_commands import delete_exchange
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Peer
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.topology_commands import delete_exchange
+from tests.support.amqp10.peer import Meet, Peer10
+from tests.support.amqp10.peer_session import Begins, PeerSession10, begins
+from tests.support.daemon.daemon import PATIENCE_S, Address, Daemon
+from tests.support.daemon.websocket_bridge import Bridge, Bridger, Visit, open_websocket, websocket_url
 
 
 def logged(daemon: Daemon | None, peer: Peer, what: str) -> None:

@@ -4,9 +4,9 @@ import pytest
 from pamqp import base
 from pamqp.commands import Basic, Queue, Tx
 
-from tests.frames import Message
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
+from tests.support.amqp091.frames import Message
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
 
 
 @pytest.fixture

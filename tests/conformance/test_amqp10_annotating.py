@@ -9,15 +9,15 @@ from protocol.amqp10.decoding import decode
 from protocol.amqp10.performatives import Attach, Disposition
 from protocol.amqp10.sections import scan_front
 from protocol.amqp10.types import Symbol, Ulong
-from tests.api import Api, amqp
-from tests.contents10 import BODY, content10
-from tests.controller10 import Controller, within
-from tests.daemon import Address, DaemonStarter
-from tests.endings import Ending, both_endings
-from tests.peer import Connector
-from tests.peer10 import Meet
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Delivery, PeerSession10, receiver
+from tests.support.admin.api import Api, amqp
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.contents import BODY, content10
+from tests.support.amqp10.controller import Controller, within
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import Delivery, PeerSession10, receiver
+from tests.support.daemon.daemon import Address, DaemonStarter
+from tests.support.daemon.endings import Ending, both_endings
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

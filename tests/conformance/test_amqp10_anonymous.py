@@ -7,12 +7,12 @@ import pytest
 from protocol.amqp10.composites import Accepted, Discharge, Rejected, Source, TransactionalState
 from protocol.amqp10.performatives import Detach
 from protocol.amqp10.types import Symbol
-from tests.contents10 import bare10
-from tests.controller10 import CONTROLLER, Controller, condition, within
-from tests.peer10 import Meet
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10
-from tests.topology_commands import bind_queue
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.topology_commands import bind_queue
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.controller import CONTROLLER, Controller, condition, within
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import PeerSession10
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

@@ -4,9 +4,9 @@ import pytest
 
 from protocol.amqp10.composites import Modified, Released, Source, Target
 from protocol.amqp10.performatives import Attach, Begin, Detach, End, Flow
-from tests.contents10 import bare10
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10, receiver, sender
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.peer_session import PeerSession10, receiver, sender
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

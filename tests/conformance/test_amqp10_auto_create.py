@@ -7,13 +7,13 @@ import pytest
 from protocol.amqp10.composites import Accepted, Rejected, Source, Target
 from protocol.amqp10.performatives import Attach, Open
 from protocol.amqp10.types import Symbol
-from tests.api import Api
-from tests.contents10 import bare10
-from tests.daemon import Daemon, DaemonStarter
-from tests.endings import Ending, both_endings
-from tests.peer import Connector
-from tests.peer10 import Meet, Peer10
-from tests.peer_session10 import PeerSession10, receiver, sender
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.peer import Meet, Peer10
+from tests.support.amqp10.peer_session import PeerSession10, receiver, sender
+from tests.support.daemon.daemon import Daemon, DaemonStarter
+from tests.support.daemon.endings import Ending, both_endings
 
 pytestmark = [
     pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin"),

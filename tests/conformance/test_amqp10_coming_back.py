@@ -12,13 +12,13 @@ from pamqp.commands import Queue
 from protocol.amqp10.composing import decode_composite, encode_composite
 from protocol.amqp10.composites import Accepted, DeliveryState, Header, Modified, Rejected, Released
 from protocol.amqp10.performatives import Close, Detach
-from tests.contents10 import bare10
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
-from tests.endings import Ending, both_endings, stop
-from tests.peer import Connector
-from tests.peer10 import Meet
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Begins, Delivery, PeerSession10
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import Begins, Delivery, PeerSession10
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
+from tests.support.daemon.endings import Ending, both_endings, stop
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

@@ -9,15 +9,15 @@ from pamqp.commands import Queue
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.composites import Accepted, Header, Released, Source, Target
 from protocol.amqp10.performatives import Attach, Close, Detach, Disposition, Flow, Transfer
-from tests.api import Api
-from tests.contents10 import bare10
-from tests.management10 import request
-from tests.pair10 import pair
-from tests.peer import Connector
-from tests.peer10 import Meet
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Begins, PeerSession10, sender
-from tests.topology_commands import declare_exchange, delete_exchange
+from tests.support.adapters.management_client import request
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.topology_commands import declare_exchange, delete_exchange
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.management_links import pair
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import Begins, PeerSession10, sender
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

@@ -9,13 +9,13 @@ from protocol.amqp10.performatives import Attach
 from protocol.amqp10.properties import REPLY_TO as REPLY_TO_FIELD
 from protocol.amqp10.properties import read_property
 from protocol.amqp10.sections import scan_front
-from tests.contents10 import bare10
-from tests.controller10 import Controller, within
-from tests.management10 import request
-from tests.pair10 import pair
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Begins, Delivery, PeerSession10, receiver, sender
+from tests.support.adapters.management_client import request
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.controller import Controller, within
+from tests.support.amqp10.management_links import pair
+from tests.support.amqp10.peer_session import Begins, Delivery, PeerSession10, receiver, sender
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

@@ -7,8 +7,8 @@ from pamqp.commands import Queue
 
 from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.performatives import Attach, Begin, Flow, Transfer
-from tests.peer10 import Meet, Peer10
-from tests.peer_channel import PeerChannel
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.peer import Meet, Peer10
 
 pytestmark = [
     pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin"),

@@ -9,13 +9,13 @@ from pamqp.commands import Queue
 from protocol.amqp10.composites import Accepted, Modified, Source
 from protocol.amqp10.performatives import Attach, Detach, Open, Transfer
 from protocol.amqp10.types import Described, Symbol, Timestamp, Uint
-from tests.api import Api
-from tests.contents10 import bare10
-from tests.peer import Connector
-from tests.peer10 import Meet
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Begins, PeerSession10, receiver
-from tests.unsettled10 import unsettled
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import Begins, PeerSession10, receiver
+from tests.support.amqp10.unsettled_maps import unsettled
 
 pytestmark = [
     pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin"),

@@ -11,8 +11,8 @@ from protocol.amqp10.performatives import (
     SaslOutcome,
     SaslResponse,
 )
-from tests.daemon import DaemonStarter
-from tests.peer10 import AMQP, SASL, Meet, Peer10, amqp, sasl
+from tests.support.amqp10.peer import AMQP, SASL, Meet, Peer10, amqp, sasl
+from tests.support.daemon.daemon import DaemonStarter
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

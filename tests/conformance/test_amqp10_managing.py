@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.management10 import request
-from tests.pair10 import pair
-from tests.peer10 import Meet
-from tests.peer_session10 import PeerSession10
+from tests.support.adapters.management_client import request
+from tests.support.amqp10.management_links import pair
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import PeerSession10
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

@@ -11,12 +11,12 @@ from protocol.amqp10.composites import Accepted, Released, Source, Target
 from protocol.amqp10.performatives import Attach, Begin, Detach, Disposition, End, Flow
 from tests.conformance.conftest import Bystander
 from tests.conformance.test_slow_readers import resident_bytes
-from tests.contents10 import bare10
-from tests.daemon import Daemon, DaemonStarter
-from tests.peer import Connector
-from tests.peer10 import Meet, Peer10, amqp
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10, receiver, sender
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.peer import Meet, Peer10, amqp
+from tests.support.amqp10.peer_session import PeerSession10, receiver, sender
+from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

@@ -10,9 +10,9 @@ from protocol.amqp10.decoding import decode, decode_typed
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.sections import Sections, scan
 from protocol.amqp10.types import Byte, Char, Map, Short, Symbol, Timestamp, Ubyte, Uint, Ulong
-from tests.amqp10_values import compound, described, message, sized
-from tests.contents10 import BODY, bare10
-from tests.peer_session10 import PeerSession10
+from tests.support.amqp10.contents import BODY, bare10
+from tests.support.amqp10.peer_session import PeerSession10
+from tests.support.amqp10.reference_codec import compound, described, message, sized
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

@@ -9,8 +9,8 @@ from protocol.amqp10.performatives import (
     Close,
     Open,
 )
-from tests.daemon import DaemonStarter
-from tests.peer10 import Meet, amqp
+from tests.support.amqp10.peer import Meet, amqp
+from tests.support.daemon.daemon import DaemonStarter
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

@@ -6,10 +6,10 @@ from pamqp.commands import Queue
 from protocol.amqp10.composites import (
     Accepted,
 )
-from tests.contents10 import bare10
-from tests.controller10 import Controller, within
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Begins, PeerSession10
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.controller import Controller, within
+from tests.support.amqp10.peer_session import Begins, PeerSession10
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ has no transactions of AMQP 1.0")
 

@@ -8,12 +8,12 @@ import pytest
 
 from protocol.amqp10.composites import Accepted, DeliveryState, Received, Rejected, Target
 from protocol.amqp10.performatives import Attach, Disposition
-from tests.contents10 import bare10
-from tests.daemon import PATIENCE_S
-from tests.peer10 import Meet
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Begins, PeerSession10, begins
-from tests.unsettled10 import MINUTE, suspend, told, unsettled
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import Begins, PeerSession10, begins
+from tests.support.amqp10.unsettled_maps import MINUTE, suspend, told, unsettled
+from tests.support.daemon.daemon import PATIENCE_S
 
 pytestmark = pytest.mark.amqpd_only("no other broker resumes links")
 

@@ -16,11 +16,11 @@ from protocol.amqp10.composites import (
     TransactionalState,
 )
 from protocol.amqp10.performatives import Attach, Detach, Flow, Transfer
-from tests.daemon import PATIENCE_S
-from tests.peer10 import Meet
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Begins, PeerSession10, begins, receiver
-from tests.unsettled10 import MINUTE, concluded, receives, resumed, suspend, told, unsettled
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import Begins, PeerSession10, begins, receiver
+from tests.support.amqp10.unsettled_maps import MINUTE, concluded, receives, resumed, suspend, told, unsettled
+from tests.support.daemon.daemon import PATIENCE_S
 
 pytestmark = pytest.mark.amqpd_only("no other broker resumes links")
 

@@ -5,11 +5,11 @@ import pytest
 from protocol.amqp10.composites import Accepted, Modified
 from protocol.amqp10.performatives import Attach, Transfer
 from protocol.amqp10.types import Symbol
-from tests.contents10 import bare10
-from tests.controller10 import Controller, within
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import LAST, Begins, PeerSession10
-from tests.unsettled10 import receives, resumed, suspend, told
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.controller import Controller, within
+from tests.support.amqp10.peer_session import LAST, Begins, PeerSession10
+from tests.support.amqp10.unsettled_maps import receives, resumed, suspend, told
 
 pytestmark = pytest.mark.amqpd_only("no other broker resumes links")
 

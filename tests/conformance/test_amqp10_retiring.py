@@ -15,9 +15,9 @@ from protocol.amqp10.composites import (
 )
 from protocol.amqp10.performatives import Disposition, Transfer
 from protocol.amqp10.types import Symbol
-from tests.controller10 import CONTROLLER, Controller, condition, within
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.controller import CONTROLLER, Controller, condition, within
+from tests.support.amqp10.peer_session import PeerSession10
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ has no transactions of AMQP 1.0")
 

@@ -7,13 +7,13 @@ import pytest
 
 from protocol.amqp10.composites import Accepted, Rejected, Released, Source, Target
 from protocol.amqp10.performatives import Attach, Open
-from tests.api import Api
-from tests.contents10 import bare10
-from tests.controller10 import Controller, within
-from tests.daemon import PATIENCE_S
-from tests.peer10 import Meet
-from tests.peer_session10 import PeerSession10, receiver, sender
-from tests.unsettled10 import told, unsettled
+from tests.support.admin.api import Api
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.controller import Controller, within
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import PeerSession10, receiver, sender
+from tests.support.amqp10.unsettled_maps import told, unsettled
+from tests.support.daemon.daemon import PATIENCE_S
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

@@ -5,9 +5,9 @@ import pytest
 from protocol.amqp10.composites import Accepted, Modified, Source, Target
 from protocol.amqp10.performatives import Attach
 from protocol.amqp10.types import Described, Symbol
-from tests.api import Api
-from tests.contents10 import bare10
-from tests.peer_session10 import PeerSession10
+from tests.support.admin.api import Api
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.peer_session import PeerSession10
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

@@ -16,7 +16,7 @@ from protocol.amqp10.performatives import (
     Transfer,
 )
 from protocol.amqp10.types import Composite
-from tests.peer10 import Meet, Peer10, amqp
+from tests.support.amqp10.peer import Meet, Peer10, amqp
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

@@ -5,11 +5,11 @@ from pamqp.commands import Queue
 
 from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.performatives import Attach, Disposition, Flow
-from tests.daemon import Daemon, DaemonStarter
-from tests.peer import Connector
-from tests.peer10 import Meet, Peer10
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10, sender
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.peer import Meet, Peer10
+from tests.support.amqp10.peer_session import PeerSession10, sender
+from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

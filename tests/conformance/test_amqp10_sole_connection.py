@@ -4,10 +4,10 @@ import pytest
 
 from protocol.amqp10.performatives import Close, Open
 from protocol.amqp10.types import Symbol, Uint
-from tests.api import Api
-from tests.peer10 import Meet, Peer10
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.peer import Meet, Peer10
+from tests.support.amqp10.peer_session import PeerSession10
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ does not know of it")
 

@@ -5,11 +5,11 @@ import pytest
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.composites import Error
 from protocol.amqp10.performatives import Begin, Close, Detach, End, Open
-from tests.certificates import Certificates, secure_address
-from tests.daemon import DaemonStarter
-from tests.peer10 import SASL, Meet, amqp
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Begins, PeerSession10
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.peer import SASL, Meet, amqp
+from tests.support.amqp10.peer_session import Begins, PeerSession10
+from tests.support.daemon.certificates import Certificates, secure_address
+from tests.support.daemon.daemon import DaemonStarter
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

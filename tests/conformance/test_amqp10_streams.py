@@ -11,11 +11,11 @@ from protocol.amqp10.decoding import decode
 from protocol.amqp10.performatives import Attach
 from protocol.amqp10.sections import scan_front
 from protocol.amqp10.types import Described, Symbol, Timestamp, Ulong
-from tests.contents10 import content10
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Delivery, PeerSession10
-from tests.streaming import Publisher, declare_stream, read, seen
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.streams import Publisher, declare_stream, read, seen
+from tests.support.amqp10.contents import content10
+from tests.support.amqp10.peer_session import Delivery, PeerSession10
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

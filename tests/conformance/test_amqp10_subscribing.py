@@ -5,10 +5,10 @@ import pytest
 from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.performatives import Attach, Detach, Flow
 from protocol.amqp10.types import Described, Symbol
-from tests.contents10 import bare10, content10
-from tests.daemon import DaemonStarter
-from tests.peer10 import Meet
-from tests.peer_session10 import Begins, PeerSession10
+from tests.support.amqp10.contents import bare10, content10
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import Begins, PeerSession10
+from tests.support.daemon.daemon import DaemonStarter
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

@@ -10,12 +10,12 @@ import pytest
 from protocol.amqp10.composites import Accepted, Source, Target
 from protocol.amqp10.performatives import Attach, Close, Detach
 from protocol.amqp10.types import Described, Symbol
-from tests.api import Api
-from tests.contents10 import bare10
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
-from tests.effort import combinations
-from tests.peer10 import Meet
-from tests.peer_session10 import PeerSession10
+from tests.support.admin.api import Api
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import PeerSession10
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
+from tests.support.effort import combinations
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

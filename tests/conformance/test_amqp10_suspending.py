@@ -9,11 +9,11 @@ from protocol.amqp10.composites import (
     Accepted,
     Source,
 )
-from tests.api import Api
-from tests.daemon import PATIENCE_S
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Begins, PeerSession10
-from tests.unsettled10 import MINUTE, concluded, receives, suspend, told, unsettled
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.peer_session import Begins, PeerSession10
+from tests.support.amqp10.unsettled_maps import MINUTE, concluded, receives, suspend, told, unsettled
+from tests.support.daemon.daemon import PATIENCE_S
 
 pytestmark = pytest.mark.amqpd_only("no other broker resumes links")
 

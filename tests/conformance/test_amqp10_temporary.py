@@ -15,10 +15,10 @@ from protocol.amqp10.composites import (
 )
 from protocol.amqp10.performatives import Attach, Close, Detach, Flow
 from protocol.amqp10.types import Composite, Described, Symbol
-from tests.contents10 import bare10
-from tests.effort import combinations
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Begins, PeerSession10, receiver, sender
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.peer_session import Begins, PeerSession10, receiver, sender
+from tests.support.effort import combinations
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

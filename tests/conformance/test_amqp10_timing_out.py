@@ -6,12 +6,12 @@ import pytest
 
 from protocol.amqp10.composites import Accepted, Declare, Declared, Discharge
 from protocol.amqp10.performatives import Disposition, Flow
-from tests.controller10 import CONTROLLER, Controller, condition, within
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
-from tests.peer import Connector
-from tests.peer10 import Meet
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.controller import CONTROLLER, Controller, condition, within
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import PeerSession10
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ has no transactions over AMQP 1.0")
 

@@ -8,11 +8,11 @@ from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.composites import Accepted, Discharge, Modified, Released, Source
 from protocol.amqp10.performatives import Disposition
 from protocol.amqp10.types import Described, Symbol
-from tests.amqp10_values import described
-from tests.contents10 import bare10
-from tests.controller10 import CONTROLLER, Controller, condition, within
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Begins, PeerSession10
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.controller import CONTROLLER, Controller, condition, within
+from tests.support.amqp10.peer_session import Begins, PeerSession10
+from tests.support.amqp10.reference_codec import described
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

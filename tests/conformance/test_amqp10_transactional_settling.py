@@ -5,9 +5,9 @@ import pytest
 from protocol.amqp10.composites import Accepted, Discharge, Released, TransactionalState
 from protocol.amqp10.performatives import Disposition
 from protocol.amqp10.types import Symbol
-from tests.controller10 import CONTROLLER, Controller, within
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Delivery, PeerSession10
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.controller import CONTROLLER, Controller, within
+from tests.support.amqp10.peer_session import Delivery, PeerSession10
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

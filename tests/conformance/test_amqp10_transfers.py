@@ -5,11 +5,11 @@ from pamqp.common import FieldTable
 
 from protocol.amqp10.composites import Accepted, Rejected, Released, Source
 from protocol.amqp10.performatives import Detach, Disposition, Flow, Transfer
-from tests.contents10 import bare10
-from tests.daemon import DaemonStarter
-from tests.peer10 import Meet
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import PeerSession10
+from tests.support.daemon.daemon import DaemonStarter
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

@@ -7,14 +7,14 @@ from protocol.amqp10.composites import Accepted, DeliveryState, Header, Modified
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.sections import scan
 from protocol.amqp10.types import Map, Symbol
-from tests.amqp10_values import compound, described
-from tests.controller10 import Controller, within
-from tests.daemon import DaemonStarter
-from tests.endings import Ending, both_endings
-from tests.peer import Connector
-from tests.peer10 import Meet
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Delivery, PeerSession10
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.controller import Controller, within
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import Delivery, PeerSession10
+from tests.support.amqp10.reference_codec import compound, described
+from tests.support.daemon.daemon import DaemonStarter
+from tests.support.daemon.endings import Ending, both_endings
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

@@ -13,12 +13,12 @@ from protocol.amqp10.decoding import decode
 from protocol.amqp10.performatives import Disposition, Transfer
 from protocol.amqp10.sections import scan_front
 from protocol.amqp10.types import Described, Symbol
-from tests.api import Api
-from tests.contents10 import bare10, history_in
-from tests.controller10 import Controller, within
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.contents import bare10, history_in
+from tests.support.amqp10.controller import Controller, within
+from tests.support.amqp10.peer_session import PeerSession10
 
 pytestmark = [
     pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin"),

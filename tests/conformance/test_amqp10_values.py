@@ -7,12 +7,12 @@ import pytest
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.composites import Header
 from protocol.amqp10.types import Symbol
-from tests.api import Api
-from tests.contents10 import bare10
-from tests.daemon import DaemonStarter
-from tests.peer import Connector
-from tests.peer10 import Meet
-from tests.peer_session10 import PeerSession10
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import PeerSession10
+from tests.support.daemon.daemon import DaemonStarter
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

@@ -9,13 +9,13 @@ from pamqp.commands import Queue
 
 from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.performatives import Attach, Flow, Open
-from tests.api import Api
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
-from tests.peer import Connector
-from tests.peer10 import Meet
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10, receiver, sender
-from tests.stopped_disk import stopped_disk, wait_for_queue
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import PeerSession10, receiver, sender
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
+from tests.support.daemon.stopped_disk import stopped_disk, wait_for_queue
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 

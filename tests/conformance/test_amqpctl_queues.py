@@ -3,9 +3,9 @@
 import pika
 import pytest
 
-from tests.api import Api, amqp
-from tests.control import Control
-from tests.daemon import Address
+from tests.support.admin.api import Api, amqp
+from tests.support.daemon.amqpctl import Control
+from tests.support.daemon.daemon import Address
 
 
 @pytest.fixture

@@ -7,10 +7,18 @@ import pytest
 from pamqp.commands import Basic, Channel, Connection, Queue
 
 from tests.conformance.conftest import Bystander, logged
-from tests.daemon import Daemon
-from tests.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, frame_bytes, header_bytes, method_bytes
-from tests.peer import Connector, Dialler, Peer
-from tests.peer_channel import PeerChannel
+from tests.support.amqp091.frames import (
+    BODY,
+    HEADER,
+    METHOD,
+    PROTOCOL_HEADER,
+    frame_bytes,
+    header_bytes,
+    method_bytes,
+)
+from tests.support.amqp091.peer import Connector, Dialler, Peer
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.daemon.daemon import Daemon
 
 TLS_CLIENT_HELLO = bytes.fromhex("1603010200010001fc0303") + bytes(range(64))
 

@@ -4,10 +4,10 @@ import pytest
 from pamqp.commands import Basic, Exchange, Queue
 from pamqp.common import FieldTable
 
-from tests.daemon import Daemon, DaemonStarter
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
-from tests.topology_commands import bind_queue, declare_exchange, drain
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.topology_commands import bind_queue, declare_exchange, drain
+from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ has no selectors on bindings")
 

@@ -8,8 +8,8 @@ import pytest
 from pamqp.commands import Connection, Queue
 
 from broker.adapters.amqp091.connection import HANGUP_SECONDS
-from tests.frames import method_bytes
-from tests.peer import Connector, Peer
+from tests.support.amqp091.frames import method_bytes
+from tests.support.amqp091.peer import Connector, Peer
 
 CLOSE = method_bytes(Connection.Close(200, "", 0, 0))
 QUIET_S = 0.2

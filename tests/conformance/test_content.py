@@ -6,12 +6,12 @@ import struct
 import pytest
 from pamqp.commands import Basic
 
-from tests.daemon import Address
-from tests.effort import combinations
-from tests.field_bytes import FIELDS, field, long_string
-from tests.frames import BODY, body_frames, frame_bytes, header_bytes, method_bytes
-from tests.peer import Connector, Peer
-from tests.peer_channel import PeerChannel
+from tests.support.amqp091.field_bytes import FIELDS, field, long_string
+from tests.support.amqp091.frames import BODY, body_frames, frame_bytes, header_bytes, method_bytes
+from tests.support.amqp091.peer import Connector, Peer
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.daemon.daemon import Address
+from tests.support.effort import combinations
 
 KIB = 1024
 SIZES = [

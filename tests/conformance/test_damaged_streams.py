@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon import DaemonStarter
-from tests.peer import Connector
-from tests.streaming import Publisher, declare_stream, read
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.streams import Publisher, declare_stream, read
+from tests.support.daemon.daemon import DaemonStarter
 
 COUNT = 40
 BODY = b"x" * 500

@@ -13,9 +13,9 @@ import pytest
 
 from broker.core.policies.policy import Policy
 from broker.offline import opened
-from tests.api import Api, amqp, fetch
-from tests.daemon import ROOT, Daemon, DaemonStarter, clean_environment
-from tests.definitions import RABBITMQ, of_rabbitmq
+from tests.support.admin.api import Api, amqp, fetch
+from tests.support.admin.definitions import RABBITMQ, of_rabbitmq
+from tests.support.daemon.daemon import ROOT, Daemon, DaemonStarter, clean_environment
 
 
 def amqpd(*arguments: str, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:

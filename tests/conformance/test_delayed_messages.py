@@ -5,10 +5,10 @@ import time
 import pytest
 from pamqp.commands import Basic, Exchange, Tx
 
-from tests.daemon import DaemonStarter
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
-from tests.topology_commands import bind_queue, declare_exchange
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.topology_commands import bind_queue, declare_exchange
+from tests.support.daemon.daemon import DaemonStarter
 
 pytestmark = pytest.mark.amqpd_only("needs RabbitMQ's plugin")
 DELAYED = "x-delayed-message"

@@ -2,13 +2,13 @@
 
 from pamqp.commands import Basic, Exchange, Queue
 
-from tests.api import Api
 from tests.conformance.conftest import Bystander
-from tests.daemon import Daemon, DaemonStarter
-from tests.endings import Ending, both_endings
-from tests.frames import method_bytes
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
+from tests.support.admin.api import Api
+from tests.support.amqp091.frames import method_bytes
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.daemon.daemon import Daemon, DaemonStarter
+from tests.support.daemon.endings import Ending, both_endings
 
 MANY = 5_000
 PERSISTENT = Basic.Properties(delivery_mode=2)

@@ -4,9 +4,9 @@ import pytest
 from pamqp.commands import Basic, Channel, Queue, Tx
 from pamqp.common import FieldTable
 
-from tests.frames import Message
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
+from tests.support.amqp091.frames import Message
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 REQUEST = Basic.Properties(reply_to=REPLY_TO, correlation_id="7")

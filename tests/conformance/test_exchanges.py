@@ -6,10 +6,10 @@ import pytest
 from pamqp.commands import Exchange, Queue
 from pamqp.common import FieldTable
 
-from tests.field_bytes import FIELDS, field, long_string
-from tests.frames import METHOD, frame_bytes, several_lines
-from tests.peer_channel import PeerChannel
-from tests.topology_commands import bind_exchange, bind_queue, declare_exchange, drain
+from tests.support.amqp091.field_bytes import FIELDS, field, long_string
+from tests.support.amqp091.frames import METHOD, frame_bytes, several_lines
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.topology_commands import bind_exchange, bind_queue, declare_exchange, drain
 
 
 @pytest.mark.spec("amqp-0-9-1", "3.1.3")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.bench.crowd import jain
 from tests.bench.fairness import CASES, EMPTY_MAX, Case, share, woken_for
-from tests.daemon import Daemon
+from tests.support.daemon.daemon import Daemon
 
 pytestmark = pytest.mark.amqpd_only("amqpd's own promise, and its metrics")
 MESSAGES = 1_000

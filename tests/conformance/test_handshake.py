@@ -3,9 +3,9 @@
 import pytest
 from pamqp.commands import Connection
 
-from tests.daemon import DaemonStarter
-from tests.frames import PROTOCOL_HEADER, amqplain
-from tests.peer import Connector, Dialler
+from tests.support.amqp091.frames import PROTOCOL_HEADER, amqplain
+from tests.support.amqp091.peer import Connector, Dialler
+from tests.support.daemon.daemon import DaemonStarter
 
 RABBITMQ_CAPABILITIES = [
     "authentication_failure_close",

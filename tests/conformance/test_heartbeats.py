@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from tests.conformance.conftest import Bystander, logged
-from tests.daemon import Daemon
-from tests.frames import HEARTBEAT, Frame, frame_bytes
-from tests.peer import Connector
+from tests.support.amqp091.frames import HEARTBEAT, Frame, frame_bytes
+from tests.support.amqp091.peer import Connector
+from tests.support.daemon.daemon import Daemon
 
 BEAT = frame_bytes(HEARTBEAT, 0, b"")
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.api import Api, fetch
+from tests.support.admin.api import Api, fetch
 
 ADMINISTRATORS_ONLY = [
     ("GET", "users"),

@@ -4,8 +4,8 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.api import Api, amqp
-from tests.daemon import PATIENCE_S, Address, DaemonStarter
+from tests.support.admin.api import Api, amqp
+from tests.support.daemon.daemon import PATIENCE_S, Address, DaemonStarter
 
 
 def patch(api: Api, vhost: str, queue: str, **fields: object) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.api import Api, fetch
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
-from tests.peer import Dialler
+from tests.support.admin.api import Api, fetch
+from tests.support.amqp091.peer import Dialler
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 
 pytestmark = pytest.mark.amqpd_only("looks at a daemon of its own")
 

@@ -1,8 +1,8 @@
 """Definitions over HTTP: out of one broker, into another, all or nothing."""
 
-from tests.api import Api, amqp, fetch
-from tests.daemon import DaemonStarter
-from tests.definitions import of_rabbitmq
+from tests.support.admin.api import Api, amqp, fetch
+from tests.support.admin.definitions import of_rabbitmq
+from tests.support.daemon.daemon import DaemonStarter
 
 
 def test_definitions_go_from_one_broker_to_another_and_last(start_daemon: DaemonStarter) -> None:

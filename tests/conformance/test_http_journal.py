@@ -11,8 +11,8 @@ from typing import Any
 from broker.journal.seal import let_go, seal
 from protocol.journal.decoder import Decoder
 from protocol.journal.rows import Row, rows
-from tests.api import Api, amqp
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
+from tests.support.admin.api import Api, amqp
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 
 FULL = ("--journal", "full", "--node-name", "n-1")
 

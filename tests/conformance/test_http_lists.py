@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.api import Api
+from tests.support.admin.api import Api
 
 
 @pytest.fixture(scope="module")

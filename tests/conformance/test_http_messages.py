@@ -7,8 +7,8 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.api import Api, amqp
-from tests.daemon import Address
+from tests.support.admin.api import Api, amqp
+from tests.support.daemon.daemon import Address
 
 
 def fill(api: Api, vhost: str, count: int, durable: bool = False) -> None:

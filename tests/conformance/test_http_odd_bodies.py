@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.api import Api, amqp
-from tests.daemon import Address
+from tests.support.admin.api import Api, amqp
+from tests.support.daemon.daemon import Address
 
 DIGITS = b"9" * 4300  # as many as Python's reader takes
 

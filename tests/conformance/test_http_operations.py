@@ -5,8 +5,8 @@ from typing import Any
 import pika
 import pytest
 
-from tests.api import Api, amqp
-from tests.daemon import Address, DaemonStarter
+from tests.support.admin.api import Api, amqp
+from tests.support.daemon.daemon import Address, DaemonStarter
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 

@@ -7,8 +7,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.api import Api, amqp, fetch
-from tests.daemon import Address
+from tests.support.admin.api import Api, amqp, fetch
+from tests.support.daemon.daemon import Address
 
 
 def test_the_overview_counts(api: Api, vhost: str, address: Address) -> None:

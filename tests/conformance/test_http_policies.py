@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.api import Api, amqp
-from tests.daemon import Address, DaemonStarter
+from tests.support.admin.api import Api, amqp
+from tests.support.daemon.daemon import Address, DaemonStarter
 
 POLICY = {"pattern": "^q", "definition": {"max-length": 10}, "priority": 1, "apply-to": "queues"}
 

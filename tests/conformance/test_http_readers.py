@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from tests.api import Api, fetch
-from tests.daemon import Daemon
+from tests.support.admin.api import Api, fetch
+from tests.support.daemon.daemon import Daemon
 
 HALF = {"partitions": [{"queue": "q", "partition": 0, "next": 30, "end": 100}]}
 

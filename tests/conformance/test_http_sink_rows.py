@@ -6,8 +6,8 @@ import zlib
 import pytest
 
 from protocol.streams.chunk import BODY, SECTIONS, Chunk, ChunkWriter
-from tests.api import Api
 from tests.conformance.test_http_sinks import Driver, chunk
+from tests.support.admin.api import Api
 
 
 def with_offsets(content: bytes, column: int, *offsets: int) -> bytes:

@@ -7,8 +7,8 @@ import pytest
 from pamqp.commands import Basic
 
 from protocol.streams.chunk import BASIC, ChunkWriter
-from tests.api import Api, amqp
-from tests.daemon import Address, DaemonStarter
+from tests.support.admin.api import Api, amqp
+from tests.support.daemon.daemon import Address, DaemonStarter
 
 SINKS = "staged-sinks"
 QUERY = "a query"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from protocol.streams.chunk import BODY, ROUTING_KEY, Chunk
-from tests.api import Api, amqp
 from tests.conformance.test_http_operations import publish
-from tests.daemon import Address, DaemonStarter
+from tests.support.admin.api import Api, amqp
+from tests.support.daemon.daemon import Address, DaemonStarter
 
 READER = "r"
 

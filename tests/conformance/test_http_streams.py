@@ -8,10 +8,10 @@ import pytest
 from pamqp.commands import Queue, Tx
 
 from protocol.streams.chunk import BODY, ROUTING_KEY, Chunk
-from tests.api import Api, fetch
-from tests.daemon import PATIENCE_S
-from tests.peer import Connector
-from tests.streaming import Publisher, declare_stream
+from tests.support.admin.api import Api, fetch
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.streams import Publisher, declare_stream
+from tests.support.daemon.daemon import PATIENCE_S
 
 BODIES = [b"%d" % number for number in range(100)]
 

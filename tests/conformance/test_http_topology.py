@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.api import Api, amqp, fetch
-from tests.daemon import Address, DaemonStarter
+from tests.support.admin.api import Api, amqp, fetch
+from tests.support.daemon.daemon import Address, DaemonStarter
 
 
 def test_a_queue_is_declared_shown_and_deleted(api: Api, vhost: str) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pika.exceptions
 import pytest
 
-from tests.api import Api, amqp, fetch
-from tests.daemon import Address
+from tests.support.admin.api import Api, amqp, fetch
+from tests.support.daemon.daemon import Address
 
 
 def rabbit_hash(password: str) -> str:

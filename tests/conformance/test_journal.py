@@ -8,14 +8,14 @@ from pamqp.common import FieldTable
 from broker.journal.reader import JournalReader
 from broker.journal.verification import Verification
 from protocol.journal.rows import Row
-from tests.api import Api
-from tests.contents10 import bare10
-from tests.daemon import DaemonStarter
-from tests.endings import Ending, both_endings, crash, stop
-from tests.journals import OF_THE_BROKER, out_of_turn, wait_for
-from tests.peer import Connector
-from tests.peer10 import Meet
-from tests.peer_session10 import PeerSession10
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import PeerSession10
+from tests.support.daemon.daemon import DaemonStarter
+from tests.support.daemon.endings import Ending, both_endings, crash, stop
+from tests.support.journal.handmade_journal import OF_THE_BROKER, out_of_turn, wait_for
 
 FULL = ("--journal", "full")
 PERSISTENT = Basic.Properties(delivery_mode=2)

@@ -10,18 +10,18 @@ from urllib.parse import quote
 from pamqp.commands import Basic, Channel, Connection, Exchange, Queue, Tx
 from pamqp.common import FieldTable
 
-from tests.api import Api
 from tests.conformance.test_http_sinks import Driver
-from tests.contents10 import bare10
-from tests.daemon import Daemon, DaemonStarter
-from tests.endings import stop
-from tests.journaled import Reader, cat, operate
-from tests.journals import wait_for
-from tests.peer import Connector, Dialler
-from tests.peer10 import Meet
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10
-from tests.topology_commands import bind_queue, declare_exchange
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Connector, Dialler
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.topology_commands import bind_queue, declare_exchange
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import PeerSession10
+from tests.support.daemon.daemon import Daemon, DaemonStarter
+from tests.support.daemon.endings import stop
+from tests.support.journal.daemon_journal import Reader, cat, operate
+from tests.support.journal.handmade_journal import wait_for
 
 FULL = ("--journal", "full")
 PERSISTENT = Basic.Properties(delivery_mode=2, message_id="m")

@@ -9,18 +9,18 @@ from pamqp.common import FieldTable
 
 from protocol.amqp10.composites import Discharge
 from protocol.amqp10.performatives import Attach
-from tests.api import Api
-from tests.contents10 import bare10
-from tests.controller10 import Controller, condition, within
-from tests.daemon import Daemon, DaemonStarter
-from tests.endings import stop
-from tests.journaled import cat
-from tests.journals import wait_for
-from tests.peer import Connector
-from tests.peer10 import Meet
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10, sender
-from tests.stopped_disk import stopped_disk, wait_for_queue
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.controller import Controller, condition, within
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import PeerSession10, sender
+from tests.support.daemon.daemon import Daemon, DaemonStarter
+from tests.support.daemon.endings import stop
+from tests.support.daemon.stopped_disk import stopped_disk, wait_for_queue
+from tests.support.journal.daemon_journal import cat
+from tests.support.journal.handmade_journal import wait_for
 
 FULL = ("--journal", "full")
 PERSISTENT = Basic.Properties(delivery_mode=2, message_id="m")

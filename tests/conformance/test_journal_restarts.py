@@ -6,11 +6,11 @@ from shutil import copytree, ignore_patterns, rmtree
 from typer.testing import CliRunner
 
 from broker.journal.command import app
-from tests.daemon import DaemonStarter
-from tests.endings import Ending, both_endings, stop
-from tests.journaled import LIFECYCLE, Reader, begin, cat, publish, words
-from tests.journals import wait_for
-from tests.peer import Connector
+from tests.support.amqp091.peer import Connector
+from tests.support.daemon.daemon import DaemonStarter
+from tests.support.daemon.endings import Ending, both_endings, stop
+from tests.support.journal.daemon_journal import LIFECYCLE, Reader, begin, cat, publish, words
+from tests.support.journal.handmade_journal import wait_for
 
 
 @both_endings

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from pamqp.commands import Basic, Queue
 
-from tests.daemon import DaemonStarter
-from tests.endings import stop
-from tests.journaled import LIFECYCLE, Reader, begin, cat, operate, publish, words
-from tests.peer import Connector
+from tests.support.amqp091.peer import Connector
+from tests.support.daemon.daemon import DaemonStarter
+from tests.support.daemon.endings import stop
+from tests.support.journal.daemon_journal import LIFECYCLE, Reader, begin, cat, operate, publish, words
 
 
 def test_move_and_copy(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:

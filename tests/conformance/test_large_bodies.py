@@ -8,13 +8,13 @@ import pytest
 from pamqp.commands import Basic, Channel, Connection, Queue, Tx
 from pamqp.common import FieldTable
 
-from tests.api import Api
 from tests.conformance.test_content import body_of
 from tests.conformance.test_slow_readers import resident_bytes
 from tests.conformance.test_uploads import begin
-from tests.daemon import DaemonStarter
-from tests.frames import BODY, Message, decode_method
-from tests.peer import Connector
+from tests.support.admin.api import Api
+from tests.support.amqp091.frames import BODY, Message, decode_method
+from tests.support.amqp091.peer import Connector
+from tests.support.daemon.daemon import DaemonStarter
 
 MIB = 1 << 20
 PERSISTENT = Basic.Properties(delivery_mode=2, message_id="m", headers={"a": 1})

@@ -6,9 +6,9 @@ import pytest
 from pamqp.commands import Basic
 from pamqp.common import FieldTable
 
-from tests.daemon import DaemonStarter
-from tests.peer import Connector, Dialler
-from tests.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, Dialler
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.daemon.daemon import DaemonStarter
 
 pytestmark = [
     pytest.mark.amqpd_only("RabbitMQ cancels the consumer or closes the channel, and looks once a minute"),

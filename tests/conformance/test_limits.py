@@ -5,10 +5,10 @@ import struct
 import pytest
 from pamqp.commands import Connection, Tx
 
-from tests.daemon import DaemonStarter
-from tests.field_bytes import field, long_string
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
+from tests.support.amqp091.field_bytes import field, long_string
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.daemon.daemon import DaemonStarter
 
 SIZE_MAX = 100_000
 

@@ -8,9 +8,9 @@ import pytest
 
 from broker.adapters.access import is_loopback
 from broker.auth.backoff import DELAY_MIN, FREE_FAILURES
-from tests.api import Api
-from tests.daemon import Address, DaemonStarter
-from tests.peer import Dialler
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Dialler
+from tests.support.daemon.daemon import Address, DaemonStarter
 
 pytestmark = pytest.mark.amqpd_only("looks at a daemon of its own")
 

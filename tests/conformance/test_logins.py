@@ -10,11 +10,11 @@ from pamqp.common import FieldTable
 from broker.auth.users import Users
 from broker.core.broker import Broker
 from tests.conformance.conftest import Bystander, logged
-from tests.daemon import Daemon, DaemonStarter
-from tests.frames import HEAD, PROTOCOL_HEADER
-from tests.peer import CAPABILITIES, Dialler, Peer
-from tests.people import ALL, quick, with_users
-from tests.scram import ScramClient
+from tests.support.amqp091.frames import HEAD, PROTOCOL_HEADER
+from tests.support.amqp091.peer import CAPABILITIES, Dialler, Peer
+from tests.support.auth.broker_with_users import ALL, quick, with_users
+from tests.support.auth.scram_client import ScramClient
+from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 PROPERTIES: FieldTable = {"capabilities": CAPABILITIES}
 

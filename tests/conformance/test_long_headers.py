@@ -5,13 +5,13 @@ import re
 import pytest
 from pamqp.commands import Basic
 
-from tests.api import Api
 from tests.conformance.test_amqp10_annotating import add, modified, put
 from tests.conformance.test_dead_letters import dead_lettering, headers_of
-from tests.contents10 import content10
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.contents import content10
+from tests.support.amqp10.peer_session import PeerSession10
 
 pytestmark = [
     pytest.mark.spec("amqp-0-9-1", "4.2.6.1"),

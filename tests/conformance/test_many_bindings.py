@@ -4,12 +4,12 @@ import pytest
 from pamqp.commands import Exchange, Queue
 from pamqp.common import FieldTable
 
-from tests.daemon import DaemonStarter
-from tests.endings import Ending, both_endings
-from tests.frames import method_bytes
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
-from tests.topology_commands import bind_queue, drain
+from tests.support.amqp091.frames import method_bytes
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.topology_commands import bind_queue, drain
+from tests.support.daemon.daemon import DaemonStarter
+from tests.support.daemon.endings import Ending, both_endings
 
 MANY = 5_000
 

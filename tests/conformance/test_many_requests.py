@@ -7,12 +7,12 @@ import pytest
 from pamqp import base
 from pamqp.commands import Basic, Channel, Queue
 
-from tests.certificates import Certificates, secure_address
 from tests.conformance.conftest import Bystander
-from tests.daemon import PATIENCE_S, Address, DaemonStarter
-from tests.frames import method_bytes, publish_bytes
-from tests.peer import Connector, Peer
-from tests.peer_channel import PeerChannel
+from tests.support.amqp091.frames import method_bytes, publish_bytes
+from tests.support.amqp091.peer import Connector, Peer
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.daemon.certificates import Certificates, secure_address
+from tests.support.daemon.daemon import PATIENCE_S, Address, DaemonStarter
 
 MANY = 6_000
 

@@ -7,9 +7,9 @@ from pamqp.commands import Connection
 from pamqp.common import FieldTable
 from pamqp.frame import marshal
 
-from tests.api import Api
-from tests.daemon import Daemon, DaemonStarter
-from tests.peer import Dialler
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Dialler
+from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 pytestmark = pytest.mark.amqpd_only("looks at a daemon of its own")
 

@@ -3,9 +3,9 @@
 import pytest
 from pamqp.commands import Basic
 
-from tests.api import Api
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
 
 
 def picked(channel: PeerChannel, queue: str, **arguments: object) -> list[bytes]:

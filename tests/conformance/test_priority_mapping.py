@@ -4,15 +4,15 @@ import pytest
 from pamqp.commands import Basic
 from pamqp.common import FieldTable
 
-from tests.api import Api
-from tests.contents10 import content10
-from tests.daemon import DaemonStarter
-from tests.endings import Ending, both_endings
-from tests.peer import Connector
-from tests.peer10 import Meet, Peer10
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10
-from tests.topology_commands import drain
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.topology_commands import drain
+from tests.support.amqp10.contents import content10
+from tests.support.amqp10.peer import Meet, Peer10
+from tests.support.amqp10.peer_session import PeerSession10
+from tests.support.daemon.daemon import DaemonStarter
+from tests.support.daemon.endings import Ending, both_endings
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ has no x-priority-mapping")
 

@@ -6,9 +6,9 @@ import pytest
 from pamqp import base
 from pamqp.commands import Basic, Queue
 
-from tests.frames import several_lines
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
+from tests.support.amqp091.frames import several_lines
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
 
 Maker = Callable[[str], base.Frame]
 

@@ -4,8 +4,8 @@ import pytest
 from pamqp.commands import Channel, Connection
 
 from tests.conformance.conftest import Bystander, logged
-from tests.daemon import Daemon
-from tests.peer import Dialler
+from tests.support.amqp091.peer import Dialler
+from tests.support.daemon.daemon import Daemon
 
 
 @pytest.mark.spec("amqp-0-9-1", "connection.start-ok#response")

@@ -4,10 +4,10 @@ import pytest
 from pamqp.commands import Basic
 from pamqp.common import FieldTable
 
-from tests.daemon import DaemonStarter
-from tests.endings import Ending, both_endings
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.daemon.daemon import DaemonStarter
+from tests.support.daemon.endings import Ending, both_endings
 
 
 def dead_lettering(channel: PeerChannel, name: str, to: str, **more: int) -> None:

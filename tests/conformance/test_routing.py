@@ -4,9 +4,15 @@ import pytest
 from pamqp.commands import Basic, Exchange, Queue
 from pamqp.common import FieldTable
 
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
-from tests.topology_commands import bind_exchange, bind_queue, declare_exchange, delete_exchange, drain
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.topology_commands import (
+    bind_exchange,
+    bind_queue,
+    declare_exchange,
+    delete_exchange,
+    drain,
+)
 
 
 @pytest.mark.spec("amqp-0-9-1", "3.1.3.1")

@@ -6,9 +6,9 @@ import pytest
 from pamqp.commands import Connection
 
 from broker import __version__ as amqpd_version
-from tests.daemon import Daemon, DaemonStarter
-from tests.peer import Dialler, Peer
-from tests.peer10 import Meet
+from tests.support.amqp091.peer import Dialler, Peer
+from tests.support.amqp10.peer import Meet
+from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 
 def offer(dial: Dialler, daemon: Daemon) -> Connection.Tune:

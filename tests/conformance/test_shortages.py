@@ -9,10 +9,10 @@ import pytest
 from pamqp.commands import Basic, Channel, Connection, Exchange, Queue
 
 from broker.net.resources import resident_bytes
-from tests.api import Api, fetch
-from tests.daemon import Daemon, DaemonStarter
-from tests.frames import body_frames, header_bytes, method_bytes
-from tests.peer import Connector, Peer
+from tests.support.admin.api import Api, fetch
+from tests.support.amqp091.frames import body_frames, header_bytes, method_bytes
+from tests.support.amqp091.peer import Connector, Peer
+from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 NEVER_FREE = ("--disk-free-min", "1000000GB")
 BODY = b"x" * 8192

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Basic, Connection
 
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
-from tests.frames import decode_method, method_bytes
-from tests.peer import Connector, Dialler, Peer
+from tests.support.amqp091.frames import decode_method, method_bytes
+from tests.support.amqp091.peer import Connector, Dialler, Peer
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 
 MIB = 1 << 20
 

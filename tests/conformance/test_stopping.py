@@ -7,9 +7,9 @@ import socket
 import pytest
 from pamqp.commands import Basic, Connection
 
-from tests.daemon import DaemonStarter
-from tests.frames import decode_method
-from tests.peer import Connector, Dialler
+from tests.support.amqp091.frames import decode_method
+from tests.support.amqp091.peer import Connector, Dialler
+from tests.support.daemon.daemon import DaemonStarter
 
 
 @pytest.mark.spec("amqp-0-9-1", "connection.close")

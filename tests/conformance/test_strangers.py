@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Basic
 
-from tests.certificates import Certificates, secure_address
-from tests.daemon import PATIENCE_S, Address, DaemonStarter
-from tests.frames import PROTOCOL_HEADER
-from tests.peer import Dialler
+from tests.support.amqp091.frames import PROTOCOL_HEADER
+from tests.support.amqp091.peer import Dialler
+from tests.support.daemon.certificates import Certificates, secure_address
+from tests.support.daemon.daemon import PATIENCE_S, Address, DaemonStarter
 
 LIMITED = (
     sys.executable,

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 from pamqp.commands import Basic
 
-from tests.api import Api
-from tests.daemon import Daemon, DaemonStarter
-from tests.endings import Ending, both_endings, crash
-from tests.peer import Connector, Peer
-from tests.peer_channel import PeerChannel
-from tests.streaming import Publisher, declare_stream, offset_of, read
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Connector, Peer
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.streams import Publisher, declare_stream, offset_of, read
+from tests.support.daemon.daemon import Daemon, DaemonStarter
+from tests.support.daemon.endings import Ending, both_endings, crash
 
 NUMBERED = [b"%d" % number for number in range(20)]
 

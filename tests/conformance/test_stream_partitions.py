@@ -8,13 +8,13 @@ from pamqp.commands import Basic, Queue
 from pamqp.common import FieldTable, FieldValue
 
 from protocol.streams.chunk import BODY, Chunk
-from tests.api import Api
-from tests.daemon import DaemonStarter
-from tests.endings import Ending, both_endings
-from tests.frames import Message
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
-from tests.streaming import Publisher, declare_stream, offset_of, read
+from tests.support.admin.api import Api
+from tests.support.amqp091.frames import Message
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.streams import Publisher, declare_stream, offset_of, read
+from tests.support.daemon.daemon import DaemonStarter
+from tests.support.daemon.endings import Ending, both_endings
 
 KEYS = [f"customer {number}" for number in range(20)]
 

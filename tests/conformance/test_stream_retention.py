@@ -4,12 +4,12 @@ import pytest
 from pamqp.commands import Queue
 from pamqp.common import FieldTable, FieldValue
 
-from tests.api import Api
-from tests.daemon import DaemonStarter
-from tests.endings import Ending, both_endings
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
-from tests.streaming import Publisher, declare_stream, offset_of, read
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.streams import Publisher, declare_stream, offset_of, read
+from tests.support.daemon.daemon import DaemonStarter
+from tests.support.daemon.endings import Ending, both_endings
 
 MIB = 1024 * 1024
 BODY = b"x" * 100_000

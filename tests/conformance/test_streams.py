@@ -7,11 +7,11 @@ import pytest
 from pamqp.commands import Basic, Queue, Tx
 from pamqp.common import FieldTable, FieldValue
 
-from tests.daemon import DaemonStarter
-from tests.endings import Ending, both_endings
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
-from tests.streaming import Publisher, declare_stream, offset_of, read, seen
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.streams import Publisher, declare_stream, offset_of, read, seen
+from tests.support.daemon.daemon import DaemonStarter
+from tests.support.daemon.endings import Ending, both_endings
 
 YESTERDAY = datetime.now(UTC) - timedelta(days=1)
 TOMORROW = datetime.now(UTC) + timedelta(days=1)

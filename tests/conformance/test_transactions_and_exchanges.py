@@ -7,8 +7,8 @@ A publish is routed when it is committed, to the exchange for which its publishe
 import pytest
 from pamqp.commands import Basic, Exchange, Queue, Tx
 
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ routes when it takes a publish")
 

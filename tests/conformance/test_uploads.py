@@ -6,10 +6,10 @@ from pathlib import Path
 from pamqp.commands import Basic, Connection
 
 from tests.conformance.test_content import body_of
-from tests.daemon import PATIENCE_S, DaemonStarter
-from tests.frames import body_frames, header_bytes, method_bytes
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
+from tests.support.amqp091.frames import body_frames, header_bytes, method_bytes
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.daemon.daemon import PATIENCE_S, DaemonStarter
 
 MIB = 1 << 20
 PERSISTENT = Basic.Properties(delivery_mode=2, message_id="m", headers={"a": 1})

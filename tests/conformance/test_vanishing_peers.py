@@ -4,9 +4,9 @@ import pytest
 from pamqp.commands import Queue
 
 from tests.conformance.conftest import Bystander
-from tests.frames import PROTOCOL_HEADER
-from tests.peer import Connector, Dialler
-from tests.peer_channel import PeerChannel
+from tests.support.amqp091.frames import PROTOCOL_HEADER
+from tests.support.amqp091.peer import Connector, Dialler
+from tests.support.amqp091.peer_channel import PeerChannel
 
 
 @pytest.mark.spec("amqp-0-9-1", "4.2.2")

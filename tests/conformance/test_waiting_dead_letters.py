@@ -10,15 +10,15 @@ from pamqp.common import FieldTable
 
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.composites import Header, Modified, Rejected
-from tests.api import Api
-from tests.contents10 import bare10
-from tests.control import Control
-from tests.controller10 import Controller, within
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
-from tests.endings import Ending, both_endings
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.controller import Controller, within
+from tests.support.amqp10.peer_session import PeerSession10
+from tests.support.daemon.amqpctl import Control
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
+from tests.support.daemon.endings import Ending, both_endings
 
 pytestmark = [
     pytest.mark.spec("rabbitmq-extensions", "x-dead-letter-strategy"),

@@ -9,18 +9,18 @@ import pytest
 from pamqp.commands import Basic
 
 from broker.flavour import FLAVOUR
-from tests.contents10 import content10
-from tests.daemon import Daemon, DaemonStarter
-from tests.peer import Connector
-from tests.peer10 import Meet
-from tests.peer_session10 import begins
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp10.contents import content10
+from tests.support.amqp10.peer import Meet
+from tests.support.amqp10.peer_session import begins
+from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 pytestmark = [
     pytest.mark.amqpd_only("the modules are amqpd's own"),
     pytest.mark.skipif(FLAVOUR == "compiled", reason="compiled modules cannot be traced"),
 ]
 
-TRACER: Final = str(Path(__file__).parents[1] / "support" / "traced_daemon.py")
+TRACER: Final = str(Path(__file__).parents[1] / "support" / "daemon" / "traced_daemon.py")
 ENQUEUE: Final = "broker.core.queues.queue.enqueue"
 WRITE: Final = "broker.net.transport.write"
 DELIVER: Final = {

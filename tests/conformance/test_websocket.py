@@ -9,14 +9,14 @@ from pamqp.commands import Connection
 
 from protocol.amqp10.frames import SASL_FRAME
 from protocol.amqp10.performatives import Close, Open, SaslInit, SaslMechanisms, SaslOutcome
-from tests.api import Api
-from tests.bridge import Bridger, Visit
-from tests.certificates import Certificates
 from tests.conformance.test_slow_readers import resident_bytes
-from tests.daemon import Daemon, DaemonStarter
-from tests.frames import HEARTBEAT, PROTOCOL_HEADER
-from tests.peer import Dialler
-from tests.peer10 import AMQP, SASL, Meet, amqp, sasl
+from tests.support.admin.api import Api
+from tests.support.amqp091.frames import HEARTBEAT, PROTOCOL_HEADER
+from tests.support.amqp091.peer import Dialler
+from tests.support.amqp10.peer import AMQP, SASL, Meet, amqp, sasl
+from tests.support.daemon.certificates import Certificates
+from tests.support.daemon.daemon import Daemon, DaemonStarter
+from tests.support.daemon.websocket_bridge import Bridger, Visit
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ has it in a commercial plugin")
 

@@ -13,11 +13,11 @@ from pamqp.commands import Connection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
 
-from tests.bridge import Bridger, Visit, websocket_address
-from tests.certificates import Certificates
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
-from tests.frames import PROTOCOL_HEADER, method_bytes
-from tests.peer import Dialler
+from tests.support.amqp091.frames import PROTOCOL_HEADER, method_bytes
+from tests.support.amqp091.peer import Dialler
+from tests.support.daemon.certificates import Certificates
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
+from tests.support.daemon.websocket_bridge import Bridger, Visit, websocket_address
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ has it in a commercial plugin")
 

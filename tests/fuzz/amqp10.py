@@ -21,8 +21,8 @@ OPTIONS = (f"-max_len={BYTES_MAX}", "-timeout=5", "-rss_limit_mb=1024")  # secon
 def main(arguments: list[str]) -> None:
     """Fuzz; the seeds are written for the run, beside what the given folders hold."""
     with atheris.instrument_imports(include=["protocol.amqp10", "protocol.conversion"]):
-        invariants = importlib.import_module("tests.amqp10_invariants")
-        seeds = importlib.import_module("tests.amqp10_seeds").SEEDS
+        invariants = importlib.import_module("tests.support.amqp10.invariants")
+        seeds = importlib.import_module("tests.support.amqp10.seeds").SEEDS
     with tempfile.TemporaryDirectory() as name:
         files = [argument for argument in arguments if not argument.startswith("-")]
         options = [argument for argument in arguments if argument.startswith("-")]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.amqp10_invariants import hold
-from tests.daemon import clean_environment
+from tests.support.amqp10.invariants import hold
+from tests.support.daemon.daemon import clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from broker.journal.seal import seal
 from protocol.journal import records as r
-from tests.journals import Scribe, put
+from tests.support.journal.handmade_journal import Scribe, put
 
 FOLDER = Path(__file__).parent / "journal-v1"
 OPS_OF_V1 = 22

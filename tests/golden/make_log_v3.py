@@ -7,7 +7,7 @@ from pathlib import Path
 
 from broker.core.message import copy_of, piece_of
 from broker.store.disk import Disk, RealDisk
-from tests.storing import content_of, logged_queue, new_message, open_log, publish
+from tests.support.store.hand_log import content_of, logged_queue, new_message, open_log, publish
 
 FOLDER = Path(__file__).parent / "log-v3"
 

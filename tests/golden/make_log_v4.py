@@ -7,7 +7,7 @@ from pathlib import Path
 
 from broker.core.message import REMEMBERED, TELLS_ARRIVAL, TELLS_CONSUMED, Address, Message
 from broker.store.disk import Disk, RealDisk
-from tests.storing import content_of, logged_queue, new_message, open_log
+from tests.support.store.hand_log import content_of, logged_queue, new_message, open_log
 
 FOLDER = Path(__file__).parent / "log-v4"
 DATE = 1_700_000_000_123

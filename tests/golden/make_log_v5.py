@@ -6,7 +6,7 @@ Not run by the tests, and not to be run again: the committed files are the refer
 from pathlib import Path
 
 from broker.store.disk import Disk, RealDisk
-from tests.storing import content_of, logged_queue, new_message, open_log
+from tests.support.store.hand_log import content_of, logged_queue, new_message, open_log
 
 FOLDER = Path(__file__).parent / "log-v5"
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from broker.core.message import Address, Message
 from broker.store.disk import Disk, RealDisk
 from broker.store.streams.stream import Stream
-from tests.contents10 import content10
-from tests.conversion import content, short
-from tests.field_bytes import long_string
-from tests.storing import content_of, logged_queue, new_message, open_log
+from tests.support.amqp091.field_bytes import long_string
+from tests.support.amqp10.contents import content10
+from tests.support.conversion.contents import content, short
+from tests.support.store.hand_log import content_of, logged_queue, new_message, open_log
 
 FOLDER = Path(__file__).parent / "log-v6"
 DATE = 1_700_000_000_000

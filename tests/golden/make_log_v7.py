@@ -12,8 +12,8 @@ from broker.core.queues.limits import Rules
 from broker.core.queues.queue import Queue
 from broker.store.disk import Disk, RealDisk
 from broker.store.log import Log
-from tests.storing import content_of, logged_queue, new_message, open_log
-from tests.topology import new_broker
+from tests.support.core.topology import new_broker
+from tests.support.store.hand_log import content_of, logged_queue, new_message, open_log
 
 FOLDER = Path(__file__).parent / "log-v7"
 

@@ -11,11 +11,11 @@ from pamqp import base
 from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx
 from pamqp.common import FieldTable
 
-from tests.api import Api
-from tests.daemon import Address, DaemonStarter
-from tests.frames import METHOD, decode_method, header_bytes
-from tests.peer import Connector, Dialler, Peer
-from tests.peer_channel import PeerChannel
+from tests.support.admin.api import Api
+from tests.support.amqp091.frames import METHOD, decode_method, header_bytes
+from tests.support.amqp091.peer import Connector, Dialler, Peer
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.daemon.daemon import Address, DaemonStarter
 from tests.support.reply_texts import Answer, check, listed, unused_name
 
 GOLDEN: Final = listed("amqp-0-9-1")

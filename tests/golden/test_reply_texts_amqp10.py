@@ -10,13 +10,13 @@ import pytest
 
 from protocol.amqp10.composing import decode_composite
 from protocol.amqp10.performatives import Attach, Begin, Close, Detach, End, Open
-from tests.api import Api
-from tests.daemon import Address
-from tests.management10 import Response, request
-from tests.pair10 import pair
-from tests.peer10 import Peer10
-from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10, receiver, sender
+from tests.support.adapters.management_client import Response, request
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp10.management_links import pair
+from tests.support.amqp10.peer import Peer10
+from tests.support.amqp10.peer_session import PeerSession10, receiver, sender
+from tests.support.daemon.daemon import Address
 from tests.support.reply_texts import Answer, check, listed, unused_name
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has other texts")

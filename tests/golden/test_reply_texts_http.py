@@ -6,7 +6,7 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.api import Api, fetch
+from tests.support.admin.api import Api, fetch
 from tests.support.reply_texts import check, listed, unused_name
 
 GOLDEN: Final = listed("http")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from broker.store.disk import RealDisk
 from broker.store.repair.check import check
-from tests.storing import Sink, content_of, logged_queue, new_message, open_log
+from tests.support.store.hand_log import Sink, content_of, logged_queue, new_message, open_log
 
 FOLDER = Path(__file__).parent / "log-v1"
 

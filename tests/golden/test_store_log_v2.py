@@ -6,7 +6,7 @@ from pathlib import Path
 from broker.core.message import NEVER
 from broker.store.disk import RealDisk
 from tests.simulation.store_model import time_of
-from tests.storing import Sink, content_of, open_log
+from tests.support.store.hand_log import Sink, content_of, open_log
 
 FOLDER = Path(__file__).parent / "log-v2"
 

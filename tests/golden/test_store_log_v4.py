@@ -7,7 +7,7 @@ from broker.core.message import NEVER, REMEMBERED
 from broker.store.disk import RealDisk
 from broker.store.repair.check import check
 from tests.simulation.store_model import time_of
-from tests.storing import Sink, content_of, open_log
+from tests.support.store.hand_log import Sink, content_of, open_log
 
 FOLDER = Path(__file__).parent / "log-v4"
 DATE = 1_700_000_000_123

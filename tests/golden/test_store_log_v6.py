@@ -9,8 +9,8 @@ from broker.store.streams.stream import Stream
 from protocol.streams.offsets import content_at
 from protocol.streams.rows import columns_of
 from tests.golden.make_log_v6 import BOTH, DATE, EMPTY, QUEUE, SECTIONS_ROW, TRIMMED, basic_row
-from tests.logged_streams import StreamSink
-from tests.storing import content_of, open_log
+from tests.support.store.hand_log import content_of, open_log
+from tests.support.store.streams import StreamSink
 
 FOLDER = Path(__file__).parent / "log-v6"
 

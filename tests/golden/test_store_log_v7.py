@@ -7,7 +7,7 @@ from broker.core.queues.death import marked_reason, plain_count, was_held
 from broker.core.queues.hooks import REASONS
 from broker.store.disk import RealDisk
 from broker.store.repair.check import check
-from tests.storing import Sink, content_of, open_log
+from tests.support.store.hand_log import Sink, content_of, open_log
 
 FOLDER = Path(__file__).parent / "log-v7"
 

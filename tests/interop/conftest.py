@@ -6,8 +6,8 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.daemon import Address
 from tests.interop.pika_connection import Dial, connected
+from tests.support.daemon.daemon import Address
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Self
 
-from tests.certificates import Certificates, secure_address
-from tests.daemon import Daemon, DaemonStarter
+from tests.support.daemon.certificates import Certificates, secure_address
+from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 AMQP = "5672/tcp"
 AMQPS = "5671/tcp"

@@ -10,10 +10,10 @@ from typing import Final
 
 from pamqp.commands import Basic, Channel
 
-from tests.daemon import PATIENCE_S, Address
-from tests.frames import HEAD, METHOD, body_frames, frame_bytes, method_bytes
 from tests.interop.kill_ledger import Ledger, body_of, persistent
-from tests.peer import Peer
+from tests.support.amqp091.frames import HEAD, METHOD, body_frames, frame_bytes, method_bytes
+from tests.support.amqp091.peer import Peer
+from tests.support.daemon.daemon import PATIENCE_S, Address
 
 CONTENT_HEADER: Final = struct.Struct(">HHQHB")
 ACK: Final = bytes.fromhex("003c0050")

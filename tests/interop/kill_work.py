@@ -9,10 +9,10 @@ from pathlib import Path
 from pamqp.commands import Basic
 from pamqp.common import FieldTable
 
-from tests.daemon import PATIENCE_S, Address, Daemon
-from tests.frames import UnexpectedClose
-from tests.peer import Peer
-from tests.peer_channel import PeerChannel
+from tests.support.amqp091.frames import UnexpectedClose
+from tests.support.amqp091.peer import Peer
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.daemon.daemon import PATIENCE_S, Address, Daemon
 
 PERSISTENT = Basic.Properties(delivery_mode=2)
 RESULTS = ("out.0", "out.1", "out.2")

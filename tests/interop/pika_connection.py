@@ -5,7 +5,7 @@ from typing import Any
 
 import pika
 
-from tests.daemon import PATIENCE_S, Address
+from tests.support.daemon.daemon import PATIENCE_S, Address
 
 Dial = Callable[[], pika.BlockingConnection]
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.daemon import PATIENCE_S
 from tests.interop.pika_connection import Dial
+from tests.support.daemon.daemon import PATIENCE_S
 
 
 class Worker:

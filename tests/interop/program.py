@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.daemon import Daemon, Output, clean_environment
+from tests.support.daemon.daemon import Daemon, Output, clean_environment
 
 PROGRAM_SECONDS = 300
 

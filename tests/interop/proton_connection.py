@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.daemon import PATIENCE_S, Address
+from tests.support.daemon.daemon import PATIENCE_S, Address
 
 MISSING = "python-qpid-proton is not installed"
 proton: Any = pytest.importorskip("proton", reason=MISSING)

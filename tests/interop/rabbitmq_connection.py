@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import PATIENCE_S, Address
+from tests.support.daemon.daemon import PATIENCE_S, Address
 
 client: Any = pytest.importorskip(
     "rabbitmq_amqp_python_client", reason="rabbitmq-amqp-python-client is not installed"

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from pamqp.commands import Basic
 from pamqp.common import FieldTable
 
-from tests.api import Api
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
 from tests.interop.program import Program
-from tests.peer import Peer
-from tests.peer_channel import PeerChannel
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Peer
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 
 PROGRAMS = Path(__file__).with_name("clients10")
 LETTERS: FieldTable = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.frames import HEAD, METHOD
+from tests.support.amqp091.frames import HEAD, METHOD
 
 CALLS = "write,writev,pwrite64,pwritev,pwritev2,sendto,sendmsg,fdatasync,fsync"
 ACK = bytes.fromhex("003c0050")

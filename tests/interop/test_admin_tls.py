@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.certificates import Certificates
-from tests.control import Control
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
+from tests.support.daemon.amqpctl import Control
+from tests.support.daemon.certificates import Certificates
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 
 ANYWHERE = ("--admin-tls-listen", "127.0.0.1:0")
 

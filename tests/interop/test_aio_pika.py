@@ -8,7 +8,7 @@ import aiormq.exceptions
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
 
-from tests.daemon import PATIENCE_S, Address, DaemonStarter
+from tests.support.daemon.daemon import PATIENCE_S, Address, DaemonStarter
 
 
 @pytest.fixture

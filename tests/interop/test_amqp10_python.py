@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon import DaemonStarter
 from tests.interop import suite_sources
 from tests.interop.scenario import FULL, LETTERS, PROGRAMS, Scenario, play
+from tests.support.daemon.daemon import DaemonStarter
 
 pytestmark = pytest.mark.nightly
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.daemon import PATIENCE_S, Address
+from tests.support.daemon.daemon import PATIENCE_S, Address
 
 TOOLS = ("amqp-declare-queue", "amqp-publish", "amqp-get", "amqp-consume", "amqp-delete-queue")
 

@@ -11,8 +11,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.api import Api
-from tests.daemon import PATIENCE_S, Address, Daemon, DaemonStarter, clean_environment
+from tests.support.admin.api import Api
+from tests.support.daemon.daemon import PATIENCE_S, Address, Daemon, DaemonStarter, clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 

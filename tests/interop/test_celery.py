@@ -13,9 +13,9 @@ import pytest
 from celery import chain, chord, group
 from celery.exceptions import TaskRevokedError
 
-from tests.daemon import PATIENCE_S, Daemon
 from tests.interop.apps import celery_app
 from tests.interop.worker_process import WorkerProcess, wait_until
+from tests.support.daemon.daemon import PATIENCE_S, Daemon
 
 # Celery leaves connections of applications that it has closed to the garbage collector, whenever that comes
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

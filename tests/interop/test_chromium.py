@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.api import Api, fetch
-from tests.daemon import PATIENCE_S, Daemon
+from tests.support.admin.api import Api, fetch
+from tests.support.daemon.daemon import PATIENCE_S, Daemon
 
 pytestmark = [
     pytest.mark.nightly,

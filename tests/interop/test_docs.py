@@ -13,9 +13,9 @@ import pytest
 
 from broker.ctl.command import control_line
 from config.settings import Settings
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
-from tests.documents import DOCS, PAGES
-from tests.examples import RUN, SHOWN, WITH_SPARK, code_of, examples_of, run
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
+from tests.support.docs.documents import DOCS, PAGES
+from tests.support.docs.examples import RUN, SHOWN, WITH_SPARK, code_of, examples_of, run
 
 NOT_RUN = ("python3 -m venv ", "pip ", ". .venv/", "docker ", "AMQPD_DEFAULT_USER=")
 """What a `console` block may begin its lines with: commands that install or need a container engine."""

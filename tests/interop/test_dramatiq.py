@@ -10,8 +10,8 @@ import dramatiq
 import pytest
 from dramatiq.brokers.rabbitmq import RabbitmqBroker
 
-from tests.daemon import Address
 from tests.interop.worker_process import WorkerProcess, wait_until
+from tests.support.daemon.daemon import Address
 
 
 class Actors:

@@ -12,9 +12,9 @@ from pika.credentials import ExternalCredentials
 from broker.auth.passwords import NO_PASSWORD
 from broker.auth.users import Users
 from broker.core.broker import Broker
-from tests.certificates import Certificates, connect, secure_address
-from tests.daemon import DaemonStarter
-from tests.people import ALL, quick, with_users
+from tests.support.auth.broker_with_users import ALL, quick, with_users
+from tests.support.daemon.certificates import Certificates, connect, secure_address
+from tests.support.daemon.daemon import DaemonStarter
 
 
 def people(users: Users, broker: Broker) -> None:

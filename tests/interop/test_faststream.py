@@ -5,7 +5,7 @@ import uuid
 
 from faststream.rabbit import Channel, ExchangeType, RabbitBroker, RabbitExchange, RabbitMessage, RabbitQueue
 
-from tests.daemon import PATIENCE_S, Address
+from tests.support.daemon.daemon import PATIENCE_S, Address
 
 
 async def test_publishing_and_subscribing(address: Address, name: str) -> None:

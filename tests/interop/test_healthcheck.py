@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.certificates import Certificates
-from tests.daemon import ROOT, Daemon, DaemonStarter
+from tests.support.daemon.certificates import Certificates
+from tests.support.daemon.daemon import ROOT, Daemon, DaemonStarter
 
 CHECK: dict[str, Any] = runpy.run_path(str(ROOT / "docker" / "healthcheck.py"))
 healthy: Callable[[list[str]], bool] = CHECK["healthy"]

@@ -7,7 +7,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.core.result import Ok
 
-from tests.daemon import PATIENCE_S, DaemonStarter
+from tests.support.daemon.daemon import PATIENCE_S, DaemonStarter
 
 EXAMPLES = 25
 

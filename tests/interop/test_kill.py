@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Basic, Exchange, Queue
 
-from tests.daemon import PATIENCE_S, Address, Daemon
 from tests.interop.kill_ledger import Ledger, body_of
 from tests.interop.kill_load import Consumer, Load, Party, Publisher
-from tests.peer import Peer
+from tests.support.amqp091.peer import Peer
+from tests.support.daemon.daemon import PATIENCE_S, Address, Daemon
 
 PERSISTENT = Basic.Properties(delivery_mode=2)
 ROUTES = {0: ["direct"], 1: ["shared"], 2: ["shared"], 3: ["fan.0", "fan.1", "fan.2"], 4: ["backlog"]}

@@ -7,9 +7,9 @@ import time
 import httpx
 import pika
 
-from tests.api import Api
-from tests.daemon import Daemon, DaemonStarter
 from tests.interop.pika_connection import connected
+from tests.support.admin.api import Api
+from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 MESSAGES = 3000
 STEP = 100

@@ -10,9 +10,9 @@ import threading
 import httpx
 import pytest
 
-from tests.api import Api, amqp
 from tests.conformance.test_http_sinks import Driver, chunk
-from tests.daemon import PATIENCE_S, Address, DaemonStarter
+from tests.support.admin.api import Api, amqp
+from tests.support.daemon.daemon import PATIENCE_S, Address, DaemonStarter
 
 PARTITIONS = 2
 ROWS = 400  # of a chunk

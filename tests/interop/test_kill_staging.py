@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from protocol.streams.chunk import BODY, Chunk
-from tests.api import Api
 from tests.conformance.test_http_operations import publish
-from tests.daemon import DaemonStarter
+from tests.support.admin.api import Api
+from tests.support.daemon.daemon import DaemonStarter
 
 MESSAGES = 3000
 STEP = 20

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Basic, Queue, Tx
 
-from tests.daemon import Address, Daemon
 from tests.interop.kill_work import SMALL
-from tests.peer import Peer
-from tests.peer_channel import PeerChannel
-from tests.streaming import declare_stream, offset_of, read
+from tests.support.amqp091.peer import Peer
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.streams import declare_stream, offset_of, read
+from tests.support.daemon.daemon import Address, Daemon
 
 PERSISTENT = Basic.Properties(delivery_mode=2)
 EXCHANGE = "amq.fanout"

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Tx
 
-from tests.daemon import Address
-from tests.frames import Message
 from tests.interop.kill_work import PERSISTENT, RESULTS, SMALL, Outcome, Worker, body_of, number_of, rounds
-from tests.peer import Peer
+from tests.support.amqp091.frames import Message
+from tests.support.amqp091.peer import Peer
+from tests.support.daemon.daemon import Address
 
 
 class Worker091(Worker):

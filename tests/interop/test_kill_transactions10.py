@@ -23,12 +23,12 @@ from protocol.amqp10.encoding import encode
 from protocol.amqp10.performatives import Attach, Disposition, Flow, Transfer
 from protocol.amqp10.sections import scan
 from protocol.amqp10.types import Composite
-from tests.amqp10_values import described
-from tests.contents10 import bare10
-from tests.daemon import Address
 from tests.interop.kill_work import RESULTS, SMALL, Outcome, Worker, body_of, number_of, rounds
-from tests.peer10 import Peer10
-from tests.peer_session10 import PeerSession10
+from tests.support.amqp10.contents import bare10
+from tests.support.amqp10.peer import Peer10
+from tests.support.amqp10.peer_session import PeerSession10
+from tests.support.amqp10.reference_codec import described
+from tests.support.daemon.daemon import Address
 
 CREDIT: Final = 10
 WORK: Final = 0  # handles; those of the results are 1, 2, 3

@@ -11,12 +11,12 @@ import pytest
 from pamqp.commands import Basic, Exchange, Queue, Tx
 from pamqp.common import FieldTable
 
-from tests.api import Api
-from tests.daemon import PATIENCE_S, Address, Daemon
-from tests.frames import UnexpectedClose
 from tests.interop.kill_work import SMALL, body_of, number_of
-from tests.peer import Peer
-from tests.peer_channel import PeerChannel
+from tests.support.admin.api import Api
+from tests.support.amqp091.frames import UnexpectedClose
+from tests.support.amqp091.peer import Peer
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.daemon.daemon import PATIENCE_S, Address, Daemon
 
 SOURCES = ("to the full one", "to the absent one")
 TARGETS = ("narrow", "behind the exchange")

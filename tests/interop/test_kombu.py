@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import PATIENCE_S, Address, DaemonStarter
+from tests.support.daemon.daemon import PATIENCE_S, Address, DaemonStarter
 
 kombu: Any = importlib.import_module("kombu")  # it ships types for a few of its modules only
 SimpleQueue: Any = importlib.import_module("kombu.simple").SimpleQueue

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.daemon import Daemon, DaemonStarter
 from tests.interop.program import PROGRAM_SECONDS, Program
+from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 CLIENTS = Path(__file__).with_name("clients")
 STEPS = (

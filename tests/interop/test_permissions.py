@@ -10,9 +10,9 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from broker.auth.users import Users
 from broker.core.broker import Broker
-from tests.daemon import Daemon
 from tests.interop.pika_connection import connected
-from tests.people import ALL, quick, with_users
+from tests.support.auth.broker_with_users import ALL, quick, with_users
+from tests.support.daemon.daemon import Daemon
 
 Operation = Callable[[BlockingChannel], object]
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pika.exceptions
 import pytest
 
-from tests.api import Api, amqp
-from tests.daemon import PATIENCE_S, Daemon
 from tests.interop.pika_connection import Dial
 from tests.interop.pika_worker import Worker
+from tests.support.admin.api import Api, amqp
+from tests.support.daemon.daemon import PATIENCE_S, Daemon
 
 pytestmark = pytest.mark.amqpd_only("amqpd's own argument")
 

@@ -12,7 +12,7 @@ from broker.core.arguments.consumer import BROWSE, BROWSE_FROM, CONSUMER_RULES, 
 from broker.core.arguments.queue import QUEUE_RULES
 from broker.core.arguments.rule import ANY_SIZE, ArgumentRule
 from broker.core.values import show
-from tests.documents import PAGES
+from tests.support.docs.documents import PAGES
 
 pytestmark = pytest.mark.amqpd_only("most of them are amqpd's own")
 

@@ -9,7 +9,7 @@ import pika.exceptions
 import pytest
 from pika.adapters.asyncio_connection import AsyncioConnection
 
-from tests.daemon import PATIENCE_S, Address
+from tests.support.daemon.daemon import PATIENCE_S, Address
 
 Step = Callable[..., None]
 

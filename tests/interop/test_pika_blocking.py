@@ -9,8 +9,8 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
-from tests.daemon import PATIENCE_S, Address, DaemonStarter
 from tests.interop.pika_connection import connected
+from tests.support.daemon.daemon import PATIENCE_S, Address, DaemonStarter
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 

@@ -8,7 +8,7 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.daemon import PATIENCE_S
+from tests.support.daemon.daemon import PATIENCE_S
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import time
 import pika
 import pytest
 
-from tests.daemon import PATIENCE_S, Address
 from tests.interop.pika_connection import connected
+from tests.support.daemon.daemon import PATIENCE_S, Address
 
 
 @pytest.mark.parametrize("kind", ["direct", "topic", "fanout"])

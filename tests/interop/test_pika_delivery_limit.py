@@ -5,7 +5,7 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.daemon import PATIENCE_S
+from tests.support.daemon.daemon import PATIENCE_S
 
 QUORUM = {"x-queue-type": "quorum", "x-delivery-limit": 3}
 PERSISTENT = pika.BasicProperties(delivery_mode=2)

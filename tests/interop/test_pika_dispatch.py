@@ -9,9 +9,9 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.daemon import PATIENCE_S, Address
 from tests.interop.pika_connection import Dial, connected
 from tests.interop.pika_worker import Worker
+from tests.support.daemon.daemon import PATIENCE_S, Address
 
 pytestmark = pytest.mark.amqpd_only("amqpd's own arguments")
 Declare = Callable[..., BlockingChannel]

@@ -7,9 +7,9 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.api import Api
-from tests.daemon import Address, Daemon, DaemonStarter
 from tests.interop.pika_connection import connected
+from tests.support.admin.api import Api
+from tests.support.daemon.daemon import Address, Daemon, DaemonStarter
 
 WINDOW = {"x-dedup-window": 600_000, "x-dedup-producers": 10}
 Returned = list[tuple[int, str, bytes]]

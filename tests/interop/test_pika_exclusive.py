@@ -7,10 +7,10 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.api import Api, amqp
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
 from tests.interop.pika_connection import Dial
 from tests.interop.pika_worker import Worker
+from tests.support.admin.api import Api, amqp
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 
 pytestmark = pytest.mark.amqpd_only("ActiveMQ's exclusive consumers are not in RabbitMQ")
 

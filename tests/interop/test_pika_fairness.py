@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.daemon import Daemon, DaemonStarter
 from tests.interop.pika_connection import connected
 from tests.interop.pika_worker import Worker
+from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 pytestmark = pytest.mark.amqpd_only("amqpd's own promise, and its metrics")
 

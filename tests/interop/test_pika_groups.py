@@ -5,8 +5,8 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.daemon import PATIENCE_S, DaemonStarter
 from tests.interop.pika_connection import Dial, connected
+from tests.support.daemon.daemon import PATIENCE_S, DaemonStarter
 
 STICKY = {"x-group-kind": "sticky"}
 

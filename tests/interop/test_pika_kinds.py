@@ -9,9 +9,9 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.api import Api
-from tests.daemon import PATIENCE_S, DaemonStarter
 from tests.interop.pika_connection import connected
+from tests.support.admin.api import Api
+from tests.support.daemon.daemon import PATIENCE_S, DaemonStarter
 
 SORTED = {"x-queue-kind": "sorted", "x-sort-key": "due"}
 LAST = {"x-queue-kind": "last-value", "x-last-value-key": "id"}

@@ -9,9 +9,9 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.api import Api
-from tests.daemon import PATIENCE_S, Address, Daemon, DaemonStarter
 from tests.interop.pika_connection import connected
+from tests.support.admin.api import Api
+from tests.support.daemon.daemon import PATIENCE_S, Address, Daemon, DaemonStarter
 
 
 def asking(

@@ -10,9 +10,9 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.api import Api
-from tests.daemon import PATIENCE_S, DaemonStarter
 from tests.interop.pika_connection import connected
+from tests.support.admin.api import Api
+from tests.support.daemon.daemon import PATIENCE_S, DaemonStarter
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 Came = tuple[Any, pika.BasicProperties, bytes, float]

@@ -9,8 +9,8 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.daemon import PATIENCE_S
 from tests.interop.pika_connection import Dial
+from tests.support.daemon.daemon import PATIENCE_S
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ's queues have neither selectors nor browsers")
 

@@ -7,8 +7,8 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.api import Api
-from tests.daemon import PATIENCE_S, DaemonStarter
+from tests.support.admin.api import Api
+from tests.support.daemon.daemon import PATIENCE_S, DaemonStarter
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 

@@ -4,8 +4,8 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.daemon import PATIENCE_S
 from tests.interop.pika_connection import Dial
+from tests.support.daemon.daemon import PATIENCE_S
 
 STRICT = {"x-strict-order": True}
 

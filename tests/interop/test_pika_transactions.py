@@ -4,8 +4,8 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.daemon import Address
 from tests.interop.pika_connection import connected
+from tests.support.daemon.daemon import Address
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 

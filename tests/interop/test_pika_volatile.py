@@ -3,9 +3,9 @@
 import pika
 import pytest
 
-from tests.api import Api
-from tests.daemon import Daemon, DaemonStarter
 from tests.interop.pika_connection import connected
+from tests.support.admin.api import Api
+from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 
 def told(daemon: Daemon) -> tuple[object, float]:

@@ -4,8 +4,8 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.api import Api, amqp
-from tests.daemon import Address, DaemonStarter
+from tests.support.admin.api import Api, amqp
+from tests.support.daemon.daemon import Address, DaemonStarter
 
 
 def bodies(channel: BlockingChannel, queue: str) -> list[bytes]:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon import DaemonStarter
 from tests.interop import suite_sources
 from tests.interop.proton_connection import proton
+from tests.support.daemon.daemon import DaemonStarter
 
 PATIENCE_S = 300
 BROKERED = (

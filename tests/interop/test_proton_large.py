@@ -8,7 +8,6 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
-from tests.daemon import PATIENCE_S, Address
 from tests.interop.proton_connection import (
     ACCEPTED,
     ProtonDial,
@@ -18,6 +17,7 @@ from tests.interop.proton_connection import (
     proton,
     take,
 )
+from tests.support.daemon.daemon import PATIENCE_S, Address
 
 PROPERTY = "y" * 8000
 SIZES = {

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
 from tests.interop.proton_connection import bodies, drain, handlers, proton, reactor, url, utils
-from tests.peer import Peer
+from tests.support.amqp091.peer import Peer
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 
 COUNT = 3000
 ADDRESS = "/queues/orders"

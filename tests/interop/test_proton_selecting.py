@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.daemon import Address
 from tests.interop.proton_connection import (
     ACCEPTED,
     ProtonDial,
@@ -20,6 +19,7 @@ from tests.interop.proton_connection import (
     take,
     utils,
 )
+from tests.support.daemon.daemon import Address
 
 
 @pytest.fixture

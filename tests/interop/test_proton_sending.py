@@ -7,7 +7,6 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.daemon import Address
 from tests.interop.proton_connection import (
     ACCEPTED,
     RELEASED,
@@ -22,6 +21,7 @@ from tests.interop.proton_connection import (
     take,
     utils,
 )
+from tests.support.daemon.daemon import Address
 
 LARGE_BYTES = 900_000
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.daemon import PATIENCE_S, Address, DaemonStarter
 from tests.interop.proton_connection import (
     ACCEPTED,
     RELEASED,
@@ -21,6 +20,7 @@ from tests.interop.proton_connection import (
     url,
     utils,
 )
+from tests.support.daemon.daemon import PATIENCE_S, Address, DaemonStarter
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.daemon import Address
 from tests.interop.proton_connection import (
     ACCEPTED,
     ProtonDial,
@@ -19,6 +18,7 @@ from tests.interop.proton_connection import (
     proton,
     take,
 )
+from tests.support.daemon.daemon import Address
 
 SETTLING = pytest.mark.parametrize("settled_before", [False, True], ids=["with it", "before it"])
 """When proton settles what it accepts: with the end of the transaction or before it."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon
 from tests.interop.rabbitmq_connection import (
     COMPATIBLE,
     RELEASED,
@@ -28,6 +27,7 @@ from tests.interop.rabbitmq_connection import (
     settling,
     take,
 )
+from tests.support.daemon.daemon import Daemon
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.api import Api
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
 from tests.interop.rabbitmq_connection import (
     COMPATIBLE,
     ConnectionClosed,
@@ -21,7 +19,9 @@ from tests.interop.rabbitmq_connection import (
     publish,
     queue_address,
 )
-from tests.peer import Peer
+from tests.support.admin.api import Api
+from tests.support.amqp091.peer import Peer
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 
 COUNT = 60
 ADDRESS = queue_address("orders")

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon
 from tests.interop.rabbitmq_connection import (
     COMPATIBLE,
     Taking,
@@ -17,6 +16,7 @@ from tests.interop.rabbitmq_connection import (
     queue_address,
     run,
 )
+from tests.support.daemon.daemon import Daemon
 
 
 @pytest.fixture(scope="module")

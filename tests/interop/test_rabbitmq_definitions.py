@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.api import Api, amqp, fetch
-from tests.daemon import DaemonStarter
-from tests.rabbitmq import running
+from tests.support.admin.api import Api, amqp, fetch
+from tests.support.daemon.daemon import DaemonStarter
+from tests.support.daemon.rabbitmq import running
 
 pytestmark = pytest.mark.nightly
 

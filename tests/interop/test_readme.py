@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.daemon import Address
+from tests.support.daemon.daemon import Address
 
 ROOT = Path(__file__).resolve().parents[2]
 

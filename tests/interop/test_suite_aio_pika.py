@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon import DaemonStarter
 from tests.interop import suite_sources, suites
 from tests.interop.container_engine import ContainerEngine
+from tests.support.daemon.daemon import DaemonStarter
 
 SUITE = "aio-pika 10.2.1"
 TESTS = 1076

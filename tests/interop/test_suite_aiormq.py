@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import secure_address
-from tests.daemon import DaemonStarter
 from tests.interop import suite_sources, suites
+from tests.support.daemon.certificates import secure_address
+from tests.support.daemon.daemon import DaemonStarter
 
 SUITE = "aiormq 7.2.4"
 TESTS = 1030

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon import DaemonStarter
 from tests.interop import suite_sources, suites
+from tests.support.daemon.daemon import DaemonStarter
 
 SUITE = "amqplib 2.1.0"
 FILES = ("test/callback_api.test.js", "test/channel_api.test.js", "test/connect.test.js")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon import DaemonStarter
 from tests.interop import suite_sources, suites
+from tests.support.daemon.daemon import DaemonStarter
 
 SUITE = "Kombu 5.7.0"
 TESTS = 51

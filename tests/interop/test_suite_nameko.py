@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import Certificates, secure_address
-from tests.daemon import DaemonStarter
 from tests.interop import suite_sources, suites
+from tests.support.daemon.certificates import Certificates, secure_address
+from tests.support.daemon.daemon import DaemonStarter
 
 SUITE = "Nameko 2.14.1"
 TESTS = 588

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Basic
 
-from tests.daemon import DaemonStarter
 from tests.interop import sync_trace
-from tests.peer import Connector
-from tests.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.daemon.daemon import DaemonStarter
 
 PERSISTENT = Basic.Properties(delivery_mode=2)
 

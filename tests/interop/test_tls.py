@@ -13,9 +13,9 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.api import fetch
-from tests.certificates import Certificates, connect, secure_address
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
+from tests.support.admin.api import fetch
+from tests.support.daemon.certificates import Certificates, connect, secure_address
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 
 
 def test_messages_of_every_size_over_tls(start_daemon: DaemonStarter, certificates: Certificates) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.daemon import PATIENCE_S, ROOT, Output, clean_environment
+from tests.support.daemon.daemon import PATIENCE_S, ROOT, Output, clean_environment
 
 
 class WorkerProcess:

@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.requirements import missing
 from tests.bench.journals import Planted, write
-from tests.brokers import Broker
+from tests.support.pipeline.broker import Broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.cluster import command, environment, zip_sources
 from tests.bench.journals import Planted
-from tests.brokers import Broker
+from tests.support.pipeline.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 

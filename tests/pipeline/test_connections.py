@@ -22,9 +22,9 @@ from pipeline.connector.rows import OutgoingMessage
 from pipeline.connector.server import RefusedError, Server, ServerError, close_idle, server_of
 from pipeline.connector.sink import Attempt
 from pipeline.errors import PipelineError
-from tests.api import Api
-from tests.brokers import Broker
-from tests.certificates import Certificates, secure_address
+from tests.support.admin.api import Api
+from tests.support.daemon.certificates import Certificates, secure_address
+from tests.support.pipeline.broker import Broker
 
 PERSISTENT = b"\x10\x00\x02"
 

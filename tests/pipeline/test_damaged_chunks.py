@@ -14,9 +14,9 @@ from pipeline.connector.offsets import Place, Range
 from pipeline.connector.server import Password, Server, Tls
 from pipeline.connector.streams import DataLossError, fetched
 from protocol.streams.chunk import BODY
-from tests.daemon import Daemon, DaemonStarter
-from tests.peer import Connector
-from tests.streaming import Publisher, declare_stream
+from tests.support.amqp091.peer import Connector
+from tests.support.amqp091.streams import Publisher, declare_stream
+from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 COUNT = 12
 TEXT = b"x" * 500

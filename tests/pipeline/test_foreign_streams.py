@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from pipeline.connector.source import register
-from tests.brokers import Broker
-from tests.rabbitmq import running
+from tests.support.daemon.rabbitmq import running
+from tests.support.pipeline.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 

@@ -22,8 +22,8 @@ from pipeline.jobs.verdicts import MEANINGS
 from pipeline.journal.frames import read_events
 from protocol.journal import records as r
 from tests.bench.journals import Planted
-from tests.daemon import PATIENCE_S, ROOT, Output
-from tests.journals import Scribe, file_of, put
+from tests.support.daemon.daemon import PATIENCE_S, ROOT, Output
+from tests.support.journal.handmade_journal import Scribe, file_of, put
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 

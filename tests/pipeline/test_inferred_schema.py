@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
-from tests.brokers import Broker
+from tests.support.pipeline.broker import Broker
 
 pytestmark = pytest.mark.spark
 

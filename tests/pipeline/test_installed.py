@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests import examples
-from tests.brokers import Broker
-from tests.daemon import ROOT
-from tests.documents import DOCS
-from tests.examples import code_of
+from tests.support.daemon.daemon import ROOT
+from tests.support.docs import examples
+from tests.support.docs.documents import DOCS
+from tests.support.docs.examples import code_of
+from tests.support.pipeline.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 

@@ -17,7 +17,7 @@ from pipeline.errors import PipelineError
 from pipeline.lake import export
 from pipeline.lake.export import TABLE
 from pipeline.runs import run
-from tests.daemon import Daemon
+from tests.support.daemon.daemon import Daemon
 
 pytestmark = pytest.mark.spark
 

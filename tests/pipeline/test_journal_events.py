@@ -13,9 +13,9 @@ from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError
 from pipeline.journal.journals import FolderJournal
 from pipeline.journal.raw import ends
-from tests.journal_events import READ_BYTES as SIZE
-from tests.journal_events import lose, read, seqs
-from tests.journals import NODE, Scribe, file_of, put
+from tests.support.journal.handmade_journal import NODE, Scribe, file_of, put
+from tests.support.pipeline.journal_events import READ_BYTES as SIZE
+from tests.support.pipeline.journal_events import lose, read, seqs
 
 
 @pytest.fixture

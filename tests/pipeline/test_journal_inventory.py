@@ -14,8 +14,8 @@ from broker.journal.seal import let_go, seal
 from pipeline.digest.sources import of_live, of_sealed
 from pipeline.jobs.audit import audit
 from pipeline.journal.inventory import hold_sealed
-from tests.brokers import Broker
-from tests.journals import Scribe, file_of, put
+from tests.support.journal.handmade_journal import Scribe, file_of, put
+from tests.support.pipeline.broker import Broker
 
 pytestmark = pytest.mark.spark
 

@@ -16,9 +16,9 @@ from pipeline.journal.journals import FolderJournal
 from pipeline.journal.options import Bound, journal_options, shown, source_of
 from pipeline.journal.plan import EVENTS_OF_TASK, Progress, Slice, json_of, resolved, seqs_of, tasks
 from protocol.journal.encoder import Encoder
-from tests.journal_events import READ_BYTES as SIZE
-from tests.journal_events import lose, read, seqs
-from tests.journals import EVENTS_OF_LIFE, NODE, STARTED, Scribe, file_of, put
+from tests.support.journal.handmade_journal import EVENTS_OF_LIFE, NODE, STARTED, Scribe, file_of, put
+from tests.support.pipeline.journal_events import READ_BYTES as SIZE
+from tests.support.pipeline.journal_events import lose, read, seqs
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from pipeline.errors import PipelineError
 from pipeline.journal.frames import read_events
 from pipeline.journal.schema import EVENTS
 from pipeline.runs import run
-from tests.api import Api
-from tests.brokers import Broker
-from tests.daemon import PATIENCE_S
-from tests.journals import OF_THE_BROKER
+from tests.support.admin.api import Api
+from tests.support.daemon.daemon import PATIENCE_S
+from tests.support.journal.handmade_journal import OF_THE_BROKER
+from tests.support.pipeline.broker import Broker
 
 pytestmark = pytest.mark.spark
 

@@ -21,9 +21,9 @@ import pytest
 from pika.exceptions import AMQPError
 from pyspark.sql import SparkSession
 
-from tests.brokers import Broker
-from tests.daemon import ROOT
 from tests.pipeline.killed import KILL_AT, POINTS, POINTS_OF_SINK
+from tests.support.daemon.daemon import ROOT
+from tests.support.pipeline.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 

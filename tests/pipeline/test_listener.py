@@ -16,9 +16,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.connector.listener import LagListener, watch
-from tests.api import Api
-from tests.brokers import Broker
-from tests.daemon import PATIENCE_S
+from tests.support.admin.api import Api
+from tests.support.daemon.daemon import PATIENCE_S
+from tests.support.pipeline.broker import Broker
 
 pytestmark = pytest.mark.spark
 

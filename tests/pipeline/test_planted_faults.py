@@ -14,7 +14,7 @@ from pipeline.jobs.audit import Audit, audit
 from pipeline.jobs.portions import joined, portion, verdicts_of
 from pipeline.jobs.verdicts import MEANINGS, Rules
 from pipeline.journal.frames import read_events
-from tests.faults import CRASH_AFTER, FAULTS, MESSAGES, written
+from tests.support.journal.faults import CRASH_AFTER, FAULTS, MESSAGES, written
 
 pytestmark = pytest.mark.spark
 

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNotNull, 
 
 from pipeline.connector.offsets import Place, Range
 from pipeline.connector.pushdown import pushed
-from tests.brokers import Broker
+from tests.support.pipeline.broker import Broker
 
 pytestmark = pytest.mark.spark
 

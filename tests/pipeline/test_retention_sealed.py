@@ -23,7 +23,7 @@ from pipeline.lake import retention
 from pipeline.lake.retention import dropped, retain
 from protocol.journal.encoder import Encoder
 from protocol.journal.files import DAY, LOCK, MANIFEST
-from tests.journals import EVENTS_OF_LIFE, NODE, STARTED, Scribe, file_of, put
+from tests.support.journal.handmade_journal import EVENTS_OF_LIFE, NODE, STARTED, Scribe, file_of, put
 
 FIRST = "date=2026-11-24"
 SECOND = "date=2026-11-25"

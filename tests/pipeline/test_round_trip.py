@@ -9,8 +9,8 @@ import pytest
 from pamqp.commands import Basic
 from pyspark.sql import SparkSession
 
-from tests.brokers import Broker
-from tests.peer import Peer
+from tests.support.amqp091.peer import Peer
+from tests.support.pipeline.broker import Broker
 
 pytestmark = pytest.mark.spark
 

@@ -22,10 +22,10 @@ from pipeline.journal.journals import FolderJournal
 from pipeline.journal.options import journal_options
 from pipeline.journal.plan import resolved
 from pipeline.runs import run
-from tests.daemon import ROOT
-from tests.journals import NODE, STARTED, Scribe, file_of, put
 from tests.pipeline.frames import table
 from tests.pipeline.test_order import came
+from tests.support.daemon.daemon import ROOT
+from tests.support.journal.handmade_journal import NODE, STARTED, Scribe, file_of, put
 
 pytestmark = pytest.mark.spark
 

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.brokers import Broker
+from tests.support.pipeline.broker import Broker
 
 pytestmark = pytest.mark.spark
 

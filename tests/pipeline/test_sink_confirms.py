@@ -18,8 +18,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipeline.connector.options import sink_options
 from pipeline.connector.server import ServerError
 from pipeline.connector.sink import AmqpWriter
-from tests.daemon import PATIENCE_S
-from tests.frames import HEAD, METHOD, PROTOCOL_HEADER, Frame, decode_method, method_bytes
+from tests.support.amqp091.frames import HEAD, METHOD, PROTOCOL_HEADER, Frame, decode_method, method_bytes
+from tests.support.daemon.daemon import PATIENCE_S
 
 SILENCE_S: Final = 0.1  # so long nothing comes of who waits for confirms
 SLACK_S: Final = 10.0  # of a machine that has other things to do

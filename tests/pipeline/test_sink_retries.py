@@ -14,10 +14,10 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.api import Api
-from tests.brokers import Broker
-from tests.daemon import PATIENCE_S
 from tests.pipeline.test_sink import taken, write
+from tests.support.admin.api import Api
+from tests.support.daemon.daemon import PATIENCE_S
+from tests.support.pipeline.broker import Broker
 
 pytestmark = pytest.mark.spark
 

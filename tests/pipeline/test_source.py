@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.brokers import Broker
 from tests.pipeline.test_sink import taken
+from tests.support.pipeline.broker import Broker
 
 pytestmark = pytest.mark.spark
 

@@ -16,8 +16,8 @@ from pipeline.connector.options import SourceOptions, source_options
 from pipeline.connector.server import close_idle
 from pipeline.connector.source import AmqpDataSource
 from pipeline.errors import PipelineError
-from tests.api import Api, amqp
-from tests.brokers import Broker
+from tests.support.admin.api import Api, amqp
+from tests.support.pipeline.broker import Broker
 
 EARLY = {b"%d" % number for number in range(20)}
 LATE = {b"%d" % number for number in range(20, 40)}

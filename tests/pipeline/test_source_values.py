@@ -20,13 +20,13 @@ from pipeline.connector.offsets import Place
 from pipeline.connector.schema import source_schema
 from protocol.amqp10.types import Ulong
 from protocol.streams.chunk import BASIC, Chunk, ChunkWriter
-from tests.amqp10_values import described
-from tests.brokers import Broker
-from tests.contents10 import content10
-from tests.field_bytes import FIELDS, field, long_string
-from tests.peer import Peer
-from tests.peer10 import Peer10
-from tests.peer_session10 import PeerSession10
+from tests.support.amqp091.field_bytes import FIELDS, field, long_string
+from tests.support.amqp091.peer import Peer
+from tests.support.amqp10.contents import content10
+from tests.support.amqp10.peer import Peer10
+from tests.support.amqp10.peer_session import PeerSession10
+from tests.support.amqp10.reference_codec import described
+from tests.support.pipeline.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 

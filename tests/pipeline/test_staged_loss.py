@@ -16,8 +16,8 @@ from pipeline.connector.schema import body_type, source_schema
 from pipeline.connector.server import close_idle
 from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError
-from tests.api import Api
-from tests.brokers import Broker
+from tests.support.admin.api import Api
+from tests.support.pipeline.broker import Broker
 
 KINDS = {b"lasting": 2, b"passing": 1}
 

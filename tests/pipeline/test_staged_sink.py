@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.api import Api
-from tests.brokers import Broker
+from tests.support.admin.api import Api
+from tests.support.pipeline.broker import Broker
 
 pytestmark = pytest.mark.spark
 

@@ -21,8 +21,8 @@ from pipeline.arguments import parser
 from pipeline.command import cause
 from pipeline.errors import PipelineError
 from pipeline.runs import run
-from tests.brokers import Broker
-from tests.daemon import ROOT
+from tests.support.daemon.daemon import ROOT
+from tests.support.pipeline.broker import Broker
 
 pytestmark = pytest.mark.spark
 

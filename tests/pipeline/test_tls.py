@@ -17,9 +17,9 @@ from pipeline.connector.choices import Choices
 from pipeline.connector.server import ServerError, close_idle, server_of
 from pipeline.connector.source import register
 from pipeline.journal.source import register as register_journal
-from tests.api import Api
-from tests.brokers import Broker
-from tests.certificates import Certificates, secure_address
+from tests.support.admin.api import Api
+from tests.support.daemon.certificates import Certificates, secure_address
+from tests.support.pipeline.broker import Broker
 
 pytestmark = pytest.mark.spark
 

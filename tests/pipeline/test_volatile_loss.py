@@ -15,8 +15,8 @@ from broker.journal.seal import seal
 from broker.journal.verification import Verification
 from pipeline.digest.sources import of_sealed
 from pipeline.jobs.audit import Audit, audit
-from tests.daemon import PATIENCE_S, Daemon
-from tests.journals import wait_for
+from tests.support.daemon.daemon import PATIENCE_S, Daemon
+from tests.support.journal.handmade_journal import wait_for
 
 pytestmark = pytest.mark.spark
 

@@ -27,10 +27,10 @@ from broker.core.queues.consumer import (
 )
 from broker.core.queues.election import is_served
 from broker.core.queues.queue import Queue, queue_of
-from tests.dispatch import number_of
 from tests.property.queue_cursors import check_cursors, filtered
 from tests.property.queue_group_checks import check_groups
 from tests.property.queue_model import KEPT, OUT, READY, Item, Model, attached, precedence, sees
+from tests.support.core.queue_bench import number_of
 
 if TYPE_CHECKING:
     from tests.property.queue_probe import Probe

@@ -10,8 +10,8 @@ from broker.core.queues.consumer import REMOVED, QueueConsumer
 from broker.core.queues.group import Group, holding_of
 from broker.core.queues.groups import Groups
 from broker.core.queues.queue import Queue
-from tests.dispatch import number_of
 from tests.property.queue_rules import key_of
+from tests.support.core.queue_bench import number_of
 
 
 def check_groups(queue: Queue) -> None:

@@ -11,10 +11,10 @@ from broker.core.queues.consumer import REMOVED, QueueConsumer
 from broker.core.queues.election import DEQUEUE, stopped
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.schedule import Schedule
-from tests.dispatch import number_of
 from tests.property.queue_orders import ByPriority
 from tests.property.queue_rules import RULES, impose
 from tests.property.queue_serving import EVERYBODY, Serving
+from tests.support.core.queue_bench import number_of
 
 READY, OUT, KEPT, GONE = "ready", "out", "kept", "gone"  # kept: until it is to be tried again
 

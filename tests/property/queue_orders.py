@@ -8,7 +8,7 @@ from broker.core.entries.last_value import LastValueEntryList
 from broker.core.entries.list import FifoEntryList, QueueEntryList
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.entries.sorted import SortedEntryList
-from tests.keyed import HEADERS, KEY
+from tests.support.core.key_header import HEADERS, KEY
 
 if TYPE_CHECKING:
     from tests.property.queue_model import Item

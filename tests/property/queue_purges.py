@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.core.queues.purge import Purge, purge
-from tests.dispatch import number_of
 from tests.property.queue_model import OUT, Model
+from tests.support.core.queue_bench import number_of
 
 if TYPE_CHECKING:
     from tests.property.queue_world import World

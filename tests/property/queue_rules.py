@@ -288,7 +288,7 @@ class NumberView(MessageView):
 
 
 def view_of_number(message: Message, store: MessageStore) -> MessageView:
-    """The view of a message that tests.dispatch has made."""
+    """The view of a message that tests.support.core.queue_bench has made."""
     assert message.content is not None
     return NumberView(int(message.content))
 

@@ -4,7 +4,7 @@ from broker.core.arguments.queue import ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEO
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.election import Election, StartGate, declared_election
 from broker.core.queues.queue import Queue
-from tests.clock import HandClock
+from tests.support.core.hand_clock import HandClock
 
 EVERYBODY, SINGLE, ALL, SOME = "everybody", "single active", "all exclusive", "some exclusive"
 DRAINING_ALL, DRAINING_SOME = "all exclusive, drain", "some exclusive, drain"

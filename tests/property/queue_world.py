@@ -18,8 +18,6 @@ from broker.core.queues.purge import dispose
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.retry import Retry
 from broker.core.queues.returns import release_entries
-from tests.clock import HandClock
-from tests.dispatch import HandScheduler, MemoryStore, message, number_of
 from tests.property import queue_checks as checks
 from tests.property import queue_purges
 from tests.property.queue_immediate import immediate_taker_exists
@@ -28,8 +26,10 @@ from tests.property.queue_operators import Operator
 from tests.property.queue_orders import ORDERS
 from tests.property.queue_probe import Probe, new_wire, pick
 from tests.property.queue_serving import EVERYBODY, SOME
-from tests.purging import purge
-from tests.topology import new_vhost
+from tests.support.core.hand_clock import HandClock
+from tests.support.core.purge import purge
+from tests.support.core.queue_bench import HandScheduler, MemoryStore, message, number_of
+from tests.support.core.topology import new_vhost
 
 
 class World:

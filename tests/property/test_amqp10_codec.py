@@ -33,9 +33,9 @@ from protocol.amqp10.types import (
     Ulong,
     Ushort,
 )
-from tests.amqp10_bytes import LONGER, MALFORMED, SMALLEST
-from tests.amqp10_invariants import value as value_holds
-from tests.effort import cases
+from tests.support.amqp10.invariants import value as value_holds
+from tests.support.amqp10.value_bytes import LONGER, MALFORMED, SMALLEST
+from tests.support.effort import cases
 
 
 def whole(bits: int, signed: bool) -> st.SearchStrategy[int]:

@@ -19,9 +19,7 @@ from broker.core.ports import MessageStore
 from protocol.amqp10.conditions import PeerError
 from protocol.amqp10.types import Array, Described, Map, Symbol, Timestamp, Ulong
 from protocol.conversion.to10 import content10 as converted
-from tests.conversion import content
-from tests.effort import cases
-from tests.filtered import (
+from tests.support.adapters.filtered_messages import (
     KEYS,
     TEXTS,
     Message,
@@ -34,6 +32,8 @@ from tests.filtered import (
     simple,
     view_of,
 )
+from tests.support.conversion.contents import content
+from tests.support.effort import cases
 
 
 @given(old_properties, old_tables)

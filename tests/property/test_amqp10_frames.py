@@ -16,8 +16,8 @@ from protocol.amqp10.outgoing import SplitTransfer, TransferTemplate
 from protocol.amqp10.properties import check_properties, read_text
 from protocol.amqp10.sections import scan
 from protocol.amqp10.transfers import Transfer
-from tests.amqp10_values import WrongError, compound, decode, described, sized, uint
-from tests.effort import cases
+from tests.support.amqp10.reference_codec import WrongError, compound, decode, described, sized, uint
+from tests.support.effort import cases
 
 NULL = b"\x40"
 MAP = b"\xc1\x01\x00"

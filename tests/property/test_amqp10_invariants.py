@@ -5,10 +5,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocol.amqp10.bodies import START_BYTES_MAX
-from tests.amqp10_invariants import body, hold, is_body, scanned
-from tests.amqp10_seeds import MESSAGES, SEEDS
-from tests.amqp10_values import compound, described, message, sized
-from tests.effort import cases
+from tests.support.amqp10.invariants import body, hold, is_body, scanned
+from tests.support.amqp10.reference_codec import compound, described, message, sized
+from tests.support.amqp10.seeds import MESSAGES, SEEDS
+from tests.support.effort import cases
 
 OCTETS = st.one_of(
     st.sampled_from([0, 1, 0x40, 0x45, 0x53, 0x7F, 0x80, 0xC0, 0xC1, 0xFF]), st.integers(0, 255)

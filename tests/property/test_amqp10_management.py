@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.amqp10.types import Symbol, Uint
-from tests.management10 import Desk, Response, request
+from tests.support.adapters.management_client import Desk, Response, request
 
 SOUND = (
     request("PUT", "/queues/q", {"exclusive": True, "arguments": {"x-max-length": Uint(5), "t": {"a": [1]}}}),

@@ -21,7 +21,7 @@ from protocol.amqp10.performatives import Disposition as DispositionFrame
 from protocol.amqp10.performatives import Transfer as TransferFrame
 from protocol.amqp10.states import DeliveryState as ReadState
 from protocol.amqp10.transfers import Transfer
-from tests.effort import cases
+from tests.support.effort import cases
 
 Performative = TransferFrame | DispositionFrame
 

@@ -7,7 +7,7 @@ from protocol.amqp10.annotations import annotated
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.properties import check_properties, read_property
 from protocol.amqp10.sections import Sections, scan
-from tests.amqp10_values import compound, decode, message, sized
+from tests.support.amqp10.reference_codec import compound, decode, message, sized
 
 NULL = b"\x40"
 MAP = b"\xc1\x01\x00"

@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 from broker.adapters.amqp10.filters.sql import SqlFilter
 from broker.core.errors import PreconditionFailed
 from protocol.amqp10.types import Decimal
-from tests.effort import cases
-from tests.filtered import ID, TEXTS, Message, check_demands, literal, messages, view_of
+from tests.support.adapters.filtered_messages import (
+    ID,
+    TEXTS,
+    Message,
+    check_demands,
+    literal,
+    messages,
+    view_of,
+)
+from tests.support.effort import cases
 
 Part = tuple[Any, ...]  # name of the operation, then its operands, which are parts too
 

@@ -16,7 +16,7 @@ from broker.core.selector.selector import Selector
 from broker.core.values import encode_table
 from broker.core.view import JMS_DELIVERY_MODE, JMS_FIELDS, PROPERTIES, identity, plain, sort_key
 from protocol.amqp10.types import Array, Decimal, Described, Symbol, Timestamp, Uint
-from tests.contents10 import bare10, content10, history_in
+from tests.support.amqp10.contents import bare10, content10, history_in
 
 NAMES = [
     "a",

@@ -7,7 +7,7 @@ from pamqp import frame as pamqp_frame
 
 from protocol.amqp091 import content
 from protocol.amqp091.properties import Properties
-from tests.effort import cases
+from tests.support.effort import cases
 
 ASKING = dict.fromkeys(("CC", "BCC"), content.COPIES)
 ASKING |= {"x-receipt-to": content.RECEIPTS, "x-delay": content.DELAYS, "x-delivery-time": content.DELAYS}

@@ -12,9 +12,9 @@ from protocol.amqp10.sections import scan
 from protocol.conversion.editing import Edition
 from protocol.conversion.to091 import content091
 from protocol.conversion.to10 import content10
-from tests.amqp10_values import described
-from tests.conversion import DATA, content, opened, sections, short
-from tests.field_bytes import FIELDS, field, long_string
+from tests.support.amqp091.field_bytes import FIELDS, field, long_string
+from tests.support.amqp10.reference_codec import described
+from tests.support.conversion.contents import DATA, content, opened, sections, short
 
 NO_URN = st.text(max_size=60).filter(lambda text: not text.startswith("urn:"))
 TEXTS = NO_URN.map(str.encode)

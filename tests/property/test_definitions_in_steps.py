@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from broker.core.vhosts.changes import queue_change
 from broker.store.definition_text import DefinitionText
 from broker.store.restore import close
-from tests.effort import cases
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import SimDisk
-from tests.topology import definitions_of
-from tests.topology_history import (
+from tests.support.core.definition_histories import (
     CHANGE,
     DROP,
     MAKE,
@@ -32,6 +30,8 @@ from tests.topology_history import (
     durable,
     world,
 )
+from tests.support.core.topology import definitions_of
+from tests.support.effort import cases
 
 
 def steps(*others: str) -> st.SearchStrategy[Step]:

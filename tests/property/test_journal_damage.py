@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from protocol.journal import records as r
 from protocol.journal.decoder import Decoder, JournalDamagedError
 from protocol.journal.rows import rows
-from tests.journals import Scribe
+from tests.support.journal.handmade_journal import Scribe
 
 WITH_TEXT = (r.ENQUEUE, r.APPEND, r.UNROUTABLE, r.REFUSE, r.GAP, r.START, r.CHANGE, r.ROLLBACK)
 

@@ -11,10 +11,10 @@ from protocol.amqp091.properties import Properties
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.sections import scan
 from protocol.conversion.to091 import content091
-from tests.amqp10_values import described, sized
-from tests.contents10 import content10
-from tests.kept10 import data, put_large
-from tests.wired import House
+from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.queued_messages10 import data, put_large
+from tests.support.amqp10.contents import content10
+from tests.support.amqp10.reference_codec import described, sized
 
 LONG = content10({"x-own": "a", "x-basic-type": "t"}, {"n": 1}, True, 3, message_id="m", body=b"")
 FRONTS = st.sampled_from([content10(body=b""), LONG])

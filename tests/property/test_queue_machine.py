@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker.core.message import NEVER
-from tests.effort import cases
 from tests.property.queue_checks import check_structure
 from tests.property.queue_getting import get
 from tests.property.queue_serving import SERVINGS
 from tests.property.queue_world import World
+from tests.support.effort import cases
 
 some = st.integers(0, 11)
 sizes = st.sampled_from([1, 3, 7, 30])

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from broker.core.message import NEVER
-from tests.effort import cases
 from tests.property import queue_purges
 from tests.property.queue_checks import check_structure
 from tests.property.queue_getting import get
@@ -23,6 +22,7 @@ from tests.property.queue_serving import (
     SOME,
 )
 from tests.property.queue_world import World
+from tests.support.effort import cases
 
 EXPIRATIONS = (NEVER, NEVER, 5, 20)
 

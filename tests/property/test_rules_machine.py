@@ -14,10 +14,10 @@ from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.message import NEVER
 from broker.core.publishing.passage import REFUSED
 from broker.core.queues.limits import apply_rules
-from tests.dispatch import Client, number_of
-from tests.effort import cases
-from tests.purging import purge
-from tests.yard import Yard, numbers
+from tests.support.core.purge import purge
+from tests.support.core.queue_bench import Client, number_of
+from tests.support.core.timed_vhost import Yard, numbers
+from tests.support.effort import cases
 
 READY, OUT, GONE, DEAD = "ready", "out", "gone", "dead"
 

@@ -16,8 +16,8 @@ from broker.core.selector.selector import Selector
 from broker.core.view import JMS_FIELDS, PROPERTIES
 from protocol.amqp091.content import scan
 from protocol.amqp091.properties import Properties
-from tests.field_bytes import FIELDS, field
-from tests.frames import header_bytes
+from tests.support.amqp091.field_bytes import FIELDS, field
+from tests.support.amqp091.frames import header_bytes
 
 TEXTS = ["", "a", "kind", "ü", "a" * 255, "it''s", "65"]
 NAMES = ["a", "kind", "priority", "type", "app_id", "JMSType", "JMSDeliveryMode", "ü", "Sa"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker.core.errors import PreconditionFailed
 from broker.core.selector.selector import Selector
 from broker.core.view import MessageView
-from tests.effort import cases
+from tests.support.effort import cases
 
 Value = int | float | str | bool | None
 Part = tuple[Any, ...]  # name of the operation, then its operands, which are parts too

@@ -9,9 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker.core.message import Message
 from broker.store.log import Log
-from tests.effort import cases
 from tests.simulation.sim_disk import SimDisk
-from tests.storing import Sink, added, content_of, logged_queue, new_message, open_log
+from tests.support.effort import cases
+from tests.support.store.hand_log import Sink, added, content_of, logged_queue, new_message, open_log
 
 FOLDER = "/log"
 QUEUES = [logged_queue(number) for number in (1, 2, 3)]

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker.store.streams.files import Appended, OpenFiles, Place, StreamFiles
 from protocol.streams.chunk import BASIC, BODY, ChunkWriter
-from tests.effort import cases
 from tests.simulation.sim_disk import SimDisk
+from tests.support.effort import cases
 
 FOLDER = "streams"
 SEGMENT = 4096

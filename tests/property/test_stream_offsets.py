@@ -12,9 +12,9 @@ from protocol.amqp10.types import Symbol
 from protocol.streams.chunk import SECTIONS
 from protocol.streams.offsets import OFFSET, PARTITION, content_at
 from protocol.streams.rows import columns_of
-from tests.contents10 import content10
-from tests.conversion import ANNOTATIONS, content, opened, sections, short
-from tests.field_bytes import FIELDS, field, long_string
+from tests.support.amqp091.field_bytes import FIELDS, field, long_string
+from tests.support.amqp10.contents import content10
+from tests.support.conversion.contents import ANNOTATIONS, content, opened, sections, short
 
 OFFSETS = st.integers(0, 2**63 - 1)
 NUMBERS = st.sampled_from([-1, 0, 255])  # of partitions

@@ -7,9 +7,9 @@ from protocol.amqp091.constants import FRAME_MIN_SIZE
 from protocol.amqp091.content import body, header_frame_bytes, largest_frame
 from protocol.streams.chunk import BASIC, SECTIONS
 from protocol.streams.rows import columns_of, content_of
-from tests.amqp10_values import described
-from tests.contents10 import content10
-from tests.conversion import content, short
+from tests.support.amqp10.contents import content10
+from tests.support.amqp10.reference_codec import described
+from tests.support.conversion.contents import content, short
 
 PAYLOADS = st.one_of(st.binary(max_size=50), st.integers(0, 20_000).map(lambda size: b"x" * size))
 

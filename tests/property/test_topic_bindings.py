@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from broker.core.routing.bindings import SLICE
 from broker.core.routing.graph import Binding
 from broker.core.vhosts.vhost import VirtualHost
-from tests.clock import HandClock
 from tests.property.test_topic_trie import naive
-from tests.topology import add_exchange, add_queue, new_vhost, publish
+from tests.support.core.hand_clock import HandClock
+from tests.support.core.topology import add_exchange, add_queue, new_vhost, publish
 
 QUEUES = ["p", "q", "r"]
 KINDS = ["direct", "fanout", "headers", "topic"]

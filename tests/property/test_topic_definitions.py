@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from broker.core.broker import Broker
 from broker.core.errors import BrokerError
-from tests.topology import RecordingStore, definitions_of, new_broker, rebuilt
+from tests.support.core.topology import RecordingStore, definitions_of, new_broker, rebuilt
 
 VHOSTS = ["/", "other"]
 QUEUES = ["p", "q", "r"]

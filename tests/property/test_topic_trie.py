@@ -9,7 +9,7 @@ from broker.core.chance import Chance
 from broker.core.routing.exchanges import TopicExchange
 from broker.core.routing.graph import Binding, Description, Resolution
 from broker.core.routing.topic import TopicTrie, pattern_words, words_of
-from tests.topology import add_queue, new_vhost
+from tests.support.core.topology import add_queue, new_vhost
 
 WORDS = ["", "a", "b", "ab", "**", "*a"]
 

@@ -12,7 +12,7 @@ from protocol.amqp091 import content, methods
 from protocol.amqp091.incoming import IncomingChannel
 from protocol.amqp091.wire import Wire
 from protocol.errors import ProtocolError
-from tests.effort import cases
+from tests.support.effort import cases
 
 FRAME_MAX = 4096
 CHANNELS = 3

@@ -15,10 +15,10 @@ from broker.core.view import Views, bare_view
 from broker.store.log import Log
 from broker.store.restore import Recovered
 from broker.store.sync import DiskSyncer
-from tests.clock import HandClock
 from tests.simulation.sim_disk import SimDisk
-from tests.storing import Deferred
-from tests.topology import Taker
+from tests.support.core.hand_clock import HandClock
+from tests.support.core.topology import Taker
+from tests.support.store.hand_log import Deferred
 
 FOLDER = "/data"
 

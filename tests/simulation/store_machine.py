@@ -18,7 +18,7 @@ from tests.simulation.store_model import (
     whole,
 )
 from tests.simulation.store_work import Work
-from tests.storing import Deferred, added, logged_queue, open_log
+from tests.support.store.hand_log import Deferred, added, logged_queue, open_log
 
 FOLDER = "/data"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from broker.core.message import Message
 from broker.core.ports import DurableWaiter
 from tests.simulation.store_model import Event, published
-from tests.storing import logged_queue
+from tests.support.store.hand_log import logged_queue
 
 if TYPE_CHECKING:
     from tests.simulation.store_work import Work

@@ -11,7 +11,7 @@ from tests.simulation.sim_disk import SimDisk
 from tests.simulation.store_deaths import Deaths
 from tests.simulation.store_model import Event, Model, is_stream, published, random_message, whole
 from tests.simulation.store_transactions import Transaction
-from tests.storing import added, content_of, logged_queue
+from tests.support.store.hand_log import added, content_of, logged_queue
 
 UPLOADS_MAX = 3
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.amqp10_chance import ChanceClient
+from tests.support.adapters.chance_client10 import ChanceClient
 
 STEPS = 40
 COMMON = ("Attach", "Transfer", "Disposition", "Flow", "Detach", "amqp:transaction:unknown-id")

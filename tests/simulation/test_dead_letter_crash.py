@@ -12,7 +12,7 @@ import pytest
 from broker.core.queues.returns import release_entries
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
-from tests.storing import content_of
+from tests.support.store.hand_log import content_of
 
 COUNT = 6
 TTL = 1000

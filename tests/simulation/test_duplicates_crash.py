@@ -16,9 +16,9 @@ from broker.core.publishing.passage import DUPLICATE
 from broker.core.queues.attach import detach
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.queue import queue_of
-from tests.remembering import Said
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
+from tests.support.core.duplicate_vhost import Said
 
 SEEDS = range(40)
 STEPS = 400

@@ -18,10 +18,10 @@ from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import queue_of
 from broker.core.queues.returns import release_entries
 from broker.store.append import INLINE_WRITE_MAX
-from tests.keyed import KEY, view
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
-from tests.storing import content_of
+from tests.support.core.key_header import KEY, view
+from tests.support.store.hand_log import content_of
 
 SEEDS = range(40)
 STEPS = 300

@@ -12,7 +12,7 @@ from broker.core.queues.returns import release_entries
 from broker.core.transactions.transaction import HeldPublish, Transaction
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import SimDisk
-from tests.storing import content_of
+from tests.support.store.hand_log import content_of
 
 CONTENT = content_of(1, 600)
 

@@ -5,10 +5,10 @@ import random
 import pytest
 
 from broker.core.queues.death import bare_letter
-from tests.clock import HandClock
 from tests.simulation.queues.life import Life, message_of
 from tests.simulation.queues.model import Note
 from tests.simulation.sim_disk import SimDisk
+from tests.support.core.hand_clock import HandClock
 
 
 @pytest.mark.parametrize("clean", [True, False])

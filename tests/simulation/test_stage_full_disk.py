@@ -5,7 +5,7 @@ import random
 from broker.core.queues.returns import settle_all
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import SimDisk
-from tests.storing import Waiter
+from tests.support.store.hand_log import Waiter
 
 ROOM: int = 1 << 40
 

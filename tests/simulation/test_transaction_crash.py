@@ -13,7 +13,7 @@ from broker.core.message import Message
 from broker.core.transactions.transaction import DISCARD, SETTLE, HeldPublish, Transaction
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
-from tests.storing import content_of
+from tests.support.store.hand_log import content_of
 
 WORK = 4  # messages that the transaction settles
 REJECTED = (1, 3)  # those of them that it rejects

@@ -16,8 +16,8 @@ from broker.core.queues.death import FULL
 from broker.core.queues.limits import Rules
 from broker.core.queues.queue import Queue
 from broker.flavour import FLAVOUR
-from tests.dispatch import Client
-from tests.yard import Yard, numbers
+from tests.support.core.queue_bench import Client
+from tests.support.core.timed_vhost import Yard, numbers
 
 SEEDS = range(12)
 STEPS = 150

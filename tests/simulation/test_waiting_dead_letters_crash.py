@@ -19,7 +19,7 @@ from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
 from tests.simulation.test_dead_letter_crash import expire, reject, return_once_too_often
 from tests.simulation.test_transaction_crash import Job, Publish
-from tests.storing import content_of
+from tests.support.store.hand_log import content_of
 
 COUNT = 4
 TTL = 1000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.wired import House
+from tests.support.adapters.connection_without_socket import House
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from tests.reentrancy import WAYS_IN, codes
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.model import Seen
+from tests.support.core.queue_entrances import WAYS_IN, codes
 
 CODES = codes(WAYS_IN)
 

@@ -16,10 +16,10 @@ import broker
 from broker.core.entries.list import FifoEntryList, QueueEntryList
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.queues.attach import get_one
-from tests.dispatch import Bench
-from tests.grouping import GroupBench, Numbers
 from tests.simulation.queues.model import InvariantError
-from tests.unit.test_core_costs import CountingList
+from tests.support.core.group_bench import GroupBench, Numbers
+from tests.support.core.queue_bench import Bench
+from tests.unit.core.queues.test_queue import CountingList
 
 NAME = "F4"
 MEANING = "what an operation costs does not grow with what it is not about"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from broker.core.delivery.session import Connection, Session
-from tests.dispatch import Bench, Client
 from tests.simulation.queues.model import InvariantError
+from tests.support.core.queue_bench import Bench, Client
 
 NAMES = {
     "F1": "equal consumers get equal shares",

@@ -12,9 +12,9 @@ from broker.journal.recorder import QueueRecorder, Recorder
 from protocol.journal.decoder import Decoder, Names
 from protocol.journal.encoder import Encoder
 from protocol.journal.rows import Row, block_rows
-from tests.clock import HandClock
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.model import Seen
+from tests.support.core.hand_clock import HandClock
 
 Holder = tuple[object, object, object]
 LEAVING = {"ack", "reject", "expire", "dead_letter", "drop_overflow", "replace", "remove"}

@@ -17,14 +17,14 @@ from broker.core.view import MessageView, Views
 from broker.store.log import Log
 from broker.store.restore import Recovered, close
 from broker.store.sync import DiskSyncer
-from tests.clock import HandClock
 from tests.simulation.queues.journal import Journal
 from tests.simulation.queues.ledger import Ledger
 from tests.simulation.queues.model import Note
 from tests.simulation.queues.recall import MESSAGE_ID
 from tests.simulation.queues.service import DRAIN
 from tests.simulation.sim_disk import SimDisk
-from tests.storing import Deferred
+from tests.support.core.hand_clock import HandClock
+from tests.support.store.hand_log import Deferred
 
 FOLDER = "/data"
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from broker.core.entries.list import FifoEntryList
-from tests.dispatch import Bench
 from tests.simulation.queues.costs import SITUATIONS, Situation, Steps, check_cost, cost
 from tests.simulation.queues.model import InvariantError
+from tests.support.core.queue_bench import Bench
 
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.__name__)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.effort import cases
 from tests.simulation.queues import (
     book,
     delays,
@@ -28,6 +27,7 @@ from tests.simulation.queues import (
 from tests.simulation.queues.coverage import SURE, missing, table
 from tests.simulation.queues.driver import Run
 from tests.simulation.queues.model import InvariantError, Seen
+from tests.support.effort import cases
 
 ORDINARY = cases(360)
 RARE = (  # what few seeds exercise: a profile, or the one that the seed chooses, and the seed

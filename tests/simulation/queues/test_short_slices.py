@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.effort import THOROUGH
 from tests.simulation.queues.mutant import copy
 from tests.simulation.queues.short_slices import run, shorten
+from tests.support.effort import THOROUGH
 
 HASTE = "0.6"
 ORDINARY = 140  # fewer do not exercise everything

@@ -21,8 +21,6 @@ from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.returns import release_entries
 from broker.core.routing.graph import Route
 from broker.core.view import MessageView
-from tests.clock import HandClock
-from tests.dispatch import HandScheduler
 from tests.simulation.queues import checks, delaying
 from tests.simulation.queues.book import Book
 from tests.simulation.queues.calling import Calls
@@ -37,6 +35,8 @@ from tests.simulation.queues.structure import check_dead, check_structure, seeke
 from tests.simulation.queues.turns import Turns
 from tests.simulation.queues.windows import Line, Talk
 from tests.simulation.sim_disk import SimDisk
+from tests.support.core.hand_clock import HandClock
+from tests.support.core.queue_bench import HandScheduler
 
 if TYPE_CHECKING:
     from tests.simulation.queues.operating import Errand

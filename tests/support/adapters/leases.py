@@ -1,0 +1,37 @@
+"""What the tests of leases share: consumers with a time to settle in, and what they are told."""
+
+from pamqp.commands import Basic, Channel, Queue
+
+from tests.support.adapters.connection_without_socket import House, Wired
+
+TIMEOUT = "x-consumer-timeout"
+
+
+def with_queue(house: House) -> Wired:
+    """A client that has declared the queue `q`."""
+    client = house.open()
+    client.send(Queue.Declare(queue="q"), 1)
+    client.frames()
+    return client
+
+
+def consume(client: Wired, milliseconds: int, prefetch: int = 0, tag: str = "t", **options: bool) -> None:
+    client.send(Basic.Qos(prefetch_count=prefetch), 1)
+    client.send(Basic.Consume(queue="q", consumer_tag=tag, arguments={TIMEOUT: milliseconds}, **options), 1)
+    told(client)
+
+
+def told(client: Wired) -> list[tuple[int | None, bool | None]]:
+    """Deliveries since the last call: tag, redelivered; nothing else may have been said."""
+    client.house.turns.run()
+    deliveries: list[tuple[int | None, bool | None]] = []
+    for frame in client.frames():
+        assert not isinstance(frame, Channel.Close), frame.reply_text
+        if isinstance(frame, Basic.Deliver):
+            deliveries.append((frame.delivery_tag, frame.redelivered))
+    return deliveries
+
+
+def counts(house: House) -> tuple[int, int]:
+    queue = house.broker.vhosts["/"].queues["q"]
+    return queue.ready, queue.unacked

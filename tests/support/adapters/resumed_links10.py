@@ -1,0 +1,90 @@
+"""Links of AMQP 1.0 that come back, of a client without a socket."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from protocol.amqp10.composites import DeliveryState, Source, Target
+from protocol.amqp10.performatives import Attach, Flow, Transfer
+from protocol.amqp10.types import Composite
+from tests.support.adapters.connection10_without_socket import WINDOW, Wired10
+from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.queued_messages10 import put
+from tests.support.amqp10.contents import content10
+from tests.support.amqp10.unsettled_maps import MINUTE, unsettled
+
+SENDS: Final = 0  # handles
+RECEIVES: Final = 1
+
+
+def premises(arguments: dict[str, object] | None = None) -> House:
+    """A broker with the queues `kept`, which is durable, and `q`, which has these arguments."""
+    house = House()
+    vhost = house.broker.vhosts["/"]
+    vhost.declare_queue("kept", True, None, False, {})
+    vhost.declare_queue("q", False, None, False, arguments or {})
+    return house
+
+
+def ready(house: House) -> tuple[int, int]:
+    """How many messages of `q` are ready, and how many somebody has."""
+    queue = house.broker.vhosts["/"].queues["q"]
+    return int(queue.ready), int(queue.unacked)
+
+
+def sends(*tags: bytes) -> Attach:
+    """A link to `kept` whose sender settles last, and has not settled these."""
+    return Attach(
+        name="sends",
+        handle=SENDS,
+        role=False,
+        rcv_settle_mode=1,
+        source=Source(),
+        target=Target(address="/queues/kept", timeout=MINUTE),
+        initial_delivery_count=0,
+        unsettled=unsettled(dict.fromkeys(tags)) if tags else None,
+    )
+
+
+def receives(states: Mapping[bytes, DeliveryState | None] | None = None, handle: int = RECEIVES) -> Attach:
+    """A link from `q` that is kept for a minute, with what its receiver has of an earlier one."""
+    return Attach(
+        name="receives",
+        handle=handle,
+        role=True,
+        source=Source(address="/queues/q", timeout=MINUTE),
+        target=Target(),
+        unsettled=None if states is None else unsettled(states),
+    )
+
+
+def allow(credit: int, sent: int = 0) -> Flow:
+    """Allow so many deliveries; `sent`: transfers of the client's."""
+    return Flow(
+        next_incoming_id=0,
+        incoming_window=100 * WINDOW,
+        next_outgoing_id=sent,
+        outgoing_window=WINDOW,
+        handle=RECEIVES,
+        delivery_count=0,
+        link_credit=credit,
+    )
+
+
+def delivered(client: Wired10, count: int) -> list[bytes]:
+    """The tags of so many messages of `q`, which are sent now and which the client has not settled."""
+    for _ in range(count):
+        put(client.house, content10())
+    client.send(receives(), allow(count))
+    return [transfer.delivery_tag or b"" for transfer in transfers(client)]
+
+
+def transfers(client: Wired10) -> list[Transfer]:
+    """Those among what the client has been told since it was asked last, and in the turns to come."""
+    client.house.turns.run()
+    said = [each.performative for each in client.said()]
+    return [each for each in said if isinstance(each, Transfer)]
+
+
+def kinds(client: Wired10) -> list[type[Composite]]:
+    """What sorts of things it has been told."""
+    return [type(each.performative) for each in client.said()]

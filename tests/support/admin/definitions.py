@@ -1,0 +1,53 @@
+"""What the tests of definitions share: a broker with users, and definitions of every kind."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from broker.admin.definitions.exporter import export_pieces, export_vhost_pieces
+from broker.admin.definitions.importer import DefinitionsError, import_steps
+from broker.auth.passwords import Password
+from broker.auth.users import Users
+from broker.core.broker import Broker
+from tests.support.core.topology import RecordingStore, new_broker
+
+RABBITMQ = Path(__file__).parents[2] / "golden" / "rabbitmq_3_definitions.json"
+
+
+class Place:
+    """A broker with users, and what its store was given."""
+
+    def __init__(self) -> None:
+        self.store = RecordingStore()
+        self.broker: Broker = new_broker(self.store)
+        self.users = Users(self.store)
+        self.broker.declare_vhost("/")
+
+    def take(
+        self, document: object, vhost: str | None = None, passwords: dict[str, Password] | None = None
+    ) -> None:
+        """Import definitions."""
+        for _ in import_steps(document, self.broker, self.users, passwords or {}, vhost):
+            pass
+        self.broker.apply_policies()
+
+    def problems(self, document: object, vhost: str | None = None) -> list[str]:
+        """What is wrong with definitions; nothing may have changed."""
+        before = len(self.store.changes), self.document()
+        try:
+            self.take(document, vhost)
+        except DefinitionsError as error:
+            assert (len(self.store.changes), self.document()) == before
+            return error.problems
+        raise AssertionError("the definitions were taken")
+
+    def document(self, vhost: str | None = None) -> Any:
+        """All definitions, as they are exported."""
+        if vhost is not None:
+            return json.loads("".join(export_vhost_pieces(self.broker.vhosts[vhost], "1.2.3")))
+        return json.loads("".join(export_pieces(self.broker, self.users, "1.2.3")))
+
+
+def of_rabbitmq() -> Any:
+    """What RabbitMQ 3 exports."""
+    return json.loads(RABBITMQ.read_text())

@@ -1,0 +1,280 @@
+"""An AMQP 0-9-1 client that does nothing by itself: every frame it sends was asked for by a test.
+
+It reads frames in the order of the socket and keeps them by channel until a test expects them. A connection
+or channel that is closed when something else was expected fails the test with the broker's words.
+"""
+
+import socket
+import struct
+from collections import deque
+from typing import Final, Protocol, TypeVar
+
+from pamqp import base
+from pamqp.commands import Basic, Channel, Connection
+from pamqp.common import FieldTable
+
+from tests.support.amqp091.frames import (
+    BODY,
+    FRAME_END,
+    FRAME_OVERHEAD,
+    HEADER,
+    HEARTBEAT,
+    PROTOCOL_HEADER,
+    Frame,
+    Message,
+    UnexpectedClose,
+    decode_method,
+    describe,
+    method_bytes,
+)
+from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.daemon.daemon import PATIENCE_S, Address
+
+CAPABILITIES: Final[FieldTable] = {
+    "authentication_failure_close": True,
+    "basic.nack": True,
+    "connection.blocked": True,
+    "consumer_cancel_notify": True,
+    "exchange_exchange_bindings": True,
+    "publisher_confirms": True,
+}
+
+NOTICES: Final = (bytes.fromhex("000a003c"), bytes.fromhex("000a003d"))
+"""connection.blocked and connection.unblocked: they come at any time and may be looked at later."""
+
+F = TypeVar("F", bound=base.Frame)
+
+
+class Peer:
+    """One connection to a broker."""
+
+    def __init__(self, address: Address, patience: float = PATIENCE_S) -> None:
+        self.socket = socket.create_connection(address, timeout=patience)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        host, port = self.socket.getsockname()
+        self.name = f"{host}:{port}"  # as the broker's log calls this connection
+        self.frame_max = 131072
+        self.channel_max = 2047
+        self.server_properties: FieldTable = {}
+        self.mechanisms = ""
+        self._buffer = bytearray()
+        self._kept: dict[int, deque[Frame]] = {}
+
+    # --- sending
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self.socket.sendall(data)
+
+    def write(self, command: base.Frame, channel: int = 0) -> None:
+        """Send one method."""
+        self.send(method_bytes(command, channel))
+
+    # --- receiving
+
+    def raw_frame(self) -> Frame:
+        """The next frame from the socket, whatever it is."""
+        while (frame := self._take_frame()) is None:
+            self._fill()
+        return frame
+
+    def receive(self) -> Frame:
+        """The next frame of any channel from the socket; heartbeats are passed over."""
+        while (frame := self.raw_frame()).kind == HEARTBEAT:
+            assert frame == (HEARTBEAT, 0, b"")
+        return frame
+
+    def next_frame(self, channel: int) -> Frame:
+        """The next frame of `channel`; frames of other channels are kept for whoever expects them."""
+        kept = self._kept.setdefault(channel, deque())
+        while not kept:
+            frame = self.receive()
+            if frame.channel == 0 != channel and frame.payload[:4] not in NOTICES:
+                raise UnexpectedClose(f"on channel {channel}: {describe(decode_method(frame))}")
+            self._kept.setdefault(frame.channel, deque()).append(frame)
+        return kept.popleft()
+
+    def keep(self, channel: int, frames: list[Frame]) -> None:
+        """Put frames back that came before what was expected, in their order."""
+        self._kept[channel].extendleft(reversed(frames))
+
+    def forget(self, channel: int) -> None:
+        """Drop what arrived for a channel."""
+        self._kept.pop(channel, None)
+
+    def kept(self, channel: int) -> int:
+        """How many frames of `channel` have arrived that nobody expected yet."""
+        return len(self._kept.get(channel, ()))
+
+    def expect(self, wanted: type[F], channel: int = 0) -> F:
+        """The next frame of `channel`, which must be this method."""
+        command = self.expect_any((wanted,), channel)
+        assert isinstance(command, wanted)
+        return command
+
+    def expect_any(self, wanted: tuple[type[base.Frame], ...], channel: int = 0) -> base.Frame:
+        """The next frame of `channel`, which must be one of these methods."""
+        command = decode_method(self.next_frame(channel))
+        if isinstance(command, wanted):
+            return command
+        names = " or ".join(kind.name for kind in wanted)
+        text = f"expected {names} on channel {channel}, got {describe(command)}"
+        if isinstance(command, (Connection.Close, Channel.Close)):
+            raise UnexpectedClose(text)
+        raise AssertionError(text)
+
+    def expect_content(self, method: Basic.Deliver | Basic.GetOk | Basic.Return, channel: int) -> Message:
+        """The header and body frames that follow a method that carries content."""
+        kind, _, payload = self.next_frame(channel)
+        assert kind == HEADER
+        class_id, _, size = struct.unpack_from(">HHQ", payload)
+        assert class_id == 60
+        parts: list[bytes] = []
+        received = 0
+        while received < size:
+            frame = self.next_frame(channel)
+            assert frame.kind == BODY
+            assert len(frame.payload) <= self.frame_max - FRAME_OVERHEAD
+            parts.append(frame.payload)
+            received += len(frame.payload)
+        assert received == size
+        return Message(method, payload, b"".join(parts), tuple(len(part) for part in parts))
+
+    def expect_close(self, code: int) -> str:
+        """The broker must close the connection with this reply code, then the socket; returns its text."""
+        while True:
+            frame = self.receive()
+            if frame.channel == 0:
+                break
+        command = decode_method(frame)
+        assert isinstance(command, Connection.Close), describe(command)
+        assert command.reply_code == code, describe(command)
+        self.write(Connection.CloseOk())
+        self.expect_end()
+        return command.reply_text
+
+    def expect_end(self) -> bytes:
+        """The broker must end the connection; returns what it said before that and was not expected yet."""
+        while True:
+            try:
+                data = self.socket.recv(65536)
+            except ConnectionResetError:
+                break
+            if not data:
+                break
+            self._buffer += data
+        return bytes(self._buffer)
+
+    def read_exactly(self, size: int) -> bytes:
+        """So many raw bytes."""
+        while len(self._buffer) < size:
+            self._fill()
+        data = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return data
+
+    # --- the conversation every test begins and ends with
+
+    def start(self) -> Connection.Start:
+        """Send the protocol header and read connection.start."""
+        self.send(PROTOCOL_HEADER)
+        start = self.expect(Connection.Start)
+        self.server_properties = start.server_properties
+        self.mechanisms = start.mechanisms
+        return start
+
+    def login(
+        self, user: str = "guest", password: str = "guest", capabilities: FieldTable | None = None
+    ) -> None:
+        """Answer connection.start with PLAIN."""
+        properties: FieldTable = {"capabilities": CAPABILITIES if capabilities is None else capabilities}
+        self.write(Connection.StartOk(properties, "PLAIN", f"\0{user}\0{password}"))
+
+    def tune(self, channel_max: int = 2047, frame_max: int = 131072, heartbeat: int = 0) -> Connection.Tune:
+        """Read connection.tune and answer it with these values; returns the broker's."""
+        offer = self.expect(Connection.Tune)
+        self.channel_max, self.frame_max = channel_max, frame_max
+        self.write(Connection.TuneOk(channel_max, frame_max, heartbeat))
+        return offer
+
+    def open(
+        self,
+        frame_max: int = 131072,
+        heartbeat: int = 0,
+        channel_max: int = 2047,
+        capabilities: FieldTable | None = None,
+        vhost: str = "/",
+    ) -> "Peer":
+        """The whole handshake, as guest."""
+        self.start()
+        self.login(capabilities=capabilities)
+        self.tune(channel_max, frame_max, heartbeat)
+        self.write(Connection.Open(vhost))
+        self.expect(Connection.OpenOk)
+        return self
+
+    def channel(self, number: int = 1) -> PeerChannel:
+        """Open a channel."""
+        self.write(Channel.Open(), number)
+        self.expect(Channel.OpenOk, number)
+        return PeerChannel(self, number)
+
+    def close(self) -> None:
+        """Close politely."""
+        self.write(Connection.Close(200, "", 0, 0))
+        while True:
+            frame = self.receive()
+            if frame.channel == 0 and isinstance(decode_method(frame), Connection.CloseOk):
+                break
+        self.socket.shutdown(socket.SHUT_WR)
+        self.expect_end()
+        self.socket.close()
+
+    def drop(self) -> None:
+        """Let the socket go without a word."""
+        self.socket.close()
+
+    # --- bytes
+
+    def _fill(self) -> None:
+        data = self.socket.recv(262144)
+        if not data:
+            raise UnexpectedClose("the broker ended the connection")
+        self._buffer += data
+
+    def _take_frame(self) -> Frame | None:
+        if len(self._buffer) < FRAME_OVERHEAD:
+            return None
+        kind, channel, size = struct.unpack_from(">BHI", self._buffer)
+        if len(self._buffer) < size + FRAME_OVERHEAD:
+            return None
+        assert size + FRAME_OVERHEAD <= self.frame_max, f"a frame of {size} bytes, frame_max {self.frame_max}"
+        assert self._buffer[7 + size] == FRAME_END
+        payload = bytes(self._buffer[7 : 7 + size])
+        del self._buffer[: size + FRAME_OVERHEAD]
+        return Frame(kind, channel, payload)
+
+
+class Dialler(Protocol):
+    """Opens sockets that are closed at the end of the test; the fixture `dial` is one."""
+
+    def __call__(self, to: Address | None = None) -> Peer:
+        """Connect to the broker under test, or to another one."""
+        ...
+
+
+class Connector(Protocol):
+    """Opens sockets likewise and does the handshake; the fixture `connect` is one."""
+
+    def __call__(
+        self,
+        to: Address | None = None,
+        *,
+        frame_max: int = 131072,
+        heartbeat: int = 0,
+        channel_max: int = 2047,
+        capabilities: FieldTable | None = None,
+        vhost: str = "/",
+    ) -> Peer:
+        """Connect to the broker under test, or to another one, and do the handshake."""
+        ...

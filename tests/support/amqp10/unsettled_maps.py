@@ -1,0 +1,62 @@
+"""Links that come back, and their maps of unsettled deliveries. [amqp-1.0 2.6.13, 2.7.3]"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from protocol.amqp10.composing import compose, decompose
+from protocol.amqp10.composites import DeliveryState, Source
+from protocol.amqp10.performatives import Attach, Transfer
+from protocol.amqp10.types import Composite
+from tests.support.amqp10.peer_session import Delivery, PeerSession10
+
+MINUTE: Final = 60
+
+
+def unsettled(states: Mapping[bytes, DeliveryState | None]) -> dict[bytes, object]:
+    """The map of an attach."""
+    return {tag: None if state is None else decompose(state) for tag, state in states.items()}
+
+
+def told(answer: Attach) -> dict[bytes, Composite | None] | None:
+    """The map in an attach of the broker's."""
+    found = answer.unsettled
+    return None if found is None else {tag: None if it is None else compose(it) for tag, it in found.items()}
+
+
+def receives(
+    session: PeerSession10,
+    queue: str,
+    states: Mapping[bytes, DeliveryState | None] | None = None,
+    credit: int = 0,
+    timeout: int = MINUTE,
+    **fields: Any,
+) -> Attach:
+    """Attach a link whose source is kept for a minute, with what this side has of an earlier one."""
+    source = Source(address=f"/queues/{queue}", timeout=timeout)
+    return session.receives(
+        None,
+        credit=credit,
+        source=source,
+        unsettled=None if states is None else unsettled(states),
+        **fields,
+    )
+
+
+def suspend(session: PeerSession10) -> None:
+    """Detach the link, which may come back."""
+    session.detach(closed=False)
+
+
+def resumed(session: PeerSession10, tag: bytes) -> Delivery:
+    """The next delivery, which has been sent before."""
+    delivery = session.delivery()
+    assert (delivery.tag, delivery.transfer.resume, delivery.settled) == (tag, True, False)
+    return delivery
+
+
+def concluded(session: PeerSession10, tag: bytes, state: Composite) -> None:
+    """The broker says that a delivery is settled, which this side said what becomes of."""
+    said, payload = session.read()
+    assert isinstance(said, Transfer)
+    assert (said.delivery_tag, said.resume, said.settled, said.more) == (tag, True, True, False)
+    assert (said.state, payload) == (state, b"")

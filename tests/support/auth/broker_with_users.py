@@ -1,0 +1,139 @@
+"""Brokers with users: a wired one without sockets, and data folders that have users before a first start."""
+
+import base64
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pamqp import base
+from pamqp.commands import Basic, Channel, Connection
+
+from broker.auth.gate import MECHANISMS, Gate
+from broker.auth.passwords import Password, imported
+from broker.auth.users import Users
+from broker.core.broker import Broker
+from broker.core.counters import Counters
+from broker.core.ports import MessageStore
+from broker.store.disk import RealDisk
+from broker.store.log import Log
+from broker.store.restore import Recovered
+from broker.store.sync import DiskSyncer
+from tests.support.adapters.connection_without_socket import CAPABILITIES, House, Wired
+from tests.support.amqp091.frames import body_frames, header_bytes, method_bytes
+from tests.support.core.hand_clock import HandClock
+
+ALL = ".*"
+
+
+def quick(password: str, digest: str = "sha256") -> Password:
+    """A password as RabbitMQ hashes it: checking it takes no time."""
+    salt = b"salt"
+    hashed = hashlib.new(digest, salt + password.encode()).digest()
+    return imported(base64.b64encode(salt + hashed).decode(), f"rabbit_password_hashing_{digest}")
+
+
+def gate(users: Users, anonymous: str = "", iterations: int = 4096) -> Gate:
+    """A gate that checks passwords at once, where it stands."""
+    return Gate(users, _never, lambda work, answer: answer(work()), MECHANISMS, anonymous, iterations)
+
+
+def _never(seconds: float, call: Callable[[], None]) -> None:
+    raise AssertionError(f"nothing should wait for {seconds} s")
+
+
+class Town(House):
+    """A House whose door real users guard; `boss` may do everything in `/`, `ann` what a test permits."""
+
+    def __init__(self) -> None:
+        self.users = Users(MessageStore())
+        self.gate = gate(self.users)
+        super().__init__(self.gate)
+        connections = self.server.connections
+        self.users.changed = connections.rights_changed
+        self.users.deleted = connections.user_deleted
+        self.broker.leaving += [connections.vhost_deleted, self.users.forget_vhost]
+        self.broker.left.append(connections.vhost_left)
+        for name in ("boss", "ann"):
+            self.users.add(name, quick(name))
+        self.users.permit("boss", "/", ALL, ALL, ALL)
+
+    def knock(self, user: str, vhost: str = "/") -> Wired:
+        """A client that has sent everything up to connection.open."""
+        client = self.connect()
+        client.send(Connection.StartOk({"capabilities": CAPABILITIES}, "PLAIN", f"\0{user}\0{user}"))
+        client.send(Connection.TuneOk(2047, 131072, 0))
+        client.frames()
+        client.send(Connection.Open(vhost))
+        return client
+
+    def enter(self, user: str, vhost: str = "/") -> Wired:
+        """A client with an open connection and channel 1."""
+        client = self.knock(user, vhost)
+        (opened,) = client.frames()
+        assert isinstance(opened, Connection.OpenOk), opened
+        client.connection.receive(method_bytes(Channel.Open(), 1))
+        client.frames()
+        return client
+
+
+def furnished() -> Town:
+    """A town with queues q and dlq, exchanges x (direct), y (fanout) and t (topic)."""
+    town = Town()
+    vhost = town.broker.vhosts["/"]
+    for name in ("q", "dlq"):
+        vhost.declare_queue(name, False, None, False, {})
+    for name, kind in (("x", "direct"), ("y", "fanout"), ("t", "topic")):
+        vhost.declare_exchange(name, kind, False, False, False, {})
+    vhost.bind_queue("q", "x", "k", {})
+    vhost.bind_exchange("y", "x", "k", {})
+    return town
+
+
+def text(what: str, kind: str, name: str) -> str:
+    """What RabbitMQ says. [rabbit_access_control, check_resource_access]"""
+    return f"403 ACCESS_REFUSED - {what} access to {kind} '{name}' in vhost '/' refused for user 'ann'"
+
+
+def refusal(client: Wired, command: base.Frame) -> str | None:
+    """What the broker says when it ends channel 1 over a method, None if it does not."""
+    client.send(command, 1)
+    client.house.store.complete()
+    return closed(client)
+
+
+def closed(client: Wired) -> str | None:
+    """The text with which channel 1 was closed, after which it is reopened; None if it was not."""
+    for frame in client.frames():
+        if isinstance(frame, Channel.Close):
+            client.send(Channel.CloseOk(), 1)
+            client.send(Channel.Open(), 1)
+            client.frames()
+            return f"{frame.reply_code} {frame.reply_text}"
+    return None
+
+
+def publish(exchange: str, key: str, properties: Basic.Properties | None = None, body: bytes = b"m") -> bytes:
+    """A message on channel 1, to any exchange."""
+    command = Basic.Publish(exchange=exchange, routing_key=key)
+    return b"".join(
+        [method_bytes(command, 1), header_bytes(len(body), properties, 1), *body_frames(body, 1, 4096)]
+    )
+
+
+def with_users(folder: Path, fill: Callable[[Users, Broker], None]) -> Path:
+    """A data folder in which `fill` has made virtual hosts and users, as a broker that stopped leaves it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    disk = RealDisk()
+    broker: Broker | None = None
+    log = Log(
+        str(folder), disk, DiskSyncer(disk), time.monotonic, lambda: broker.describe() if broker else []
+    )
+    broker = Broker(log, Counters(), lambda: "x", HandClock().schedule)
+    users = Users(log)
+    broker.appliers["user"] = users.apply
+    broker.definers.append(users.describe)
+    log.recover(Recovered(broker))
+    fill(users, broker)
+    log.close()
+    return folder

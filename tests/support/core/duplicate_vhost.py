@@ -1,0 +1,49 @@
+"""Publishing messages that say who they are, in a yard."""
+
+from typing import Any
+
+from broker.core.message import Message
+from broker.core.ports import MessageStore
+from broker.core.queues.queue import Queue
+from broker.core.view import MessageView
+from tests.support.core.timed_vhost import Yard
+
+
+class Said(MessageView):
+    """A view of a message whose content is `id/producer/sequence`, or a part of that."""
+
+    def __init__(self, message: Message) -> None:
+        assert message.content is not None
+        self.id, self.producer, self.sequence = [*message.content.decode().split("/"), "", "", ""][:3]
+
+    def property(self, name: str) -> object | None:
+        return (self.id or None) if name == "message_id" else None
+
+    def headers(self) -> dict[str, object]:
+        if not self.producer:
+            return {}
+        number = self.sequence.lstrip("-").isdigit()
+        return {"x-producer": self.producer, "x-sequence": int(self.sequence) if number else self.sequence}
+
+
+class Rememberer(Yard):
+    """A yard in which messages are what they say."""
+
+    def __init__(self, store: MessageStore | None = None) -> None:
+        super().__init__(store)
+        self.vhost.views = lambda message, store: Said(message)
+
+    def message(self, said: str, persistent: bool = False, key: str = "q", exchange: str = "") -> Message:
+        address = self.vhost.route(exchange, key).address
+        return Message(address, said.encode(), 1, persistent, 0)
+
+    def say(self, said: str, key: str = "q", immediate: bool = False, **options: Any) -> int:
+        """Publish it; returns what `publish` does."""
+        exchange = options.get("exchange", "")
+        message = self.message(said, options.get("persistent", False), key, exchange)
+        return self.vhost.publish(self.vhost.route(exchange, key), message, immediate)
+
+
+def held(queue: Queue) -> list[str]:
+    """What a queue holds, in its order."""
+    return [(entry.message.content or b"").decode() for entry in queue.entries]

@@ -1,0 +1,31 @@
+"""Clients that give very much back, and the turns in which it is back."""
+
+from broker.core.arguments.queue import NACK
+from broker.core.queues.attach import detach
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import give_back
+from tests.support.core.queue_bench import Client
+from tests.support.core.timed_vhost import Yard
+
+
+def turn(yard: Yard) -> None:
+    """One call of the schedule."""
+    yard.clock.wakes.clear()
+    yard.clock.schedule.run()
+
+
+def lose(queue: Queue, client: Client) -> None:
+    """As `Client.vanish`, which takes long with many."""
+    entries, client.held = client.held, []
+    client.close()
+    detach(queue, client.consumer, entries)
+
+
+def nack(client: Client) -> None:
+    """One frame."""
+    entries, client.held = client.held, []
+    give_back([(client.consumer, entries)], NACK, client.session, client.queue.host)
+
+
+def state(queue: Queue) -> tuple[int, int, int]:
+    return queue.ready, queue.unacked, queue.held

@@ -1,0 +1,140 @@
+"""One consumer tag for several queues: `x-also-consume`."""
+
+import pytest
+from pamqp.commands import Basic, Channel, Queue
+
+from broker.core.queues.election import is_served
+from broker.core.queues.queue import Queue as CoreQueue
+from tests.support.adapters.connection_without_socket import House, Wired
+
+ALSO = "x-also-consume"
+
+
+@pytest.fixture
+def client(house: House) -> Wired:
+    """Has declared the queues `a`, `b` and `c`."""
+    client = house.open()
+    for name in "abc":
+        client.send(Queue.Declare(queue=name), 1)
+    client.frames()
+    return client
+
+
+def queue(house: House, name: str) -> CoreQueue:
+    return house.broker.vhosts["/"].queues[name]
+
+
+def consume(client: Wired, *others: str, prefetch: int = 0, **arguments: object) -> None:
+    client.send(Basic.Qos(prefetch_count=prefetch), 1)
+    named = {ALSO: list(others)} | {"x-" + name.replace("_", "-"): arguments[name] for name in arguments}
+    client.send(Basic.Consume(queue="a", consumer_tag="t", arguments=named), 1)  # type: ignore[arg-type]
+    assert [frame.name for frame in client.frames()] == ["Basic.QosOk", "Basic.ConsumeOk"]
+
+
+def told(client: Wired) -> list[str]:
+    """Where deliveries come from, since the last call; other methods by their names."""
+    client.house.turns.run()
+    client.house.clock.advance(0)
+    client.house.turns.run()
+    frames = client.frames()
+    return [str(frame.routing_key) if isinstance(frame, Basic.Deliver) else frame.name for frame in frames]
+
+
+def publish(client: Wired, *keys: str) -> None:
+    for key in keys:
+        client.publish(key)
+
+
+def test_queues_take_turns_by_message(client: Wired) -> None:
+    publish(client, *"aaaabbbcc")
+    consume(client, "b", "c")
+    assert told(client) == list("abcabcaba")
+
+
+def test_they_share_one_window(house: House, client: Wired) -> None:
+    publish(client, *"aaabbb")
+    consume(client, "b", prefetch=3)
+    assert told(client) == list("aba")
+    client.send(Basic.Ack(2), 1)
+    assert told(client) == ["b"]
+    client.send(Basic.Nack(0, multiple=True), 1)
+    assert sorted(told(client)) in (list("aab"), list("abb"))
+    assert queue(house, "a").unacked + queue(house, "b").unacked == 3
+
+
+def test_cancelling_leaves_all_of_them(house: House, client: Wired) -> None:
+    consume(client, "b", "c")
+    assert [queue(house, name).consumer_count for name in "abc"] == [1, 1, 1]
+    client.send(Basic.Cancel("t"), 1)
+    publish(client, *"abc")
+    assert told(client) == ["Basic.CancelOk"]
+    assert [queue(house, name).consumer_count for name in "abc"] == [0, 0, 0]
+
+
+def test_a_queue_that_is_deleted_is_left_out_and_the_last_one_cancels(house: House, client: Wired) -> None:
+    consume(client, "b", "c")
+    other = house.open()
+    other.send(Queue.Delete(queue="a"), 1)
+    publish(client, *"bc")
+    assert told(client) == ["b", "c"]
+    other.send(Queue.Delete(queue="c"), 1)
+    assert told(client) == []
+    other.send(Queue.Delete(queue="b"), 1)
+    assert told(client) == ["Basic.Cancel"]
+    client.send(Basic.Ack(0, multiple=True), 1)
+    client.send(Queue.Declare(queue="a"), 1)
+    assert told(client) == ["Queue.DeclareOk"]
+    consume(client)  # the tag is free again
+
+
+def test_what_it_has_goes_back_to_where_it_was(house: House, client: Wired) -> None:
+    publish(client, *"aabb")
+    consume(client, "b")
+    assert told(client) == list("abab")
+    client.send(Basic.Recover(requeue=False), 1)
+    assert told(client) == [*"abab", "Basic.RecoverOk"]
+    client.send(Channel.Close(0, "", 0, 0), 1)
+    assert [(queue(house, name).ready, queue(house, name).unacked) for name in "ab"] == [(2, 0), (2, 0)]
+
+
+def test_its_deliveries_are_on_lease_on_each_of_them(house: House, client: Wired) -> None:
+    publish(client, *"ab")
+    consume(client, "b", consumer_timeout=100)
+    assert told(client) == list("ab")
+    house.clock.advance(100)
+    assert sorted(told(client)) == ["a", "b"]
+
+
+def test_a_priority_and_an_exclusive_consumer_are_meant_for_each_of_them(house: House, client: Wired) -> None:
+    consume(client, "b", exclusive_consumer=True, priority=7)
+    for name in "ab":
+        (consumer,) = queue(house, name).manager.all
+        assert (consumer.candidate, consumer.priority, is_served(consumer)) == (True, 7, True)
+
+
+@pytest.mark.parametrize(
+    ("others", "code", "text"),
+    [
+        (["b", "nowhere"], 404, "no queue 'nowhere'"),
+        (["b", "b"], 406, "'b' of type 'longstr' is consumed already"),
+        (["a"], 406, "'a' of type 'longstr' is consumed already"),
+        ("b", 406, "a list of at most 255 names"),
+        ([1], 406, "a list of at most 255 names"),
+        ([""], 406, "a list of at most 255 names"),
+        (["x"] * 256, 406, "a list of at most 255 names"),
+        (["b", "taken"], 403, "queue 'taken' in vhost '/' in exclusive use"),
+    ],
+)
+def test_refusals_leave_nothing_behind(
+    house: House, client: Wired, others: object, code: int, text: str
+) -> None:
+    other = house.open()
+    other.send(Queue.Declare(queue="taken"), 1)
+    other.send(Basic.Consume(queue="taken", exclusive=True), 1)
+    arguments = {ALSO: others}
+    client.send(Basic.Consume(queue="a", consumer_tag="t", arguments=arguments), 1)  # type: ignore[arg-type]
+    (refusal,) = client.frames()
+    assert isinstance(refusal, Channel.Close)
+    assert refusal.reply_code == code
+    assert text in refusal.reply_text
+    assert [queue(house, name).consumer_count for name in "ab"] == [0, 0]

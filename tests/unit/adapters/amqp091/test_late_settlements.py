@@ -1,0 +1,76 @@
+"""Settlements that come too late, when the delivery has been taken back, and those that are wrong."""
+
+import pytest
+from pamqp.commands import Basic, Channel
+
+from broker.adapters.peers.unsettled import FORGIVEN_MAX, Unacked
+from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.leases import consume, counts, told, with_queue
+
+
+@pytest.fixture
+def client(house: House) -> Wired:
+    return with_queue(house)
+
+
+@pytest.mark.parametrize(
+    "late",
+    [Basic.Ack(1), Basic.Nack(1, requeue=True), Basic.Reject(1, requeue=False), Basic.Nack(1, requeue=False)],
+)
+def test_settling_too_late_is_no_error_and_changes_nothing(
+    house: House, client: Wired, late: Basic.Ack | Basic.Nack | Basic.Reject
+) -> None:
+    consume(client, 100, prefetch=1)
+    client.publish("q")
+    assert told(client) == [(1, False)]
+    house.clock.advance(100)
+    assert told(client) == [(2, True)]
+    for _ in range(2):
+        client.send(late, 1)
+        assert told(client) == []
+        assert counts(house) == (0, 1)
+    client.send(Basic.Ack(2), 1)
+    assert counts(house) == (0, 0)
+
+
+def test_a_tag_that_never_was_is_still_an_error(house: House, client: Wired) -> None:
+    consume(client, 100)
+    client.publish("q")
+    client.publish("q")
+    told(client)
+    client.send(Basic.Ack(2), 1)
+    house.clock.advance(100)
+    told(client)
+    client.send(Basic.Ack(2), 1)
+    (close,) = client.frames()
+    assert isinstance(close, Channel.Close)
+    assert (close.reply_code, close.reply_text) == (406, "PRECONDITION_FAILED - unknown delivery tag 2")
+
+
+def test_settling_several_passes_over_what_was_late(house: House, client: Wired) -> None:
+    consume(client, 100, prefetch=2)
+    client.publish("q")
+    told(client)
+    house.clock.advance(60)
+    client.publish("q")
+    told(client)
+    house.clock.advance(40)
+    assert told(client) == [(3, True)]
+    client.send(Basic.Ack(2, multiple=True), 1)
+    assert counts(house) == (0, 1)
+    client.send(Basic.Ack(1, multiple=True), 1)
+    client.send(Basic.Ack(0, multiple=True), 1)
+    assert counts(house) == (0, 0)
+
+
+def test_no_more_than_so_many_are_told_apart() -> None:
+    unacked = Unacked()
+    unacked.forgive([2, 4])
+    assert [unacked.is_forgiven(tag) for tag in range(6)] == [False, False, True, False, True, False]
+    unacked.forgive(list(range(10, 10 + FORGIVEN_MAX)))
+    unacked.forgive([20_000])
+    assert not unacked.is_forgiven(0)
+    assert unacked.is_forgiven(3), "no longer known: not an error"
+    assert unacked.is_forgiven(9 + FORGIVEN_MAX)
+    assert not unacked.is_forgiven(10 + FORGIVEN_MAX)
+    assert unacked.is_forgiven(20_000)

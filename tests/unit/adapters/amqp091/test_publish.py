@@ -1,0 +1,264 @@
+"""The arguments of basic.publish, and the permissions of publishers and consumers."""
+
+import pytest
+from pamqp.commands import Basic, Confirm, Exchange, Queue
+
+from broker.adapters.access import Rights
+from broker.adapters.amqp091.publish import resolve
+from broker.core.errors import NotFound
+from broker.core.vhosts.vhost import VirtualHost
+from protocol.errors import SYNTAX_ERROR, ProtocolError
+from tests.support.adapters.connection_without_socket import House
+from tests.support.auth.broker_with_users import ALL, Town, closed, furnished, publish, refusal, text
+from tests.support.auth.open_login import Door
+
+ALL_RIGHTS = Rights(Door(), "guest", "/")
+
+
+@pytest.fixture
+def virtual_host() -> VirtualHost:
+    virtual_host = House().broker.vhosts["/"]
+    virtual_host.declare_queue("q", False, None, False, {})
+    return virtual_host
+
+
+@pytest.mark.parametrize("bits", range(4))
+def test_the_route_and_the_two_bits(virtual_host: VirtualHost, bits: int) -> None:
+    publication = resolve(ALL_RIGHTS, virtual_host, b"\0\0" + b"\0" + b"\1q" + bytes([bits]))
+    assert publication.route.queues == [virtual_host.queues["q"]]
+    assert publication.mandatory == (bits & 1 != 0)
+    assert publication.immediate == publication.special == (bits & 2 != 0)
+
+
+def test_a_headers_exchange_needs_more_than_the_hot_path(virtual_host: VirtualHost) -> None:
+    virtual_host.bind_queue("q", "amq.headers", "", {})
+    assert resolve(ALL_RIGHTS, virtual_host, b"\0\0\x0bamq.headers\0\0").special
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        b"",
+        b"\0",
+        b"\0\0",
+        b"\0\0\5four",
+        b"\0\0\0\1",
+        b"\0\0\0\1q",
+        b"\0\0\0\1q\0\0",
+        b"\0\0\xff" + b"x" * 254,
+        b"\0\0\0\1\xff\0",
+        b"\0\0\2\xc3\x28\0\0",
+    ],
+)
+def test_malformed_arguments(virtual_host: VirtualHost, arguments: bytes) -> None:
+    with pytest.raises(ProtocolError) as refused:
+        resolve(ALL_RIGHTS, virtual_host, arguments)
+    assert refused.value.code == SYNTAX_ERROR
+
+
+def test_no_such_exchange(virtual_host: VirtualHost) -> None:
+    with pytest.raises(NotFound, match="no exchange 'x' in vhost '/'"):
+        resolve(ALL_RIGHTS, virtual_host, b"\0\0\1x\0\0")
+
+
+@pytest.fixture
+def town() -> Town:
+    return furnished()
+
+
+def test_publishing_needs_write_on_the_exchange(town: Town) -> None:
+    town.users.permit("ann", "/", ALL, "^(?!x$)(?!amq[.]default$)", ALL)
+    ann = town.enter("ann")
+    for exchange, name in (("x", "x"), ("", "amq.default")):
+        ann.connection.receive(publish(exchange, "k"))
+        assert closed(ann) == text("write", "exchange", name)
+    town.users.permit("ann", "/", "", "^(x|amq[.]default)$", "")
+    for exchange in ("x", ""):
+        ann.connection.receive(publish(exchange, "k"))
+        assert closed(ann) is None
+    assert town.broker.vhosts["/"].queues["q"].ready == 1
+
+
+def test_a_permission_that_is_taken_away_stops_the_next_message(town: Town) -> None:
+    town.users.permit("ann", "/", "", "^x$", "")
+    ann = town.enter("ann")
+    queue = town.broker.vhosts["/"].queues["q"]
+    for _ in range(3):
+        ann.connection.receive(publish("x", "k"))
+    assert queue.ready == 3
+    town.users.permit("ann", "/", "", "^y$", "")
+    ann.connection.receive(publish("x", "k"))
+    assert closed(ann) == text("write", "exchange", "x")
+    town.users.forbid("ann", "/")
+    ann.connection.receive(publish("y", "k"))
+    assert closed(ann) == text("write", "exchange", "y")
+    assert queue.ready == 3
+
+
+def test_the_permission_is_asked_once_per_route(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    town.users.permit("ann", "/", "", "^x$", "")
+    ann = town.enter("ann")
+    asked: list[str] = []
+    allowed = town.users.allowed
+
+    def counting(user: str, vhost: str, what: str, name: str) -> bool:
+        asked.append(name)
+        return allowed(user, vhost, what, name)
+
+    monkeypatch.setattr(town.users, "allowed", counting)
+    for _ in range(5):
+        ann.connection.receive(publish("x", "k"))
+    assert asked == ["x"]
+
+
+def test_what_one_user_may_do_is_nothing_to_another(town: Town) -> None:
+    town.users.permit("ann", "/", "", "^x$", "")
+    ann, boss = town.enter("ann"), town.enter("boss")
+    boss.connection.receive(publish("x", "k"))
+    town.users.permit("ann", "/", "", "", "")
+    boss.connection.receive(publish("x", "k"))
+    assert closed(boss) is None
+    ann.connection.receive(publish("x", "k"))
+    assert closed(ann) == text("write", "exchange", "x")
+
+
+def test_consumers_lose_the_queue_with_the_permission(town: Town) -> None:
+    town.users.permit("ann", "/", "", "", "^d?l?q$")
+    ann = town.enter("ann")
+    for queue in ("q", "dlq"):
+        ann.send(Basic.Consume(queue=queue, consumer_tag=queue), 1)
+    ann.frames()
+    town.users.permit("ann", "/", "", "", "^dlq$")
+    town.turns.run()
+    (cancelled,) = ann.frames()
+    assert isinstance(cancelled, Basic.Cancel)
+    assert cancelled.consumer_tag == "q"
+    queues = town.broker.vhosts["/"].queues
+    assert (queues["q"].consumer_count, queues["dlq"].consumer_count) == (0, 1)
+    town.enter("boss").connection.receive(publish("x", "k"))
+    town.turns.run()
+    assert ann.frames() == []
+
+
+def test_what_a_forbidden_consumer_holds_stays_with_its_channel(town: Town) -> None:
+    town.users.permit("ann", "/", "", "", "q")
+    ann = town.enter("ann")
+    ann.send(Basic.Consume(queue="q", consumer_tag="c"), 1)
+    town.enter("boss").connection.receive(publish("x", "k"))
+    town.turns.run()
+    town.users.permit("ann", "/", "", "", "")
+    queue = town.broker.vhosts["/"].queues["q"]
+    assert (queue.ready, queue.unacked) == (0, 1)
+    ann.send(Basic.Ack(1), 1)
+    assert closed(ann) is None
+    assert (queue.ready, queue.unacked) == (0, 0)
+
+
+# -- topic permissions
+
+
+def topic_text(what: str, key: str) -> str:
+    """What RabbitMQ says. [rabbit_access_control, check_topic_access]"""
+    return (
+        f"403 ACCESS_REFUSED - {what} access to topic '{key}' in exchange 't' in vhost '/' "
+        "refused for user 'ann'"
+    )
+
+
+def test_topic_permissions_on_publish(town: Town) -> None:
+    town.users.permit("ann", "/", ALL, ALL, ALL)
+    town.users.permit_topic("ann", "/", "t", r"^{username}\.", "")
+    ann = town.enter("ann")
+    ann.connection.receive(publish("t", "ann.news"))
+    assert closed(ann) is None
+    ann.connection.receive(publish("t", "bob.news"))
+    assert closed(ann) == topic_text("write", "bob.news")
+    for exchange in ("x", "y", ""):
+        ann.connection.receive(publish(exchange, "bob.news"))
+        assert closed(ann) is None
+    town.enter("boss").connection.receive(publish("t", "bob.news"))
+
+
+def test_topic_permissions_on_the_copies_of_a_message(town: Town) -> None:
+    town.users.permit("ann", "/", ALL, ALL, ALL)
+    town.users.permit_topic("ann", "/", "t", "^ann", "")
+    ann = town.enter("ann")
+    for header in ("CC", "BCC"):
+        ann.connection.receive(publish("t", "ann", Basic.Properties(headers={header: ["ann.2"]})))
+        assert closed(ann) is None
+        ann.connection.receive(publish("t", "ann", Basic.Properties(headers={header: ["ann.2", "bob"]})))
+        assert closed(ann) == topic_text("write", "bob")
+
+
+@pytest.mark.parametrize("unbind", [False, True])
+def test_topic_permissions_on_bindings(town: Town, unbind: bool) -> None:
+    town.users.permit("ann", "/", ALL, ALL, ALL)
+    town.users.permit_topic("ann", "/", "t", "", r"^{vhost}\.")
+    ann = town.enter("ann")
+    queue, exchange = (Queue.Unbind, Exchange.Unbind) if unbind else (Queue.Bind, Exchange.Bind)
+    assert refusal(ann, queue(queue="q", exchange="t", routing_key="/.a")) is None
+    assert refusal(ann, queue(queue="q", exchange="t", routing_key="b")) == topic_text("read", "b")
+    assert refusal(ann, exchange(destination="y", source="t", routing_key="/.a")) is None
+    assert refusal(ann, exchange(destination="y", source="t", routing_key="b")) == topic_text("read", "b")
+    assert refusal(ann, queue(queue="q", exchange="x", routing_key="b")) is None
+
+
+def test_a_topic_permission_that_changes_stops_the_next_message(town: Town) -> None:
+    town.users.permit("ann", "/", ALL, ALL, ALL)
+    ann = town.enter("ann")
+    ann.connection.receive(publish("t", "k"))
+    town.users.permit_topic("ann", "/", "t", "^other$", "")
+    ann.connection.receive(publish("t", "k"))
+    assert closed(ann) == topic_text("write", "k")
+    town.users.forget_topic("ann", "/", "t")
+    ann.connection.receive(publish("t", "k"))
+    assert closed(ann) is None
+
+
+def test_an_exchange_that_becomes_a_topic_exchange_is_asked_for_anew(town: Town) -> None:
+    town.users.permit("ann", "/", ALL, ALL, ALL)
+    town.users.permit_topic("ann", "/", "x", "^other$", "")
+    ann = town.enter("ann")
+    vhost = town.broker.vhosts["/"]
+    ann.connection.receive(publish("x", "k"))
+    assert vhost.queues["q"].ready == 1
+    vhost.delete_exchange("x", False)
+    vhost.declare_exchange("x", "topic", False, False, False, {})
+    vhost.bind_queue("q", "x", "#", {})
+    ann.connection.receive(publish("x", "k"))
+    said = closed(ann)
+    assert said is not None
+    assert "access to topic 'k' in exchange 'x'" in said
+    assert vhost.queues["q"].ready == 1
+
+
+def test_an_exchange_that_comes_back_as_it_was_takes_the_message_once(town: Town) -> None:
+    town.users.permit("ann", "/", ALL, ALL, ALL)
+    ann = town.enter("ann")
+    ann.send(Confirm.Select(), 1)
+    vhost = town.broker.vhosts["/"]
+    ann.connection.receive(publish("x", "k"))
+    vhost.delete_exchange("x", False)
+    vhost.declare_exchange("x", "direct", False, False, False, {})
+    vhost.bind_queue("q", "x", "k", {})
+    ann.frames()
+    ann.connection.receive(publish("x", "k"))
+    assert ann.told() == [("Ack", 2, False)]
+    assert vhost.queues["q"].ready == 2
+
+
+# -- in the name of others
+
+
+def test_only_an_impersonator_publishes_in_the_name_of_others(town: Town) -> None:
+    town.users.permit("ann", "/", "", ALL, "")
+    ann = town.enter("ann")
+    ann.connection.receive(publish("x", "k", Basic.Properties(user_id="ann")))
+    assert closed(ann) is None
+    ann.connection.receive(publish("x", "k", Basic.Properties(user_id="boss")))
+    assert closed(ann) == (
+        "406 PRECONDITION_FAILED - user_id property set to 'boss' but authenticated user was 'ann'"
+    )
+    town.users.put("ann", None, ("impersonator",))
+    ann.connection.receive(publish("x", "k", Basic.Properties(user_id="boss")))
+    assert closed(ann) is None

@@ -1,0 +1,152 @@
+"""What a user may do is asked on every operation, refused in RabbitMQ's words, and takes effect at once."""
+
+import pytest
+from pamqp import base
+from pamqp.commands import Basic, Exchange, Queue
+
+from tests.support.auth.broker_with_users import ALL, Town, closed, furnished, publish, refusal, text
+
+NONE = "^none$"
+PERMISSIONS = ("configure", "write", "read")
+
+
+@pytest.fixture
+def town() -> Town:
+    return furnished()
+
+
+NEEDS: list[tuple[base.Frame, dict[str, list[tuple[str, str]]]]] = [
+    (Exchange.Declare(exchange="new", exchange_type="direct"), {"configure": [("exchange", "new")]}),
+    (Exchange.Declare(exchange="x", exchange_type="direct"), {"configure": [("exchange", "x")]}),
+    (
+        Exchange.Declare(exchange="new", exchange_type="direct", arguments={"alternate-exchange": "y"}),
+        {"configure": [("exchange", "new")], "read": [("exchange", "new")], "write": [("exchange", "y")]},
+    ),
+    (Exchange.Delete(exchange="x"), {"configure": [("exchange", "x")]}),
+    (Exchange.Delete(exchange="absent"), {"configure": [("exchange", "absent")]}),
+    (
+        Exchange.Bind(destination="y", source="x", routing_key="k"),
+        {"write": [("exchange", "y")], "read": [("exchange", "x")]},
+    ),
+    (
+        Exchange.Unbind(destination="y", source="x", routing_key="k"),
+        {"write": [("exchange", "y")], "read": [("exchange", "x")]},
+    ),
+    (Queue.Declare(queue="new"), {"configure": [("queue", "new")]}),
+    (Queue.Declare(queue="q"), {"configure": [("queue", "q")]}),
+    (
+        Queue.Declare(queue="new", arguments={"x-dead-letter-exchange": "x"}),
+        {"configure": [("queue", "new")], "read": [("queue", "new")], "write": [("exchange", "x")]},
+    ),
+    (
+        Queue.Declare(queue="new", arguments={"x-dead-letter-exchange": ""}),
+        {"configure": [("queue", "new")], "read": [("queue", "new")], "write": [("exchange", "amq.default")]},
+    ),
+    (
+        Queue.Bind(queue="q", exchange="x", routing_key="k"),
+        {"write": [("queue", "q")], "read": [("exchange", "x")]},
+    ),
+    (
+        Queue.Unbind(queue="q", exchange="x", routing_key="k"),
+        {"write": [("queue", "q")], "read": [("exchange", "x")]},
+    ),
+    (Queue.Purge(queue="q"), {"read": [("queue", "q")]}),
+    (Queue.Delete(queue="q"), {"configure": [("queue", "q")]}),
+    (Queue.Delete(queue="absent"), {"configure": [("queue", "absent")]}),
+    (Basic.Get(queue="q"), {"read": [("queue", "q")]}),
+    (Basic.Consume(queue="q", consumer_tag="c"), {"read": [("queue", "q")]}),
+]
+"""What each operation needs, as RabbitMQ has it."""
+
+
+@pytest.mark.parametrize(("command", "needs"), NEEDS, ids=[f"{c.name}-{i}" for i, (c, _) in enumerate(NEEDS)])
+def test_each_operation_needs_its_permissions_and_no_others(
+    town: Town, command: base.Frame, needs: dict[str, list[tuple[str, str]]]
+) -> None:
+    def exactly(name: str) -> str:
+        return f"^{name.replace('.', '[.]')}$"
+
+    enough = {
+        what: "|".join(exactly(name) for _, name in needs.get(what, [])) or NONE for what in PERMISSIONS
+    }
+    town.users.permit("ann", "/", "", "", "")
+    ann = town.enter("ann")
+    for what, resources in needs.items():
+        for kind, name in resources:
+            town.users.permit(
+                "ann", "/", **(dict.fromkeys(PERMISSIONS, ALL) | {what: f"^(?!{exactly(name)[1:]})"})
+            )
+            assert refusal(ann, command) == text(what, kind, name)
+    town.users.permit("ann", "/", **enough)
+    assert refusal(ann, command) is None
+
+
+@pytest.mark.parametrize(
+    "command", [c for c, _ in NEEDS], ids=[f"{c.name}-{i}" for i, (c, _) in enumerate(NEEDS)]
+)
+def test_with_empty_permissions_nothing_is_allowed(town: Town, command: base.Frame) -> None:
+    town.users.permit("ann", "/", "", "", "")
+    before = (set(town.broker.vhosts["/"].queues), set(town.broker.vhosts["/"].exchanges))
+    said = refusal(town.enter("ann"), command)
+    assert said is not None
+    assert said.startswith("403 ACCESS_REFUSED - ")
+    assert (set(town.broker.vhosts["/"].queues), set(town.broker.vhosts["/"].exchanges)) == before
+
+
+@pytest.mark.parametrize("given", PERMISSIONS)
+@pytest.mark.parametrize(
+    ("command", "kind", "name"),
+    [
+        (Queue.Declare(queue="q", passive=True), "queue", "q"),
+        (Exchange.Declare(exchange="x", passive=True), "exchange", "x"),
+    ],
+)
+def test_a_passive_declare_needs_any_permission(
+    town: Town, command: base.Frame, kind: str, name: str, given: str
+) -> None:
+    town.users.permit("ann", "/", "", "", "")
+    ann = town.enter("ann")
+    assert refusal(ann, command) == text("configure", kind, name)
+    town.users.permit("ann", "/", **(dict.fromkeys(PERMISSIONS, "") | {given: f"^{name}$"}))
+    assert refusal(ann, command) is None
+
+
+def test_who_may_do_nothing_does_not_learn_what_there_is(town: Town) -> None:
+    town.users.permit("ann", "/", "", "", "")
+    ann = town.enter("ann")
+    assert refusal(ann, Queue.Declare(queue="absent", passive=True)) == text("configure", "queue", "absent")
+    ann.connection.receive(publish("absent", "k"))
+    assert closed(ann) == text("write", "exchange", "absent")
+
+
+def test_redeclaring_needs_nothing_for_what_was_decided_then(town: Town) -> None:
+    boss = town.enter("boss")
+    declare = Queue.Declare(queue="d", arguments={"x-dead-letter-exchange": "x"})
+    assert refusal(boss, declare) is None
+    town.users.permit("ann", "/", "^d$", "", "")
+    assert refusal(town.enter("ann"), declare) is None
+
+
+def test_a_queue_that_the_broker_names_is_asked_for_by_that_name(town: Town) -> None:
+    town.users.permit("ann", "/", "^mine", ALL, ALL)
+    ann = town.enter("ann")
+    said = refusal(ann, Queue.Declare(queue="", exclusive=True))
+    assert said is not None
+    assert said.startswith("403 ACCESS_REFUSED - configure access to queue 'amq.gen-")
+    town.users.permit("ann", "/", r"^(mine|amq\.gen-)", ALL, ALL)
+    assert refusal(ann, Queue.Declare(queue="", exclusive=True)) is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Exchange.Declare(exchange="", exchange_type="direct"),
+        Exchange.Declare(exchange="", passive=True),
+        Exchange.Delete(exchange=""),
+    ],
+)
+def test_the_default_exchange_comes_before_permissions(town: Town, command: base.Frame) -> None:
+    town.users.permit("ann", "/", "", "", "")
+    assert refusal(town.enter("ann"), command) == (
+        "403 ACCESS_REFUSED - operation not permitted on the default exchange"
+    )

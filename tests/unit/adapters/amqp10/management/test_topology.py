@@ -1,0 +1,293 @@
+"""What the node `/management` does with queues and exchanges, and what it refuses."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from broker.core.queues.purge import SLICE
+from protocol.amqp10.types import Array, Map, Symbol, Timestamp, Uint, Ulong, Ushort
+from protocol.amqp10.types import Decimal as Decimal10
+from tests.support.adapters.management_client import Desk, request
+from tests.support.auth.broker_with_users import Town
+from tests.support.core.topology import publish
+
+SHOWN = {
+    "message_count": 0,
+    "consumer_count": 0,
+    "name": "q",
+    "vhost": "/",
+    "durable": True,
+    "auto_delete": False,
+    "exclusive": False,
+    "type": "classic",
+    "arguments": {},
+    "leader": "amqpd",
+    "replicas": Array(0xA1, ["amqpd"]),
+}
+LOCKED = (
+    "cannot obtain exclusive access to locked queue 'q' in vhost '/'. It could be originally declared on "
+    "another connection or the exclusive property value does not match that of the original declaration."
+)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+# --- queues
+
+
+def test_a_queue_is_made_once_and_shown_each_time(desk: Desk) -> None:
+    assert desk.ask("PUT", "/queues/q", {}) == (201, SHOWN)
+    assert desk.ask("PUT", "/queues/q", {}) == (200, SHOWN)
+    assert desk.ask("GET", "/queues/q") == (200, SHOWN)
+
+
+def test_counts_have_their_types_and_are_those_of_now(desk: Desk) -> None:
+    desk.ask("PUT", "/queues/q", {"durable": False})
+    publish(desk.vhost, "", "q")
+    typed = desk.send(request("GET", "/queues/q")).typed
+    assert isinstance(typed, Map)
+    shown = dict(typed.pairs)
+    assert (shown["message_count"], type(shown["message_count"])) == (1, Ulong)
+    assert (shown["consumer_count"], type(shown["consumer_count"])) == (0, Uint)
+
+
+def test_a_queue_has_the_properties_that_it_is_declared_with(desk: Desk) -> None:
+    body = {"exclusive": True, "auto_delete": True, "durable": True, "arguments": {"x-max-length": Ushort(5)}}
+    status, shown = desk.ask("PUT", "/queues/my%20queue%2F%F0%9F%99%88", body)
+    assert isinstance(shown, dict)
+    assert (status, shown["name"]) == (201, "my queue/\N{SEE-NO-EVIL MONKEY}")
+    assert (shown["exclusive"], shown["auto_delete"], shown["durable"]) == (True, True, False)
+    queue = desk.vhost.queues["my queue/\N{SEE-NO-EVIL MONKEY}"]
+    assert queue.exclusive_owner is desk.connection
+    assert queue.arguments == {"x-max-length": 5}
+
+
+def test_who_asks_for_a_quorum_queue_is_shown_one(desk: Desk) -> None:
+    body = {"arguments": {"x-queue-type": "quorum"}}
+    status, shown = desk.ask("PUT", "/queues/q", body)
+    assert (status, shown) == (201, SHOWN | {"type": "quorum", "arguments": {"x-queue-type": "quorum"}})
+
+
+def test_the_virtual_host_says_which_type_a_queue_has_otherwise(desk: Desk) -> None:
+    desk.vhost.default_queue_type = "quorum"
+    _, shown = desk.ask("PUT", "/queues/q", {})
+    assert shown == SHOWN | {"type": "quorum", "arguments": {"x-queue-type": "quorum"}}
+
+
+def test_arguments_come_back_as_they_were_given(desk: Desk) -> None:
+    given = {
+        "text": "\N{LATIN SMALL LETTER E WITH ACUTE}",
+        "word": Symbol("w"),
+        "bytes": b"\0\xff",
+        "flag": True,
+        "nothing": None,
+        "half": 0.5,
+        "numbers": [1, -(2**63), 2**63 - 1],
+        "words": Array(0xA3, [Symbol("a"), Symbol("b")]),
+        "table": {"inner": {"when": Timestamp(1_700_000_000_123)}},
+    }
+    desk.ask("PUT", "/queues/q", {"arguments": given})
+    kept = desk.vhost.queues["q"].arguments
+    assert kept["bytes"] == bytearray(b"\0\xff")
+    assert kept["table"] == {"inner": {"when": datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)}}
+    _, shown = desk.ask("GET", "/queues/q")
+    assert isinstance(shown, dict)
+    assert shown["arguments"] == given | {"words": ["a", "b"]}
+    assert desk.ask("PUT", "/queues/q", {"arguments": given})[0] == 200
+
+
+def test_a_decimal_that_came_over_0_9_1_is_shown(desk: Desk) -> None:
+    desk.vhost.declare_queue("q", False, None, False, {"d": Decimal("1.25"), "raw": b"\xff"})
+    _, shown = desk.ask("GET", "/queues/q")
+    assert isinstance(shown, dict)
+    raw = ((6176 - 2) << 113 | 125).to_bytes(16, "big")
+    assert shown["arguments"] == {"d": Decimal10(0x94, raw), "raw": b"\xff"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "text"),
+    [
+        ("q", None, 400, "the body is not a map of the properties of the queue, each once"),
+        ("q", b"", 400, "the body is not a map of the properties of the queue, each once"),
+        ("q", Map([("durable", True), ("durable", True)]), 400, "the body is not a map of the properties"),
+        ("q", {"unknown": "bla"}, 400, "bad queue property 'unknown', known are durable, exclusive, "),
+        ("q", {1: "bla"}, 400, "bad queue property '1'"),
+        ("q", {"durable": 1}, 400, "property 'durable' is not a boolean"),
+        ("q", {"exclusive": None}, 400, "property 'exclusive' is not a boolean"),
+        ("q", {"arguments": []}, 400, "property 'arguments' is not a map with each name once"),
+        ("q", {"arguments": {5: 5}}, 400, "argument '5' has no name that is a string of at most 255 bytes"),
+        ("q", {"arguments": {"n" * 256: 5}}, 400, "has no name that is a string of at most 255 bytes"),
+        ("q", {"arguments": {"a": Ulong(2**63)}}, 400, "argument 'a' has a value that no argument can have"),
+        ("q", {"arguments": {"a": [Decimal10(0x74, bytes(4))]}}, 400, "argument 'a' has a value that no"),
+        ("q", {"arguments": {"a": Array(0x40, [], (), 3)}}, 400, "argument 'a' has a value that no"),
+        ("q", {"arguments": {"x-max-length": -1}}, 400, "invalid arg 'x-max-length' for queue 'q' in vhost "),
+        ("q", {"arguments": {"x-queue-type": "heap"}}, 400, "is not one of classic, quorum"),
+        ("q", {"exclusive": True, "arguments": {"x-queue-type": "quorum"}}, 400, "invalid property"),
+        ("", {}, 400, "declare queue with empty name not allowed"),
+        ("%0Aq", {}, 400, "Bad name '\nq': line feed and carriage return characters not allowed"),
+        ("%F0%28", {}, 400, "is quoted to what is not UTF-8"),
+        ("%zz", {}, 400, "has a % without two hexadecimal digits behind it"),
+        ("amq.q", {}, 403, "queue name 'amq.q' contains reserved prefix 'amq.*'"),
+        ("n" * 256, {}, 400, "queue name is 256 bytes long, at most 255 are allowed"),
+    ],
+)
+def test_a_queue_is_refused(desk: Desk, path: str, body: object, status: int, text: str) -> None:
+    found, why = desk.ask("PUT", f"/queues/{path}", body)
+    assert isinstance(why, str)
+    assert (found, text in why) == (status, True), (found, why)
+    assert desk.vhost.queues == {}
+
+
+def test_a_queue_that_is_there_otherwise_is_a_conflict(desk: Desk) -> None:
+    desk.ask("PUT", "/queues/q", {})
+    where = "queue 'q' in vhost '/'"
+    text = f"inequivalent arg 'auto_delete' for {where}: received 'true' but current is 'false'"
+    assert desk.ask("PUT", "/queues/q", {"auto_delete": True}) == (409, text)
+    status, _ = desk.ask("PUT", "/queues/q", {"arguments": {"x-max-length": 1}})
+    assert status == 409
+
+
+def test_no_queue_is_made_beyond_the_limit(desk: Desk) -> None:
+    desk.vhost.queues_max = 0
+    text = "cannot declare queue 'q': queue limit in vhost '/' (0) is reached"
+    assert desk.ask("PUT", "/queues/q", {}) == (403, text)
+
+
+def test_the_exclusive_queue_of_another_is_shown_and_nothing_more() -> None:
+    town = Town()
+    assert Desk(town).ask("PUT", "/queues/q", {"exclusive": True})[0] == 201
+    other = Desk(town)
+    assert other.ask("GET", "/queues/q") == (200, SHOWN | {"exclusive": True, "durable": False})
+    for method, path in (("PUT", "/queues/q"), ("DELETE", "/queues/q"), ("DELETE", "/queues/q/messages")):
+        assert other.ask(method, path, {}) == (400, LOCKED)
+
+
+def test_a_queue_that_is_not_there_is_not_found(desk: Desk) -> None:
+    assert desk.ask("GET", "/queues/q") == (404, "queue 'q' in vhost '/' not found")
+    assert desk.ask("DELETE", "/queues/q/messages") == (404, "no queue 'q' in vhost '/'")
+
+
+def test_a_queue_is_deleted_with_what_is_in_it_and_once_more(desk: Desk) -> None:
+    desk.ask("PUT", "/queues/q", {})
+    publish(desk.vhost, "", "q")
+    assert desk.ask("DELETE", "/queues/q") == (200, {"message_count": 1})
+    assert desk.vhost.queues == {}
+    assert desk.ask("DELETE", "/queues/q") == (200, {"message_count": 0})
+
+
+def test_a_purge_is_answered_when_all_is_gone_and_what_was_asked_after_it_then(desk: Desk) -> None:
+    desk.ask("PUT", "/queues/q", {"durable": False})
+    for _ in range(SLICE + 1):
+        publish(desk.vhost, "", "q")
+    desk.management.ask(request("DELETE", "/queues/q/messages"))
+    desk.management.ask(request("GET", "/queues/q"))
+    assert desk.said == []
+    desk.house.clock.advance(1)
+    purged, shown = desk.said
+    desk.said[:] = [purged]
+    assert desk.take().both == (200, {"message_count": SLICE + 1})
+    desk.said[:] = [shown]
+    assert desk.take().both == (200, SHOWN | {"durable": False})
+
+
+# --- exchanges
+
+
+def test_an_exchange_is_made_once_direct_and_durable(desk: Desk) -> None:
+    assert desk.ask("PUT", "/exchanges/x", {}) == (204, None)
+    assert desk.ask("PUT", "/exchanges/x", {}) == (204, None)
+    exchange = desk.vhost.exchanges["x"]
+    assert (exchange.kind, exchange.durable, exchange.auto_delete, exchange.internal) == (
+        "direct",
+        True,
+        False,
+        False,
+    )
+
+
+def test_an_exchange_has_the_properties_that_it_is_declared_with(desk: Desk) -> None:
+    body = {"type": "topic", "durable": False, "auto_delete": True, "internal": True}
+    assert desk.ask("PUT", "/exchanges/x", body | {"arguments": {"alternate-exchange": "y"}}) == (204, None)
+    exchange = desk.vhost.exchanges["x"]
+    assert (exchange.kind, exchange.durable, exchange.auto_delete, exchange.internal) == (
+        "topic",
+        False,
+        True,
+        True,
+    )
+    assert exchange.arguments == {"alternate-exchange": "y"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "text"),
+    [
+        ("x", None, 400, "the body is not a map of the properties of the exchange, each once"),
+        ("x", {"exclusive": True}, 400, "bad exchange property 'exclusive'"),
+        ("x", {"type": 1}, 400, "property 'type' is not a string"),
+        ("x", {"type": "odd"}, 400, "unknown exchange type 'odd'"),
+        (
+            "x",
+            {"arguments": {"alternate-exchange": 1}},
+            400,
+            "invalid type 'signedint' for arg 'alternate-ex",
+        ),
+        ("", {}, 403, "operation not permitted on the default exchange"),
+        ("amq.x", {}, 403, "exchange name 'amq.x' contains reserved prefix 'amq.*'"),
+        ("a%0Db", {}, 400, "Bad name 'a\rb': line feed"),
+    ],
+)
+def test_an_exchange_is_refused(desk: Desk, path: str, body: object, status: int, text: str) -> None:
+    before = list(desk.vhost.exchanges)
+    found, why = desk.ask("PUT", f"/exchanges/{path}", body)
+    assert isinstance(why, str)
+    assert (found, text in why) == (status, True), (found, why)
+    assert list(desk.vhost.exchanges) == before
+
+
+def test_an_exchange_that_is_there_otherwise_is_a_conflict(desk: Desk) -> None:
+    desk.ask("PUT", "/exchanges/x", {})
+    where = "exchange 'x' in vhost '/'"
+    text = f"inequivalent arg 'type' for {where}: received 'fanout' but current is 'direct'"
+    assert desk.ask("PUT", "/exchanges/x", {"type": "fanout"}) == (409, text)
+
+
+def test_an_exchange_is_deleted_and_once_more(desk: Desk) -> None:
+    desk.ask("PUT", "/exchanges/x", {})
+    assert desk.ask("DELETE", "/exchanges/x") == (204, None)
+    assert "x" not in desk.vhost.exchanges
+    assert desk.ask("DELETE", "/exchanges/x") == (204, None)
+
+
+def test_exchanges_that_are_always_there_are_not_deleted(desk: Desk) -> None:
+    assert desk.ask("DELETE", "/exchanges/amq.direct") == (
+        403,
+        "deletion of system exchange 'amq.direct' in vhost '/' not allowed",
+    )
+    assert desk.ask("DELETE", "/exchanges/") == (403, "operation not permitted on the default exchange")
+
+
+def test_nothing_new_is_declared_while_memory_is_short(desk: Desk) -> None:
+    shortage = desk.house.server.shortage
+    queue: dict[str, object] = {"durable": False}
+    exchange: dict[str, object] = {"type": "direct", "durable": False}
+    binding: dict[str, object] = {"source": "amq.direct", "destination_queue": "q", "binding_key": "k"}
+    asked: list[tuple[str, str, dict[str, object]]] = [
+        ("PUT", "/queues/q", queue),
+        ("PUT", "/exchanges/x", exchange),
+        ("POST", "/bindings", binding | {"arguments": {}}),
+    ]
+    shortage.update(memory=True, disk=False)
+    refusal = (403, "nothing new can be declared while the broker is low on memory")
+    assert [desk.ask(*each) for each in asked[:2]] == [refusal, refusal]
+    shortage.update(memory=False, disk=True)
+    assert desk.ask(*asked[0])[0] == 201
+    shortage.update(memory=True, disk=False)
+    assert desk.ask(*asked[2]) == refusal
+    shortage.update(memory=False, disk=False)
+    assert [desk.ask(*each)[0] for each in asked] == [200, 204, 204]
+    shortage.update(memory=True, disk=False)
+    assert [desk.ask(*each)[0] for each in asked] == [200, 204, 204], "they are there already"

@@ -1,0 +1,200 @@
+"""Answers to deliveries: when they are given, in which order, and how many at once."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.adapters.amqp10.answers import owed_by
+from broker.adapters.amqp10.receive import IncomingLink
+from protocol.amqp10.composites import Accepted, Rejected
+from protocol.amqp10.performatives import Detach, Disposition, End, Flow
+from tests.support.adapters.connection10_without_socket import Wired10
+from tests.support.adapters.connection_without_socket import House
+
+
+@pytest.fixture
+def client(house: House) -> Wired10:
+    return publisher(house)
+
+
+def publisher(house: House, **fields: object) -> Wired10:
+    """Sends to the queue `kept` on handle 0, and to `volatile` on handle 1."""
+    vhost = house.broker.vhosts["/"]
+    vhost.declare_queue("kept", True, None, False, {})
+    vhost.declare_queue("volatile", False, None, False, {"x-max-length": 4, "x-overflow": "reject-publish"})
+    client = Wired10(house)
+    client.sends("kept", 0, **fields)
+    client.sends("volatile", 1, **fields)
+    return client
+
+
+def answers(client: Wired10) -> list[tuple[int, int, str, bool]]:
+    """First and last delivery, outcome, and whether it is settled, of each answer since the last call."""
+    found = []
+    for said in client.said():
+        made = said.performative
+        if isinstance(made, Disposition):
+            assert made.role
+            assert made.last is not None
+            found.append((made.first, made.last, type(made.state).__name__, made.settled))
+        else:
+            assert isinstance(made, Flow)
+    return found
+
+
+def test_what_follows_each_other_with_one_outcome_has_one_answer(client: Wired10) -> None:
+    client.publish(0, 1, 2, handle=1)
+
+    assert answers(client) == [(0, 2, "Accepted", True)]
+
+
+def test_another_link_or_outcome_or_a_gap_is_another_answer(client: Wired10, house: House) -> None:
+    client.publish(0, 1, handle=1)
+    client.publish(4, 5, 6, 7, handle=1)
+    client.publish(9)
+    found = answers(client)
+
+    assert found == [
+        (0, 1, "Accepted", True),
+        (4, 5, "Accepted", True),
+        (6, 7, "Rejected", True),  # the queue is full
+        (9, 9, "Accepted", True),
+    ]
+    assert house.broker.vhosts["/"].queues["volatile"].ready == 4
+
+
+def test_what_is_durable_waits_for_its_batch(client: Wired10, house: House) -> None:
+    client.publish(0, 1, durable=True)
+    assert answers(client) == []
+    house.store.seal()
+    client.publish(2, durable=True)
+    assert answers(client) == []
+    house.store.sync()
+
+    assert answers(client) == [(0, 1, "Accepted", True)]
+    house.store.complete()
+    assert answers(client) == [(2, 2, "Accepted", True)]
+
+
+def test_what_need_not_wait_does_not_overtake_what_does(client: Wired10, house: House) -> None:
+    client.publish(0, durable=True)
+    client.publish(1, 2, handle=1)
+    assert answers(client) == []
+    house.store.complete()
+
+    assert answers(client) == [(0, 0, "Accepted", True), (1, 2, "Accepted", True)]
+
+
+def test_ids_that_wrap_are_one_answer(client: Wired10) -> None:
+    client.publish(0xFFFFFFFF, 0, 1, handle=1)
+
+    assert answers(client) == [(0xFFFFFFFF, 1, "Accepted", True)]
+
+
+def test_a_log_that_fails_ends_the_session_and_nothing_is_accepted(client: Wired10, house: House) -> None:
+    client.publish(0, durable=True)
+    house.store.fail("the disk is gone")
+    said = [made.performative for made in client.said()]
+
+    assert [type(made) for made in said] == [End]
+    assert isinstance(said[0], End)
+    assert said[0].error is not None
+    assert said[0].error.condition == "amqp:internal-error"
+
+
+def test_a_link_that_has_ended_is_answered_before_it(client: Wired10, house: House) -> None:
+    client.publish(0, durable=True)
+    client.send(End())
+    house.store.complete()
+
+    assert [type(made.performative) for made in client.said()] == [End]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.sampled_from(["kept", "volatile", "sync", "seal"]), max_size=12))
+def test_each_delivery_has_one_answer_and_all_are_in_order(steps: list[str]) -> None:
+    house = House()
+    client = publisher(house)
+    sent: list[bool] = []
+    found: list[tuple[int, int, str, bool]] = []
+    sealed = False
+    for step in steps:
+        if step == "sync" and sealed:
+            house.store.sync()
+            sealed = False
+        elif step == "seal" and not sealed:
+            house.store.seal()
+            sealed = True
+        elif step in ("kept", "volatile"):
+            client.publish(len(sent), handle=int(step == "volatile"), durable=True)
+            sent.append(step == "kept" or sent.count(False) < 4)
+        found += answers(client)
+    if sealed:
+        house.store.sync()
+    house.store.complete()
+    found += answers(client)
+
+    told = [(number, name) for first, last, name, _ in found for number in range(first, last + 1)]
+    accepted, rejected = Accepted.__name__, Rejected.__name__
+    assert [number for number, _ in told] == list(range(len(sent)))
+    assert {name for _, name in told} <= {accepted, rejected}
+    assert [name for _, name in told].count(rejected) == max(0, steps.count("volatile") - 4)
+
+
+# -- deliveries of which the sender settles last
+
+
+def second(house: House) -> Wired10:
+    return publisher(house, rcv_settle_mode=1)
+
+
+def unanswered(client: Wired10) -> int:
+    [session] = client.connection.mapped.all()
+    return sum(int(link.unanswered) for link in session.links.values() if isinstance(link, IncomingLink))
+
+
+def settled(first: int, last: int | None = None) -> Disposition:
+    return Disposition(role=False, first=first, last=last, settled=True, state=Accepted())
+
+
+def test_halves_wait_until_the_sender_settles_them(house: House) -> None:
+    client = second(house)
+    client.publish(0, 1, 2)
+
+    assert answers(client) == [(0, 2, "Accepted", False)]
+    assert unanswered(client) == 3
+    client.send(settled(1))
+    assert unanswered(client) == 2
+    client.send(settled(1), settled(0, 0xFFFF), settled(7))
+    assert unanswered(client) == 0
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.integers(0, 0xFFFFFFFF) | st.integers(0xFFFFFFF0, 0xFFFFFFFF),
+    st.lists(st.tuples(st.integers(0, 11), st.integers(0, 40)), max_size=8),
+)
+def test_ranges_settle_the_halves_in_them_over_the_wrap_too(base: int, ranges: list[tuple[int, int]]) -> None:
+    house = House()
+    client = second(house)
+    ids = [base + at & 0xFFFFFFFF for at in range(10)]
+    client.publish(*ids[:5], handle=0)
+    client.publish(*ids[5:], handle=0)
+    assert unanswered(client) == 10
+    left = set(range(10))
+    for first, more in ranges:
+        client.send(settled(base + first & 0xFFFFFFFF, base + first + more & 0xFFFFFFFF))
+        left -= set(range(first, first + more + 1))
+        assert unanswered(client) == len(left)
+
+
+def test_halves_of_a_link_go_with_it(house: House) -> None:
+    client = second(house)
+    client.publish(0, 1)
+    client.publish(2, handle=1)
+    [session] = client.connection.mapped.all()
+    client.send(Detach(handle=0, closed=True))
+
+    assert unanswered(client) == 1
+    assert owed_by(session).halves.settle(0, 2) == 1, "one is left to look at"
+    assert unanswered(client) == 0

@@ -1,0 +1,64 @@
+"""Sessions of AMQP 1.0 that end in the middle of a frame, because the log has failed; it may recover."""
+
+import pytest
+
+from protocol.amqp10.composites import Accepted
+from protocol.amqp10.performatives import Begin, Detach, Disposition, End
+from protocol.amqp10.types import Composite
+from tests.support.adapters.connection10_without_socket import WINDOW, Wired10
+from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.resumed_links10 import (
+    RECEIVES,
+    SENDS,
+    delivered,
+    kinds,
+    premises,
+    ready,
+    receives,
+    sends,
+)
+
+MINUTES = 120_000
+
+ENDINGS = [
+    Detach(handle=RECEIVES, closed=False),
+    Detach(handle=9),
+    End(),
+    receives({}, 2),
+]
+
+
+@pytest.fixture
+def house() -> House:
+    return premises()
+
+
+@pytest.mark.parametrize("ending", ENDINGS, ids=["detach", "error", "end", "steal"])
+def test_it_ends_once_and_holds_nothing(house: House, ending: Composite) -> None:
+    """The answer to what the receiver has not settled itself waits for the log, which takes nothing."""
+    client = Wired10(house)
+    assert len(delivered(client, 2)) == 2
+    house.store.failure = "the disk is full"
+    client.send(Disposition(role=True, first=0, settled=False, state=Accepted()), ending)
+    house.store.failure = ""
+
+    assert kinds(client) == [End]
+    if not isinstance(ending, End):
+        client.send(End())
+    house.clock.advance(MINUTES)
+    assert ready(house) == (1, 0)
+    assert house.broker.vhosts["/"].queues["q"].consumer_count == 0
+
+
+def test_a_link_that_waits_for_the_log_holds_up_no_other_session(house: House) -> None:
+    """The answers of the earlier link of its name have ended its session before it hears of the failure."""
+    client = Wired10(house)
+    client.send(sends())
+    client.publish(0, durable=True)
+    client.send(Detach(handle=SENDS, closed=False), sends(b"0"))
+    kinds(client)
+    house.store.fail("the disk is full")
+
+    assert kinds(client) == [End]
+    client.send(End(), Begin(next_outgoing_id=0, incoming_window=WINDOW, outgoing_window=WINDOW))
+    assert kinds(client) == [Begin]

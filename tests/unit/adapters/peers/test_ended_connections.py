@@ -1,0 +1,571 @@
+"""What has ended is freed at once, by its reference counts, and never waits for the garbage collector.
+
+The collector looks at long-lived objects very rarely, because that stalls the broker. So a cycle of
+references that a connection leaves behind would be a leak.
+"""
+
+import gc
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx
+from pamqp.common import FieldTable
+
+from protocol.amqp10.composing import encode_composite
+from protocol.amqp10.composites import (
+    Accepted,
+    Coordinator,
+    Declare,
+    Modified,
+    Rejected,
+    Source,
+    Target,
+    TransactionalState,
+)
+from protocol.amqp10.performatives import (
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Transfer,
+)
+from protocol.amqp10.types import Composite, Symbol
+from protocol.websocket import WebSocketWire
+from tests.support.adapters.connection10_without_socket import SHORT, WINDOW, Wired10
+from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.resumed_links10 import RECEIVES, allow, delivered, kinds, premises, receives
+from tests.support.amqp091.frames import header_bytes, method_bytes, publish_bytes
+from tests.support.amqp10.reference_codec import described
+
+Client = Wired | Wired10
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: amqp\r\n\r\n"
+)
+
+
+def garbage(
+    house: House, act: Callable[[House], object], packages: tuple[str, ...] = ("broker", "protocol")
+) -> Counter[str]:
+    """Return the kinds of the packages' objects that only the collector could free after `act`."""
+    act(house)  # once before, to fill caches
+    settle(house)
+    gc.collect()
+    gc.disable()
+    try:
+        act(house)
+        settle(house)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        return Counter(
+            type(each).__name__ for each in gc.garbage if type(each).__module__.partition(".")[0] in packages
+        )
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+        gc.collect()
+
+
+def settle(house: House) -> None:
+    """Let everything happen that waits for a turn, for the disk or for time."""
+    for _ in range(3):
+        house.turns.run()
+        house.store.complete()
+        house.clock.advance(60_000)
+
+
+def lose(client: Client) -> None:
+    """Close the socket of a client."""
+    client.connection.lost("gone")
+    client.edge.connection = None
+
+
+# ---- AMQP 0-9-1
+
+
+def say_hello(house: House) -> None:
+    lose(house.connect())
+
+
+def be_refused(house: House) -> None:
+    client = house.connect()
+    client.send(Connection.StartOk({}, "PLAIN", "\0guest\0wrong"))
+    lose(client)
+
+
+def log_in_and_go(house: House) -> None:
+    client = house.connect()
+    client.send(Connection.StartOk({}, "PLAIN", "\0guest\0guest"))
+    lose(client)
+
+
+def open_and_go(house: House) -> None:
+    lose(house.open())
+
+
+def use(house: House) -> Wired:
+    """Return a client with consumers, deliveries, publishes on their way, a transaction and an empty get."""
+    client = house.open()
+    client.send(Queue.Declare(queue="own", exclusive=True), 1)
+    client.send(Queue.Declare(queue="shared"), 1)
+    client.send(Basic.Qos(prefetch_count=3), 1)
+    for queue in ("own", "shared"):
+        client.send(Basic.Consume(queue=queue, consumer_tag=queue), 1)
+    client.send(Confirm.Select(), 1)
+    for _ in range(5):
+        client.publish("own")
+        client.publish("shared", persistent=True)
+    client.publish("nowhere", mandatory=True)
+    house.turns.run()
+    client.send(Basic.Ack(delivery_tag=1), 1)
+    client.send(Channel.Open(), 2)
+    client.send(Tx.Select(), 2)
+    client.send(Basic.Get(queue="shared"), 2)
+    client.send(Basic.Ack(delivery_tag=1), 2)
+    client.send(Channel.Open(), 3)
+    client.send(Basic.Get(queue="shared"), 3)
+    return client
+
+
+def use_and_go(house: House) -> None:
+    lose(use(house))
+
+
+def close(house: House) -> None:
+    client = use(house)
+    client.send(Connection.Close(200, "", 0, 0))
+    lose(client)
+
+
+def fail(house: House) -> None:
+    client = use(house)
+    client.send(Connection.StartOk({}, "PLAIN", "\0guest\0guest"))
+    lose(client)
+
+
+def be_closed(house: House) -> None:
+    client = use(house)
+    client.connection.force_close("an operator wants it")
+    client.send(Connection.CloseOk())
+    lose(client)
+
+
+def commit_and_go(house: House) -> None:
+    client = use(house)
+    client.send(Tx.Commit(), 2)
+    lose(client)
+
+
+def hold_and_go(house: House) -> None:
+    client = use(house)
+    house.server.shortage.update(True, False)
+    client.publish("shared")
+    lose(client)
+    house.server.shortage.update(False, False)
+
+
+def hold_and_go_on(house: House) -> None:
+    client = use(house)
+    house.server.shortage.update(True, False)
+    client.publish("shared")
+    house.server.shortage.update(False, False)
+    lose(client)
+
+
+def ask_for_replies(house: House) -> None:
+    client = house.open()
+    client.send(Queue.Declare(queue="requests"), 1)
+    client.send(Basic.Consume(queue="amq.rabbitmq.reply-to", no_ack=True), 1)
+    properties = Basic.Properties(reply_to="amq.rabbitmq.reply-to")
+    publish = method_bytes(Basic.Publish(routing_key="requests"), 1)
+    client.connection.receive(publish + header_bytes(0, properties, 1))
+    client.send(Queue.Delete(queue="requests"), 1)
+    lose(client)
+
+
+def consume_in_many_ways(house: House) -> None:
+    """Use each kind of queue and of consumer, and leave without settling."""
+    client = house.open()
+    kinds: list[FieldTable] = [
+        {"x-consumer-timeout": 1000},
+        {"x-single-active-consumer": True},
+        {"x-strict-order": True},
+        {"x-group-kind": "header"},
+        {"x-max-priority": 5},
+        {"x-last-value-key": "k"},
+        {"x-max-length": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "way 0"},
+        {"x-message-ttl": 10, "x-delivery-limit": 1, "x-retry-min": 5},
+        {"x-dedup-window": 1000},
+        {"x-get-wait": 1000},
+    ]
+    for number, arguments in enumerate(kinds):
+        queue = f"way {number}"
+        client.send(Queue.Declare(queue=queue, auto_delete=True, arguments=arguments), 1)
+        client.send(Basic.Consume(queue=queue, consumer_tag=queue), 1)
+        for _ in range(3):
+            client.publish(queue)
+        house.turns.run()
+    client.send(Basic.Consume(queue="way 4", arguments={"x-browse": True}), 1)
+    client.send(Basic.Consume(queue="way 4", arguments={"x-filter-jms-selector": "a = 1"}), 1)
+    client.send(Basic.Nack(delivery_tag=2, requeue=True), 1)
+    client.send(Basic.Reject(delivery_tag=3, requeue=False), 1)
+    client.send(Channel.Open(), 2)
+    client.send(Basic.Get(queue="way 9"), 2)
+    client.send(Queue.Delete(queue="way 1"), 1)
+    house.turns.run()
+    house.clock.advance(2_000)
+    lose(client)
+
+
+def stop_within_a_body(house: House) -> None:
+    client = house.open()
+    frames = publish_bytes("shared", b"x" * 200_000)
+    client.connection.receive(frames[:150_000])
+    lose(client)
+
+
+def say_too_much(house: House) -> None:
+    """Send more than a turn takes, and close the socket."""
+    client = house.open()
+    declare = method_bytes(Queue.Declare(queue="much", auto_delete=True), 1)
+    client.connection.receive(declare * 3000)
+    lose(client)
+
+
+# ---- AMQP 1.0
+
+
+def use10(house: House) -> Wired10:
+    """Return a client that sends and receives, with deliveries on their way."""
+    if "lasting" not in house.broker.vhosts["/"].queues:
+        house.broker.vhosts["/"].declare_queue("lasting", True, None, False, {})
+    client = Wired10(house)
+    client.sends("lasting", 0)
+    client.publish(0, 1)
+    client.publish(2, 3, durable=True)
+    client.said()
+    client.receives("lasting", 1)
+    house.turns.run()
+    return client
+
+
+def open10(house: House) -> None:
+    lose(Wired10(house))
+
+
+def use10_and_go(house: House) -> None:
+    lose(use10(house))
+
+
+def close10(house: House) -> None:
+    client = use10(house)
+    client.send(Close())
+    lose(client)
+
+
+def fail10(house: House) -> None:
+    client = use10(house)
+    client.send(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1))
+    lose(client)
+
+
+def be_closed10(house: House) -> None:
+    client = use10(house)
+    client.connection.force_close("an operator wants it")
+    client.send(Close())
+    lose(client)
+
+
+def hold10(house: House) -> None:
+    client = use10(house)
+    house.server.shortage.update(True, False)
+    client.publish(4)
+    lose(client)
+    house.server.shortage.update(False, False)
+
+
+def transact10(house: House) -> None:
+    client = use10(house)
+    client.send(
+        Attach(
+            name="controller",
+            handle=9,
+            role=False,
+            source=Source(),
+            target=Coordinator(),
+            initial_delivery_count=0,
+        )
+    )
+    declare = described(0x77, encode_composite(Declare()))
+    client.send(Transfer(handle=9, delivery_id=4, delivery_tag=b"4"), payload=declare)
+    state = TransactionalState(txn_id=bytes(3) + b"\1")
+    client.publish(5, state=state)
+    settled = Disposition(
+        role=True, first=0, state=TransactionalState(txn_id=state.txn_id, outcome=Accepted())
+    )
+    client.send(settled)
+    lose(client)
+
+
+def leave_behind10(house: House) -> None:
+    """Leave links that may be resumed, and are not."""
+    client = use10(house)
+    source = Source(address="/queues/lasting", expiry_policy="never", timeout=5)
+    client.send(Attach(name="kept", handle=2, role=True, source=source, target=Target()))
+    flow = Flow(next_incoming_id=0, incoming_window=9, next_outgoing_id=0, outgoing_window=9)
+    flow.handle, flow.delivery_count, flow.link_credit = 2, 0, 9
+    client.send(Flow(next_incoming_id=0, incoming_window=9, next_outgoing_id=0, outgoing_window=9))
+    client.send(flow)
+    house.turns.run()
+    lose(client)
+
+
+def make_queues10(house: House) -> None:
+    client = use10(house)
+    client.send(Attach(name="made", handle=3, role=True, source=Source(dynamic=True), target=Target()))
+    house.store.complete()
+    client.send(
+        Attach(name="gone", handle=4, role=True, source=Source(address="/queues/none"), target=Target())
+    )
+    lose(client)
+
+
+def manage10(house: House) -> None:
+    client = use10(house)
+    node = "/management"
+    for handle, role in ((5, False), (6, True)):
+        client.send(
+            Attach(
+                name="pair",
+                handle=handle,
+                role=role,
+                snd_settle_mode=1,
+                source=Source(address=node),
+                target=Target(address=node),
+                initial_delivery_count=None if role else 0,
+                properties={Symbol("paired"): True},
+            )
+        )
+    lose(client)
+
+
+def stop_within_a_delivery10(house: House) -> None:
+    client = use10(house)
+    client.send(Transfer(handle=0, delivery_id=4, delivery_tag=b"4", more=True), payload=b"\x00\x53\x75")
+    lose(client)
+
+
+def blunder10(house: House) -> None:
+    """Use a handle without a link, which ends the session."""
+    client = use10(house)
+    client.send(Transfer(handle=77, delivery_id=4, delivery_tag=b"4"), payload=SHORT)
+    client.send(End())
+    lose(client)
+
+
+def modify10(house: House) -> None:
+    client = use10(house)
+    state = Modified(delivery_failed=True, undeliverable_here=True)
+    client.send(Disposition(role=True, first=0, settled=True, state=state))
+    client.send(Disposition(role=True, first=1, settled=True, state=Rejected()))
+    house.turns.run()
+    lose(client)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        say_hello,
+        be_refused,
+        log_in_and_go,
+        open_and_go,
+        use_and_go,
+        close,
+        fail,
+        be_closed,
+        commit_and_go,
+        open10,
+        use10_and_go,
+        close10,
+        fail10,
+        be_closed10,
+        hold_and_go,
+        hold_and_go_on,
+        ask_for_replies,
+        consume_in_many_ways,
+        stop_within_a_body,
+        say_too_much,
+        hold10,
+        transact10,
+        leave_behind10,
+        make_queues10,
+        manage10,
+        stop_within_a_delivery10,
+        blunder10,
+        modify10,
+    ],
+)
+def test_connections(act: Callable[[House], None]) -> None:
+    assert garbage(House(), act) == Counter()
+
+
+def test_channels() -> None:
+    house = House()
+    clients: list[Wired] = []
+
+    def act(house: House) -> None:
+        client = use(house)
+        for number in (1, 2, 3):
+            client.send(Channel.Close(200, "", 0, 0), number)
+        clients.append(client)
+
+    assert garbage(house, act) == Counter()
+
+
+def test_consumers() -> None:
+    house = House()
+    client = house.open()
+    client.send(Queue.Declare(queue="q"), 1)
+
+    def act(house: House) -> None:
+        client.send(Basic.Consume(queue="q", consumer_tag="c"), 1)
+        client.publish("q")
+        house.turns.run()
+        client.send(Basic.Cancel(consumer_tag="c"), 1)
+
+    assert garbage(house, act) == Counter()
+
+
+def resume(house: House, credit: int, window: int, detaches: bool) -> None:
+    """Resume a link, whose deliveries may have to wait for credit or for the window, and leave."""
+    first = Wired10(house)
+    tags = delivered(first, 3)
+    lose(first)
+    again = Wired10(house)
+    flow = allow(credit)
+    flow.incoming_window = window
+    again.send(
+        Flow(next_incoming_id=0, incoming_window=window, next_outgoing_id=0, outgoing_window=WINDOW),
+        receives(dict.fromkeys(tags)),
+        flow,
+    )
+    if detaches:
+        again.send(Detach(handle=RECEIVES, closed=True))
+    house.turns.run()
+    lose(again)
+
+
+@pytest.mark.parametrize("detaches", [False, True])
+@pytest.mark.parametrize(("credit", "window"), [(10, 100), (0, 100), (10, 0)])
+def test_links_that_resume(credit: int, window: int, detaches: bool) -> None:
+    house = premises()
+    assert garbage(house, lambda house: resume(house, credit, window, detaches)) == Counter()
+
+
+def test_links_that_are_refused() -> None:
+    house = premises()
+    house.open().send(Basic.Consume(queue="q", exclusive=True, consumer_tag="only"), 1)
+
+    def act(house: House) -> None:
+        client = Wired10(house)
+        client.send(receives())
+        assert Detach in kinds(client)
+        lose(client)
+
+    assert garbage(house, act) == Counter()
+
+
+@pytest.mark.parametrize("ends", [[End()], [Detach(handle=0, closed=True), Detach(handle=1, closed=True)]])
+def test_sessions_and_links(ends: list[Composite]) -> None:
+    house = House()
+    clients: list[Wired10] = []
+
+    def act(house: House) -> None:
+        client = use10(house)
+        for each in ends:
+            client.send(each)
+        clients.append(client)
+
+    assert garbage(house, act) == Counter()
+
+
+QUEUES: list[FieldTable] = [
+    {"x-max-length": 3, "x-message-ttl": 1000},
+    {"x-queue-type": "stream"},
+    {"x-volatile": True},
+    {"x-expires": 100_000},
+    {"x-consumers-before-dispatch": 2},
+    {"x-all-consumers-exclusive": True},
+    {"x-non-destructive": True},
+    {"x-group-kind": "shared"},
+    {"x-delivery-limit": 9, "x-delayed-retry-min": 100_000, "x-delayed-retry-type": "all"},
+    {
+        "x-dead-letter-exchange": "absent",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+        "x-max-length": 1,
+    },
+]
+
+
+@pytest.mark.parametrize("arguments", QUEUES, ids=lambda arguments: next(iter(arguments)))
+def test_queues(arguments: FieldTable) -> None:
+    def act(house: House) -> None:
+        client = house.open()
+        client.send(Basic.Qos(prefetch_count=2), 1)
+        client.send(Queue.Declare(queue="q", durable=True, arguments=arguments), 1)
+        house.store.complete()
+        client.send(Basic.Consume(queue="q", consumer_tag="c"), 1)
+        for _ in range(0 if "x-queue-type" in arguments else 5):  # a stream would need a disk
+            client.publish("q")
+        house.turns.run()
+        for command in client.frames():
+            if isinstance(command, Basic.Deliver):
+                client.send(
+                    Basic.Reject(delivery_tag=command.delivery_tag or 0, requeue=len(arguments) == 3), 1
+                )
+        client.send(Queue.Delete(queue="q"), 1)
+        house.store.complete()
+        assert "q" not in house.broker.vhosts["/"].queues
+        lose(client)
+
+    assert garbage(House(), act) == Counter()
+
+
+@pytest.mark.parametrize("kind", ["direct", "headers", "x-delayed-message", "x-recent-history"])
+def test_exchanges(kind: str) -> None:
+    arguments: FieldTable = {"x-delayed-type": "fanout"} if kind == "x-delayed-message" else {}
+
+    def act(house: House) -> None:
+        client = house.open()
+        client.send(Queue.Declare(queue="q", auto_delete=True), 1)
+        client.send(Exchange.Declare(exchange="x", exchange_type=kind, arguments=arguments), 1)
+        client.send(Queue.Bind(queue="q", exchange="x", routing_key="k"), 1)
+        method = method_bytes(Basic.Publish(exchange="x", routing_key="k"), 1)
+        properties = Basic.Properties(headers={"x-delay": 100_000})
+        client.connection.receive(method + header_bytes(0, properties, 1))
+        client.send(Exchange.Delete(exchange="x"), 1)
+        assert "x" not in house.broker.vhosts["/"].exchanges
+        lose(client)
+
+    assert garbage(House(), act) == Counter()
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x82\x85", b"\x82\x80\0\0\0\0", b"\x88\x80\0\0\0\0", b"\xff"])
+def test_websockets(sent: bytes) -> None:
+    """After the handshake: nothing, a part of a frame, a frame, a close, or no frame at all."""
+
+    def act(house: House) -> None:
+        wire = WebSocketWire()
+        wire.feed(HANDSHAKE)
+        assert wire.open
+        wire.feed(sent)
+        wire.read(10)
+        wire.release()
+
+    assert garbage(House(), act, ("broker", "protocol", "wsproto")) == Counter()

@@ -1,0 +1,323 @@
+"""Health, the front page, and requests that other web sites make browsers send."""
+
+import asyncio
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from broker.adapters.peers.connections import Connections, Shortage
+from broker.admin.app import (
+    METRICS,
+    PAGES,
+    AdminApp,
+    Application,
+    Message,
+    Receive,
+    Send,
+    changes,
+    foreign_site,
+)
+from broker.admin.state import AdminState, Measured
+from broker.core.counters import Counters
+from broker.core.delivery.journal import Journal
+from broker.net.resources import Resources
+from tests.support.core.hand_clock import HandClock
+
+
+class Measures:
+    """A histogram with nothing in it."""
+
+    bounds = (0.1,)
+    counts = (0, 0)
+    sum = 0.0
+
+
+class Log:
+    """A log that may be told to have failed."""
+
+    bytes_on_disk = 0
+    segment_count = 1
+    damaged_segments = 0
+    sync_latency = Measures()
+
+    def __init__(self) -> None:
+        self.failure = ""
+
+
+class NoQueue:
+    """The type of what is not there."""
+
+    ready = unacked = held = dead = ready_bytes = unacked_bytes = consumer_count = 0
+    memory = volatile = None
+
+
+class NoQueues:
+    """A virtual host without queues."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, NoQueue] = {}
+
+
+class Broker:
+    """A broker without anything."""
+
+    def __init__(self) -> None:
+        self.vhosts: dict[str, NoQueues] = {}
+        self.counters = Counters()
+        self.journal = Journal()
+
+
+class Starting:
+    """Says what the daemon still waits for."""
+
+    reason = ""
+
+    def __call__(self) -> str:
+        return self.reason
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def starting() -> Starting:
+    return Starting()
+
+
+@pytest.fixture
+def shortage() -> Shortage:
+    return Shortage(Connections(HandClock().schedule))
+
+
+@pytest.fixture
+def app(log: Log, starting: Starting, shortage: Shortage) -> AdminApp:
+    measured = Measured(Broker(), log, Measures(), Resources(shortage, "", 0, 0))
+    return AdminApp(AdminState("1.2.3", "compiled", measured, starting))
+
+
+async def ask(app: AdminApp, path: str, method: str = "GET") -> httpx.Response:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://admin") as client:
+        return await client.request(method, path)
+
+
+async def test_what_is_running(app: AdminApp) -> None:
+    response = await ask(app, "/")
+    assert response.status_code == 200
+    assert response.json() == {"product": "amqpd", "version": "1.2.3", "flavour": "compiled"}
+
+
+async def test_live_whatever_happens(app: AdminApp, log: Log, starting: Starting) -> None:
+    log.failure, starting.reason = "disk full", "starting"
+    response = await ask(app, "/health/live")
+    assert (response.status_code, response.json()) == (200, {"status": "live"})
+
+
+async def test_ready(app: AdminApp) -> None:
+    response = await ask(app, "/health/ready")
+    assert (response.status_code, response.json()) == (200, {"status": "ready"})
+
+
+async def test_not_ready_while_starting(app: AdminApp, starting: Starting) -> None:
+    starting.reason = "the log is being read"
+    response = await ask(app, "/health/ready")
+    assert (response.status_code, response.json()["reason"]) == (503, "the log is being read")
+    starting.reason = ""
+    assert (await ask(app, "/health/ready")).status_code == 200
+
+
+async def test_not_ready_once_the_log_has_failed(app: AdminApp, log: Log) -> None:
+    log.failure = "sync: Input/output error"
+    response = await ask(app, "/health/ready")
+    assert response.status_code == 503
+    assert response.json() == {
+        "status": "not ready",
+        "reason": "the log accepts nothing: sync: Input/output error",
+    }
+
+
+async def test_metrics(app: AdminApp) -> None:
+    response = await ask(app, "/metrics")
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert "\namqpd_queues 0.0\n" in response.text
+    assert response.text.endswith("\namqpd_consumers 0\n")
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/nothing"])
+async def test_nothing_else(app: AdminApp, path: str) -> None:
+    assert (await ask(app, path)).status_code == 404
+
+
+async def test_each_page_is_described(app: AdminApp) -> None:
+    assert set(PAGES) == {*app._pages, METRICS}
+    for path in PAGES:
+        assert (await ask(app, path)).status_code == 200
+
+
+async def test_nothing_is_changed_from_here(app: AdminApp) -> None:
+    for path in PAGES:
+        assert (await ask(app, path, "POST")).status_code == 405
+
+
+async def test_alarms_say_what_publishers_wait_for(app: AdminApp, shortage: Shortage) -> None:
+    answer = await ask(app, "/health/alarms")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    shortage.update(memory=True, disk=True)
+    answer = await ask(app, "/health/alarms")
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "alarm", "reason": "low on memory & disk", "publishers_held": 0}
+    answer = await ask(app, "/health/ready")
+    assert (answer.status_code, answer.json()["alarms"]) == (200, "low on memory & disk")
+    shortage.update(memory=False, disk=False)
+    assert (await ask(app, "/health/alarms")).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/health/live", "/nothing"])
+async def test_head_has_the_headers_of_get_and_no_body(app: AdminApp, path: str) -> None:
+    got, head = await ask(app, path), await ask(app, path, "HEAD")
+    assert (head.status_code, head.content) == (got.status_code, b"")
+    assert head.headers == got.headers
+
+
+class Loading:
+    """Loads an API that answers every request with its path; the first loads may fail."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.loads = 0
+        self._failures = failures
+
+    def __call__(self) -> Application:
+        self.loads += 1
+        if self.loads <= self._failures:
+            raise ImportError("no module")
+
+        async def api(scope: Message, receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": scope["path"].encode()})
+
+        return api
+
+
+def with_api(app: AdminApp, load: Loading) -> AdminApp:
+    return AdminApp(app._state, load)
+
+
+async def test_the_api_is_loaded_once_when_first_requested(app: AdminApp) -> None:
+    load = Loading()
+    served = with_api(app, load)
+    for path in ("/", "/metrics", "/health/ready", "/nothing", "/apish"):
+        await ask(served, path)
+    assert load.loads == 0
+    paths = ["/api/overview", "/api", "/api/queues"]
+    answers = await asyncio.gather(*(ask(served, path) for path in paths))
+    assert [answer.text for answer in answers] == paths
+    assert load.loads == 1
+
+
+async def test_a_load_that_fails_is_tried_again_by_the_next_request(app: AdminApp) -> None:
+    load = Loading(failures=1)
+    served = with_api(app, load)
+    with pytest.raises(ImportError):
+        await ask(served, "/api/overview")
+    assert (await ask(served, "/api/overview")).text == "/api/overview"
+    assert load.loads == 2
+
+
+async def test_a_requester_that_leaves_does_not_stop_the_load(app: AdminApp) -> None:
+    load = Loading()
+    served = with_api(app, load)
+    leaving = asyncio.create_task(ask(served, "/api/overview"))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert (await ask(served, "/api/queues")).text == "/api/queues"
+    assert load.loads == 1
+
+
+def test_a_start_does_not_import_what_few_need() -> None:
+    program = (
+        "import sys, broker.daemon, broker.admin.server\n"
+        "print([name for name in ('fastapi', 'starlette', 'wsproto') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/health/live", "/health/ready"])
+async def test_a_slash_at_the_end_is_no_other_page(app: AdminApp, path: str) -> None:
+    got = await ask(app, f"{path}/")
+    assert (got.status_code, got.headers["content-type"]) == (
+        200,
+        (await ask(app, path)).headers["content-type"],
+    )
+
+
+HOST = (b"host", b"broker.example:15672")
+
+
+@pytest.mark.parametrize(
+    ("headers", "foreign"),
+    [
+        ([], ""),
+        ([(b"origin", b"http://broker.example:15672"), (b"sec-fetch-site", b"same-origin")], ""),
+        ([(b"origin", b"https://broker.example:15672")], ""),  # TLS may end at a proxy
+        ([(b"origin", b"HTTP://Broker.Example:15672")], ""),
+        ([(b"sec-fetch-site", b"none")], ""),
+        ([(b"origin", b"http://evil.example"), (b"sec-fetch-site", b"cross-site")], "http://evil.example"),
+        ([(b"origin", b"http://evil.example:15672")], "http://evil.example:15672"),
+        ([(b"origin", b"http://broker.example")], "http://broker.example"),
+        ([(b"origin", b"http://broker.example:1")], "http://broker.example:1"),
+        ([(b"origin", b"null")], "null"),
+        ([(b"origin", b"")], ""),
+        ([(b"origin", b""), (b"origin", b"http://evil.example")], "http://evil.example"),
+        ([(b"origin", b""), (b"sec-fetch-site", b"cross-site")], "a cross-site origin"),
+        ([(b"origin", b"http://[::1")], "http://[::1"),
+        ([(b"origin", b"http://broker.example:15672@evil.example")], "http://broker.example:15672@evil.example"),
+        ([(b"origin", b"http://broker.example:15672"), (b"origin", b"http://evil.example")], "http://evil.example"),
+        ([(b"sec-fetch-site", b"cross-site")], "a cross-site origin"),
+        ([(b"sec-fetch-site", b"same-site")], "a same-site origin"),
+        (
+            [(b"origin", b"http://broker.example:15672"), (b"sec-fetch-site", b"cross-site")],
+            "a cross-site origin",
+        ),
+    ],
+)  # fmt: skip
+def test_for_whose_page_a_request_is(headers: list[tuple[bytes, bytes]], foreign: str) -> None:
+    assert foreign_site([HOST, *headers], ()) == foreign
+
+
+@pytest.mark.parametrize(
+    ("origin", "host"),
+    [
+        (b"http://h", b"h"),
+        (b"http://h", b"h:80"),
+        (b"http://h:80", b"h"),
+        (b"https://h", b"h:443"),
+        (b"https://h:443", b"h"),
+        (b"http://[::1]:1", b"[::1]:1"),
+        (b"http://[::1]", b"[::1]"),
+    ],
+)
+def test_the_port_that_a_scheme_implies(origin: bytes, host: bytes) -> None:
+    assert foreign_site([(b"host", host), (b"origin", origin)], ()) == ""
+
+
+def test_origins_that_are_welcome() -> None:
+    there = [HOST, (b"origin", b"https://console.example"), (b"sec-fetch-site", b"cross-site")]
+    assert foreign_site(there, ("https://console.example",)) == ""
+    assert foreign_site(there, ("any",)) == ""
+    assert foreign_site(there, ("https://other.example",)) == "https://console.example"
+    assert foreign_site([(b"origin", b"http://h")], ()) == "http://h", "a request without Host"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "get", "TRACE", "X"])
+def test_what_may_change_something(method: str) -> None:
+    assert changes(method, "/api/queues")
+
+
+def test_what_changes_nothing() -> None:
+    assert not any(changes(method, "/api/queues") for method in ("GET", "HEAD", "OPTIONS"))
+    assert changes("GET", "/api/aliveness-test/%2F")

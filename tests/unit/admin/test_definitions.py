@@ -1,0 +1,415 @@
+"""Definitions: import, export, and files that RabbitMQ has written."""
+
+import contextlib
+import gc
+import json
+from typing import Any
+
+import pytest
+
+from broker.admin.definitions.exporter import export_pieces
+from broker.admin.definitions.importer import DefinitionsError, clear_passwords, import_steps
+from broker.auth.passwords import make_password
+from broker.core.policies.policy import Policy
+from broker.core.queues.queue import Queue
+from broker.core.routing.bindings import SLICE
+from tests.support.admin.definitions import Place, of_rabbitmq
+from tests.support.core.topology import routed
+
+
+def test_only_what_is_new_is_added() -> None:
+    place = Place()
+    place.take({"queues": [{"name": "q", "vhost": "/", "durable": True}]})
+    changes = len(place.store.changes)
+    place.take({"queues": [{"name": name, "vhost": "/", "durable": True} for name in "pq"]})
+    assert [change["name"] for change in place.store.changes[changes:]] == ["p"]
+
+
+def test_queues_are_durable_and_may_have_their_type_beside_their_arguments() -> None:
+    place = Place()
+    place.take({"queues": [{"name": "q", "vhost": "/", "type": "quorum"}]})
+    queue = place.broker.vhosts["/"].queues["q"]
+    assert (queue.durable, queue.arguments) == (True, {"x-queue-type": "quorum"})
+
+
+def test_passwords_in_the_clear_are_hashed_beforehand() -> None:
+    document = {"users": [{"name": "u", "password": "secret"}, {"name": "v", "password_hash": ""}, 5]}
+    assert clear_passwords(document) == {"u": "secret"}
+    assert clear_passwords([]) == {}
+    del document["users"][2]
+    place = Place()
+    password = make_password("secret", 0)
+    place.take(document, passwords={"u": password})
+    assert place.users.known("u").password == password
+
+
+def bad(category: str, **entry: object) -> dict[str, Any]:
+    """Definitions with one object that has something wrong, after some that are right."""
+    return {
+        "vhosts": [{"name": "v"}],
+        "queues": [{"name": "good", "vhost": "v"}] if category != "queues" else [],
+        category: [entry],
+    } | ({"vhosts": [{"name": "v"}, entry]} if category == "vhosts" else {})
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ([], "definitions are a JSON object"),
+        ({"shoes": []}, "'shoes' is not known, allowed: users, vhosts"),
+        ({"queues": {}}, "'queues' is not a list of objects"),
+        ({"queues": [1]}, "'queues' is not a list of objects"),
+        (bad("vhosts", name=""), "vhost '': a vhost needs a name"),
+        (bad("vhosts"), "vhost 'None': 'name' is missing"),
+        (
+            bad("vhosts", name="w", metadata={"default_queue_type": "x"}),
+            "default_queue_type 'x' of vhost 'w'",
+        ),
+        (bad("users", name="u", password_hash="!"), "user 'u': a password hash is not base 64"),
+        (bad("users", name="u", password_hash="x", hashing_algorithm="md5"), "hashing_algorithm 'md5'"),
+        (bad("users", name="u", password_hash="", tags=5), "user 'u': 'tags' is not a list of strings: 5"),
+        (bad("users", name="u", password_hash="", limits={"x": 1}), "user 'u': limit 'x' is not known"),
+        (bad("permissions", user="u", vhost="v", configure="", write="", read=""), "no user 'u'"),
+        (bad("topic_permissions", user="u", vhost="v", exchange="", write="", read=""), "no user 'u'"),
+        (bad("queues", name="q", vhost="w"), "queue 'q' in vhost 'w': there is no vhost 'w'"),
+        (
+            bad("queues", name="q", vhost="v", arguments={"x-expires": 0}),
+            "invalid arg 'x-expires' for queue 'q'",
+        ),
+        (bad("queues", name="q", vhost="v", arguments=5), "the arguments of queue 'q' are not an object"),
+        (bad("queues", name="q", vhost="v", durable="yes"), "'durable' is not a boolean: \"yes\""),
+        (bad("queues", name="", vhost="v"), "a queue needs a name"),
+        (
+            bad("queues", name="q", vhost="v", argumnets={}),
+            "queue 'q' in vhost 'v': 'argumnets' is not known, allowed: arguments, auto_delete, ",
+        ),
+        (bad("users", name="u", pasword="p"), "user 'u': 'pasword' is not known"),
+        (bad("vhosts", name="w", metadata={"shoes": 1}), "vhost 'w': 'shoes' in 'metadata' is not known"),
+        (
+            bad("vhosts", name="w", metadata={"protected_from_deletion": True}),
+            "vhost 'w': 'protected_from_deletion' is true: there is no such protection here",
+        ),
+        (
+            bad("queues", name="q", vhost="v", type="heap"),
+            "queue 'q' in vhost 'v': invalid arg 'x-queue-type'",
+        ),
+        (bad("queues", name="q", vhost="v") | {"metadata": {}}, "'metadata' is not known, allowed: users, "),
+        (
+            bad("exchanges", name="x", vhost="v", type="shoe"),
+            "exchange 'x' in vhost 'v': unknown exchange type",
+        ),
+        (bad("exchanges", name="x", vhost="v"), "exchange 'x' in vhost 'v': 'type' is missing"),
+        (
+            bad("bindings", source="x", vhost="v", destination="good", destination_type="queue"),
+            "binding from 'x' to 'good' in vhost 'v': no exchange 'x' in vhost 'v'",
+        ),
+        (
+            bad("bindings", source="amq.topic", vhost="v", destination="q", destination_type="queue"),
+            "no queue 'q' in vhost 'v'",
+        ),
+        (
+            bad("bindings", source="amq.topic", vhost="v", destination="good", destination_type="shoe"),
+            "'destination_type' is 'shoe', allowed: queue, exchange",
+        ),
+        (
+            bad("policies", name="p", vhost="v", pattern="(", definition={"expires": 1}),
+            "policy 'p' in vhost 'v': the pattern '('",
+        ),
+        (bad("policies", name="p", vhost="v", pattern=""), "'definition' is missing"),
+        (
+            bad("parameters", name="s", vhost="v", component="shovel", value={}),
+            "parameter 's' in vhost 'v': component 'shovel' is not known, allowed: operator_policy, ",
+        ),
+        (
+            bad("parameters", name="l", vhost="v", component="vhost-limits", value=5),
+            "'value' is not an object",
+        ),
+        (
+            bad("parameters", name="l", vhost="v", component="vhost-limits", value={"shoes": 1}),
+            "limit 'shoes' is not known",
+        ),
+        (bad("global_parameters", name="g"), "global parameter 'g': 'value' is missing"),
+    ],
+)
+def test_what_is_wrong_is_named_and_nothing_is_changed(document: object, problem: str) -> None:
+    (said,) = Place().problems(document)
+    assert problem in said
+
+
+def test_all_problems_are_told_up_to_twenty() -> None:
+    place = Place()
+    said = place.problems({"queues": [{"name": f"q{number}", "vhost": "w"} for number in range(3)]})
+    assert [line.split(":")[0] for line in said] == [f"queue 'q{number}' in vhost 'w'" for number in range(3)]
+    said = place.problems({"queues": [{"name": "q", "vhost": "w"}] * 30})
+    assert (len(said), said[-1]) == (21, "further problems are not shown")
+
+
+def test_what_is_there_otherwise_is_refused_as_a_declaration_would_be() -> None:
+    place = Place()
+    vhost = place.broker.vhosts["/"]
+    vhost.declare_queue("q", False, None, False, {})
+    vhost.declare_queue("mine", False, object(), False, {})
+    vhost.declare_exchange("x", "fanout", False, False, False, {})
+    queue = {"name": "q", "vhost": "/", "durable": True}
+    assert "inequivalent arg 'durable'" in place.problems({"queues": [queue]})[0]
+    assert "exclusive access" in place.problems({"queues": [queue | {"name": "mine"}]})[0]
+    exchange = {"name": "x", "vhost": "/", "type": "topic", "durable": False}
+    assert "inequivalent arg 'type'" in place.problems({"exchanges": [exchange]})[0]
+
+
+def test_a_file_for_one_virtual_host_has_no_users() -> None:
+    place = Place()
+    (said,) = place.problems({"users": [{"name": "u", "password_hash": ""}]}, "/")
+    assert said == (
+        "'users' cannot be imported into one vhost, "
+        "allowed: parameters, policies, exchanges, queues, bindings"
+    )
+
+
+def test_limits_hold_for_what_is_there_and_what_is_imported() -> None:
+    place = Place()
+    vhost = place.broker.vhosts["/"]
+    for number in range(3):
+        vhost.declare_queue(f"old{number}", False, None, False, {})
+    place.broker.limit_vhost("/", None, 4)
+    new = [{"name": name, "vhost": "/"} for name in ("a", "b")]
+    assert "2 more queues would exceed the limit of 4, there are 3" in place.problems({"queues": new})[0]
+    place.take({"queues": new[:1]})
+    raised = {"name": "limits", "vhost": "/", "component": "vhost-limits", "value": {"max-queues": 9}}
+    place.take({"queues": new, "parameters": [raised]})
+    assert len(vhost.queues) == 5
+
+
+def test_with_a_log_that_has_stopped_nothing_is_imported() -> None:
+    place = Place()
+    place.store.failure = "disk full"
+    with pytest.raises(DefinitionsError, match="the log has stopped: disk full"):
+        place.take({"queues": [{"name": "q", "vhost": "/"}]})
+    assert place.broker.vhosts["/"].queues == {}
+
+
+def test_an_import_is_made_in_steps_that_are_short() -> None:
+    place = Place()
+    many = [{"name": f"q{number}", "vhost": "/"} for number in range(100)]
+    steps = import_steps({"queues": many}, place.broker, place.users, {})
+    before = 0
+    while not place.store.changes[1:]:
+        next(steps)
+        before += 1
+    assert before > 400, "each is looked at, copied, tried and counted in a step of its own"
+    assert len(list(steps)) == 99
+
+
+def test_a_file_for_one_virtual_host_says_what_it_is_like() -> None:
+    place = Place()
+    place.broker.describe_vhost("/", "before", ("t",), None)
+    document = {
+        "rabbitmq_definition_format": "single_virtual_host",
+        "original_vhost_name": "shop",
+        "metadata": {"description": "the shop", "default_queue_type": "quorum"},
+        "limits": {"max-queues": 7},
+        "queues": [{"name": "q", "durable": True, "vhost": "/"}],
+    }
+    place.take(document, "/")
+    vhost = place.broker.vhosts["/"]
+    assert (vhost.description, vhost.tags, vhost.default_queue_type) == ("the shop", ("t",), "quorum")
+    assert vhost.queues_max == 7
+    assert vhost.queues["q"].arguments == {"x-queue-type": "quorum"}
+    elsewhere = {"queues": [{"name": "p", "vhost": "shop"}]}
+    assert "it is of vhost 'shop', and the file is for '/'" in place.problems(elsewhere, "/")[0]
+    assert place.problems({"default_queue_type": "x"}, "/")[0].startswith("vhost '/': default_queue_type 'x'")
+
+
+def test_the_type_of_a_queue_is_its_own_before_that_of_its_virtual_host() -> None:
+    place = Place()
+    place.broker.describe_vhost("/", "", (), "quorum")
+    vhost = place.broker.vhosts["/"]
+    vhost.declare_queue("there", True, None, False, {})
+    typed = [{"name": "c", "type": "classic"}, {"name": "q", "type": "quorum"}, {"name": "q2"}]
+    place.take({"queues": [{"name": "there"}, *typed]}, "/")
+    kinds = {name: queue.arguments["x-queue-type"] for name, queue in vhost.queues.items()}
+    assert kinds == {"there": "quorum", "c": "classic", "q": "quorum", "q2": "quorum"}
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_the_copy_leaves_no_work_for_the_garbage_collector(wrong: bool) -> None:
+    place = Place()
+    queues = [{"name": f"tried{number}", "vhost": "/"} for number in range(50)]
+    bindings = [
+        {
+            "source": "amq.topic",
+            "vhost": "/",
+            "destination": "tried7",
+            "destination_type": "queue",
+            "routing_key": str(number),
+        }
+        for number in range(int(SLICE) * 2)
+    ]
+    if wrong:
+        queues.append({"name": "tried", "vhost": "nowhere"})
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(DefinitionsError):
+            place.take({"queues": queues, "bindings": bindings})
+        made = len(place.broker.vhosts["/"].queues)
+        assert (made, tried_queues()) == ((0, 0) if wrong else (50, 50))
+    finally:
+        gc.enable()
+
+
+def tried_queues() -> int:
+    """How many such queues there are in memory."""
+    return sum(isinstance(found, Queue) and found.name.startswith("tried") for found in gc.get_objects())
+
+
+def test_what_is_exported_makes_the_same_elsewhere() -> None:
+    place, other = Place(), Place()
+    place.take(of_rabbitmq())
+    place.users.add("own", make_password("secret", 5000), ("monitoring",), loopback_only=True)
+    document = place.document()
+    other.take(document)
+    assert other.document() == document
+    assert other.users.known("own").password == place.users.known("own").password
+    assert other.users.known("own").loopback_only
+    assert set(document) >= {"users", "vhosts", "permissions", "parameters", "policies", "queues", "bindings"}
+
+
+def test_a_queue_keeps_its_type_where_queues_are_of_another_one() -> None:
+    place, other = Place(), Place()
+    place.broker.vhosts["/"].declare_queue("old", True, None, False, {})
+    place.broker.describe_vhost("/", "", (), "quorum")
+    other.take(place.document())
+    (queue,) = other.broker.vhosts["/"].queues.values()
+    assert queue.arguments == {"x-queue-type": "classic"}
+
+
+def test_one_virtual_host_is_exported_without_its_name_and_imported_elsewhere() -> None:
+    place = Place()
+    place.take(of_rabbitmq())
+    document = place.document("shop")
+    assert "users" not in document
+    assert '"vhost":' not in json.dumps(document)
+    place.broker.declare_vhost("copy")
+    place.take(document, "copy")
+    assert place.document("copy") == document
+
+
+def test_what_one_virtual_host_is_like_is_exported_with_it() -> None:
+    place = Place()
+    place.broker.describe_vhost("/", "the shop", ("t",), "quorum")
+    place.broker.declare_vhost("copy")
+    place.take(place.document("/"), "copy")
+    copy = place.broker.vhosts["copy"]
+    assert (copy.description, copy.tags, copy.default_queue_type) == ("the shop", ("t",), "quorum")
+
+
+def test_exclusive_and_generated_names_are_not_exported() -> None:
+    place = Place()
+    vhost = place.broker.vhosts["/"]
+    vhost.declare_queue("mine", False, object(), False, {})
+    vhost.bind_queue("mine", "amq.fanout", "", {}, vhost.queues["mine"].exclusive_owner)
+    generated = vhost.declare_queue("", True, None, False, {})
+    vhost.bind_queue(generated.name, "amq.fanout", "", {})
+    document = place.document()
+    assert (document["queues"], document["bindings"], document["exchanges"]) == ([], [], [])
+
+
+def test_what_changes_during_an_export_does_not_break_it_off() -> None:
+    place = Place()
+    place.take(of_rabbitmq())
+    vhost = place.broker.vhosts["shop"]
+    pieces: list[str] = []
+    for number, piece in enumerate(export_pieces(place.broker, place.users, "1")):
+        pieces.append(piece)
+        name = f"new{number}"
+        if number == 5:
+            vhost.delete_queue("audit", False, False)
+        place.broker.declare_vhost(name)
+        for user in place.users.names():
+            place.users.permit(user, name, "", "", "")
+            place.users.permit_topic(user, name, "x", "", "")
+        vhost.declare_queue(name, True, None, False, {})
+        vhost.declare_exchange(name, "fanout", True, False, False, {})
+        vhost.bind_queue(name, "shop.events", "k", {})
+        vhost.bind_exchange(name, "shop.events", "k", {})
+        vhost.bind_exchange("amq.fanout", name, "k", {})
+        place.broker.parameters.set(name, 1)
+        vhost.policies.set(Policy(name, "", {"expires": 1}))
+    document = json.loads("".join(pieces))
+    assert {queue["name"] for queue in document["queues"]} >= {"orders", "live"}
+    other = Place()
+    other.take(document)
+    assert set(other.broker.vhosts) == {"/", "shop"}
+
+
+def test_what_rabbitmq_exports_is_imported() -> None:
+    place = Place()
+    place.take(of_rabbitmq())
+    vhost = place.broker.vhosts["shop"]
+    assert (vhost.description, vhost.tags, vhost.queues_max) == ("the shop", ("prod",), 100)
+    assert set(vhost.queues) == {"orders", "audit", "live"}
+    assert vhost.queues["orders"].effective == {"x-message-ttl": 60000, "x-max-length": 500000}
+    assert vhost.queues["live"].auto_delete
+    assert routed(vhost, "shop.events", "order.new") == ["orders"]
+    assert vhost.exchanges["shop.lost"].internal
+    shop = place.users.known("shop")
+    assert (shop.tags, shop.limits) == (("management", "policymaker"), {"max-connections": 100})
+    assert shop.permissions["shop"].configure == r"^shop\."
+    assert shop.topics["shop", "amq.topic"].write == r"^{username}\."
+    assert place.users.known("watcher").tags == ("monitoring",)
+    assert place.users.known("guest").loopback_only
+    assert place.broker.parameters.get("cluster_name") == "rabbit@shop"
+
+
+def test_importing_twice_changes_nothing() -> None:
+    place = Place()
+    place.take(of_rabbitmq())
+    changes = list(place.store.changes)
+    place.take(of_rabbitmq())
+    place.take(place.document())
+    assert place.store.changes == changes
+
+
+def test_what_rabbitmq_4_exports_is_imported() -> None:
+    place = Place()
+    metadata = {"description": "the shop", "tags": ["prod"], "default_queue_type": "quorum"}
+    said = {"description": "the shop", "tags": ["prod"], "default_queue_type": "quorum", "limits": []}
+    place.take(
+        {
+            "rabbit_version": "4.1.0",
+            "rabbitmq_version": "4.1.0",
+            "product_name": "RabbitMQ",
+            "product_version": "4.1.0",
+            "rabbitmq_definition_format": "cluster",
+            "original_cluster_name": "rabbit@shop",
+            "explanation": "Definitions of cluster 'rabbit@shop'",
+            "users": [
+                {
+                    "name": "u",
+                    "password_hash": "",
+                    "hashing_algorithm": "rabbit_password_hashing_sha256",
+                    "tags": ["management"],
+                    "limits": {},
+                }
+            ],
+            "vhosts": [
+                {"name": "shop", "metadata": metadata | {"protected_from_deletion": False}, **said},
+                {"name": "plain", "default_queue_type": "quorum"},
+            ],
+            "global_parameters": [{"name": "cluster_tags", "value": []}],
+            "queues": [
+                {
+                    "name": "q",
+                    "vhost": "shop",
+                    "durable": True,
+                    "auto_delete": False,
+                    "type": "quorum",
+                    "arguments": {"x-queue-type": "quorum"},
+                }
+            ],
+        }
+    )
+    shop = place.broker.vhosts["shop"]
+    assert (shop.description, shop.tags, shop.default_queue_type) == ("the shop", ("prod",), "quorum")
+    assert place.broker.vhosts["plain"].default_queue_type == "quorum"

@@ -1,0 +1,375 @@
+"""Whose password is checked when: one at a time for an address, and not before a guesser has waited."""
+
+import base64
+import hashlib
+from collections.abc import Callable
+
+import pytest
+
+from broker.auth.authenticator import Authenticator
+from broker.auth.backoff import FREE_FAILURES, FREE_NAMES, BackOff
+from broker.auth.doorman import GUESSES_MAX, Answer, Doorman
+from broker.auth.passwords import imported
+from broker.auth.users import Users
+from broker.core.ports import MessageStore
+from tests.support.auth.broker_with_users import quick
+from tests.support.effort import hashes_made
+
+HERE, THERE = "10.0.0.1", "10.0.0.2"
+
+
+class Due:
+    """A call that is due later."""
+
+    def __init__(self, when: float, call: Callable[[], None]) -> None:
+        self.when = when
+        self.call = call
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Threads:
+    """Checks that are under way until a test lets them end, a clock, and calls that are due later."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.running: list[tuple[Callable[[], bool], Answer]] = []
+        self.later: list[Due] = []
+        self.checked = 0
+
+    def run(self, work: Callable[[], bool], answer: Answer) -> None:
+        self.running.append((work, answer))
+
+    def finish(self) -> None:
+        """Let everything end that is under way, also what begins meanwhile."""
+        while self.running:
+            work, answer = self.running.pop(0)
+            self.checked += 1
+            answer(work())
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> Due:
+        self.later.append(Due(self.now + seconds, call))
+        return self.later[-1]
+
+    @property
+    def waiting(self) -> int:
+        """The count of calls that are due."""
+        return sum(not each.cancelled for each in self.later)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        due = [each for each in self.later if each.when <= self.now]
+        self.later = [each for each in self.later if each.when > self.now]
+        for each in due:
+            if not each.cancelled:
+                each.call()
+
+
+@pytest.fixture
+def threads() -> Threads:
+    return Threads()
+
+
+@pytest.fixture
+def users() -> Users:
+    users = Users(MessageStore())
+    for name in ("ann", "bob"):
+        users.add(name, quick(name))
+    return users
+
+
+@pytest.fixture
+def doorman(users: Users, threads: Threads) -> Doorman:
+    return Doorman(Authenticator(users), BackOff(), lambda: threads.now, threads.call_later, threads.run)
+
+
+def test_one_check_for_a_crowd_that_comes_back(doorman: Doorman, threads: Threads) -> None:
+    answers: list[bool] = []
+    for _ in range(500):
+        doorman.check("ann", "ann", HERE, True, answers.append)
+    assert len(threads.running) == 1
+    threads.finish()
+    assert answers == [True] * 500
+    assert threads.checked == 1
+    doorman.check("ann", "ann", HERE, True, answers.append)
+    assert len(answers) == 501
+
+
+def test_an_address_has_one_check_at_a_time_and_others_do_not_wait_for_it(
+    doorman: Doorman, threads: Threads
+) -> None:
+    answers: list[bool] = []
+    for number in range(20):
+        doorman.check("ann", f"guess {number}", HERE, True, lambda right: None)
+    doorman.check("ann", "ann", THERE, True, answers.append)
+    assert len(threads.running) == 2
+    work, answer = threads.running.pop()
+    answer(work())
+    assert answers == [True]
+
+
+def test_guesses_wait_longer_and_longer(doorman: Doorman, threads: Threads) -> None:
+    wrong: list[bool] = []
+    for number in range(GUESSES_MAX):
+        doorman.check("ann", f"guess {number}", HERE, True, wrong.append)
+    threads.finish()
+    assert wrong == [False] * FREE_FAILURES
+    threads.pass_time(0.3)
+    threads.finish()
+    assert len(wrong) == FREE_FAILURES + 1
+    threads.pass_time(0.3)
+    threads.finish()
+    assert len(wrong) == FREE_FAILURES + 1  # half a second now
+    threads.pass_time(0.3)
+    threads.finish()
+    assert len(wrong) == FREE_FAILURES + 2
+
+
+def test_a_colleague_does_not_wait_and_neither_does_a_known_password(
+    doorman: Doorman, threads: Threads
+) -> None:
+    answers: list[bool] = []
+    doorman.check("ann", "ann", HERE, True, answers.append)
+    threads.finish()
+    for number in range(100):
+        doorman.check("ann", f"guess {number}", HERE, True, lambda right: None)
+    threads.finish()
+    doorman.check("bob", "bob", HERE, True, answers.append)
+    threads.finish()
+    doorman.check("ann", "ann", HERE, True, answers.append)
+    assert answers == [True] * 3
+
+
+def test_the_right_password_after_wrong_ones_waits_its_turn(doorman: Doorman, threads: Threads) -> None:
+    answers: list[bool] = []
+    for password in ("a", "b", "c"):
+        doorman.check("ann", password, HERE, True, answers.append)
+    threads.finish()
+    doorman.check("ann", "ann", HERE, True, answers.append)
+    threads.finish()
+    assert answers == [False] * 3
+    threads.pass_time(0.3)
+    threads.finish()
+    assert answers == [False] * 3 + [True]
+
+
+def test_nothing_is_checked_for_a_peer_that_has_left(doorman: Doorman, threads: Threads) -> None:
+    answers: list[bool] = []
+    checks = [doorman.check("ann", f"guess {n}", HERE, True, answers.append) for n in range(10)]
+    for check in checks:
+        check.abandon()
+    threads.finish()
+    assert (threads.checked, answers) == (1, [])
+    assert doorman._lines == {}
+
+
+def test_nothing_is_kept_of_whoever_has_been_answered(doorman: Doorman, threads: Threads) -> None:
+    for number in range(50):
+        doorman.check("ann", "wrong", f"10.0.1.{number}", True, lambda right: None)
+    threads.finish()
+    assert doorman._lines == {}
+
+
+@pytest.mark.parametrize("password", ["ann", "new"])
+def test_a_password_that_changes_while_it_is_checked(
+    users: Users, doorman: Doorman, threads: Threads, password: str
+) -> None:
+    answers: list[bool] = []
+    doorman.check("ann", password, HERE, True, answers.append)
+    work, answer = threads.running.pop()
+    outcome = work()
+    users.put("ann", quick("new"))
+    answer(outcome)
+    assert answers == [], "it was another one that has been checked"
+    threads.finish()
+    assert answers == [password == "new"]
+    doorman.check("ann", password, HERE, True, answers.append)
+    assert len(answers) == (2 if password == "new" else 1), "only the right one is remembered"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda users: users.delete("ann"), False),
+        (lambda users: users.put("ann", None, (), loopback_only=True), False),
+        (lambda users: users.put("ann", None, ("monitoring",)), True),
+    ],
+    ids=["deleted", "loopback only", "tagged"],
+)
+def test_a_user_that_changes_while_the_password_is_checked(
+    users: Users, doorman: Doorman, threads: Threads, change: Callable[[Users], object], expected: bool
+) -> None:
+    answers: list[bool] = []
+    doorman.check("ann", "ann", HERE, False, answers.append)
+    work, answer = threads.running.pop()
+    outcome = work()
+    change(users)
+    answer(outcome)
+    threads.finish()
+    assert answers == [expected]
+    assert doorman._lines == {}
+
+
+def learn_span(doorman: Doorman, threads: Threads, seconds: float = 0.05) -> None:
+    """Let one real check take so long."""
+    doorman.check("bob", "bob", THERE, True, lambda right: None)
+    threads.now += seconds
+    threads.finish()
+
+
+def test_names_take_turns(doorman: Doorman, threads: Threads) -> None:
+    answers: list[bool] = []
+    for number in range(20):
+        doorman.check("ann", f"guess {number}", HERE, True, lambda right: None)
+    doorman.check("bob", "bob", HERE, True, answers.append)
+    for _ in range(3):  # the one under way, the next of ann, then bob
+        work, answer = threads.running.pop()
+        answer(work())
+    assert answers == [True]
+
+
+def test_invented_names_delay_nobody_and_cost_nothing(doorman: Doorman, threads: Threads) -> None:
+    learn_span(doorman, threads)
+    checked, answers, invented = threads.checked, list[bool](), list[bool]()
+    for number in range(1000):
+        doorman.check(f"nobody {number}", "x", HERE, True, invented.append)
+    doorman.check("ann", "ann", HERE, True, answers.append)
+    threads.finish()
+    assert (answers, invented) == ([True], [])
+    assert threads.checked == checked + 1
+    threads.pass_time(0.06)
+    threads.pass_time(6.0)  # after many names refusals are held back
+    assert invented == [False] * 1000
+    assert doorman._lines == {}
+
+
+def test_an_invented_name_is_refused_as_late_as_another_one(doorman: Doorman, threads: Threads) -> None:
+    learn_span(doorman, threads)
+    answers: dict[str, list[bool]] = {"ann": [], "nobody": []}
+    for name, got in answers.items():
+        for number in range(FREE_FAILURES + 2):
+            doorman.check(name, f"guess {number}", HERE, True, got.append)
+    for wait in (0.05, 0.05, 0.05, 0.3, 0.05, 0.5):
+        threads.pass_time(wait)
+        threads.finish()
+        assert 0 <= len(answers["ann"]) - len(answers["nobody"]) < FREE_FAILURES
+    threads.pass_time(0.6)
+    threads.finish()
+    assert answers == {"ann": [False] * (FREE_FAILURES + 2), "nobody": [False] * (FREE_FAILURES + 2)}
+
+
+def test_a_name_that_is_taken_while_its_refusal_is_due(
+    users: Users, doorman: Doorman, threads: Threads
+) -> None:
+    learn_span(doorman, threads)
+    answers: list[bool] = []
+    doorman.check("carl", "carl", HERE, True, answers.append)
+    users.add("carl", quick("carl"))
+    threads.pass_time(0.06)
+    threads.finish()
+    assert answers == [True]
+
+
+def test_many_wrong_names_hold_refusals_back_and_no_right_password(
+    users: Users, doorman: Doorman, threads: Threads
+) -> None:
+    for number in range(FREE_NAMES + 5):
+        users.add(f"user {number}", quick("secret"))
+        doorman.check(f"user {number}", "wrong", HERE, True, lambda right: None)
+    threads.finish()
+    wrong, right = list[bool](), list[bool]()
+    doorman.check("ann", "wrong", HERE, True, wrong.append)
+    doorman.check("bob", "bob", HERE, True, right.append)
+    threads.finish()
+    assert (wrong, right) == ([], [True])
+    threads.pass_time(6.0)
+    assert wrong == [False]
+
+
+def test_invented_names_keep_nobody_out_before_any_check_has_been_timed(
+    doorman: Doorman, threads: Threads
+) -> None:
+    answers: list[bool] = []
+    doorman.check("ann", "wrong", HERE, True, lambda right: None)
+    for number in range(GUESSES_MAX):
+        doorman.check(f"nobody {number}", "x", HERE, True, lambda right: None)
+    doorman.check("ann", "ann", HERE, True, answers.append)
+    for number in range(3 * GUESSES_MAX):
+        doorman.check(f"somebody {number}", "x", HERE, True, lambda right: None)
+    assert answers == []
+    work, answer = threads.running.pop(0)
+    answer(work())
+    work, answer = threads.running.pop()
+    answer(work())
+    assert answers == [True], "after one other hash of the user's own"
+
+
+def test_very_many_users_may_come_back_from_one_network(
+    doorman: Doorman, users: Users, threads: Threads
+) -> None:
+    names = [f"user {number}" for number in range(3 * GUESSES_MAX)]
+    for name in names:
+        users.add(name, quick(name))
+    answers: list[bool] = []
+    for name in names:
+        doorman.check(name, name, HERE, True, answers.append)
+    threads.finish()
+    assert answers == [True] * len(names)
+
+
+def test_as_many_guesses_wait_as_may(doorman: Doorman, threads: Threads) -> None:
+    answers: list[bool] = []
+    for number in range(10 * GUESSES_MAX):
+        doorman.check("ann", f"guess {number}", HERE, True, lambda right: None)
+    for _ in range(100):
+        doorman.check("bob", "bob", HERE, True, answers.append)
+    assert sum(line.count() for line in doorman._lines.values()) == GUESSES_MAX
+    threads.finish()
+    assert answers == [True] * 100, "the user with the most guesses loses one"
+
+
+def test_nothing_is_kept_of_a_check_that_is_abandoned(doorman: Doorman, threads: Threads) -> None:
+    learn_span(doorman, threads)
+    for _ in range(FREE_FAILURES):
+        doorman.check("ann", f"wrong {_}", HERE, True, lambda right: None)
+        threads.finish()
+    checks = [doorman.check("ann", f"guess {n}", HERE, True, lambda right: None) for n in range(50)]
+    for check in checks:
+        check.abandon()
+    assert doorman._lines == {}
+    assert all(check.answer is None for check in checks)
+
+
+def test_one_wrong_password_sent_by_many_is_one_failure(doorman: Doorman, threads: Threads) -> None:
+    answers: list[bool] = []
+    for _ in range(500):
+        doorman.check("ann", "old", HERE, True, answers.append)
+    threads.finish()
+    assert answers == [False] * 500
+    assert threads.checked == 1
+
+
+def test_who_may_come_from_loopback_alone_is_refused_after_a_whole_hash(
+    doorman: Doorman, threads: Threads, users: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right or wrong, remembered or not, hashed by this broker or by RabbitMQ: each costs one hash."""
+    salted = base64.b64encode(b"salt" + hashlib.sha256(b"saltcarol").digest()).decode()
+    users.add("carol", imported(salted), loopback_only=True)
+    users.put("bob", None, loopback_only=True)
+    answers: list[bool] = []
+    for name in ("bob", "carol"):
+        doorman.check(name, name, HERE, True, answers.append)
+    threads.finish()
+    assert answers == [True, True]
+    tried = [("bob", "bob"), ("bob", "wrong"), ("carol", "carol"), ("carol", "wrong")]
+    hashed = hashes_made(monkeypatch)
+    for count, (name, password) in enumerate(tried, start=1):
+        doorman.check(name, password, f"10.0.1.{count}", False, answers.append)
+        assert len(answers) == count + 1, "not at once"
+        threads.finish()
+        assert (answers[-1], len(hashed)) == (False, count)
+    assert all(each == hashed[0] for each in hashed)
+    doorman.check("bob", "bob", HERE, True, answers.append)
+    assert answers[-1], "it is still remembered"

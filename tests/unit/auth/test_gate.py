@@ -1,0 +1,246 @@
+"""Log-ins by every mechanism: who is let in, who is not, and what is offered to whom."""
+
+from collections.abc import Callable
+
+import pytest
+
+from broker.adapters.access import Origin
+from broker.auth.backoff import FREE_FAILURES
+from broker.auth.gate import MECHANISMS, Gate, Login
+from broker.auth.passwords import NO_PASSWORD, make_password
+from broker.auth.users import Users
+from broker.core.ports import MessageStore
+from protocol.errors import COMMAND_INVALID, SYNTAX_ERROR, ProtocolError
+from tests.support.auth.broker_with_users import quick
+from tests.support.auth.scram_client import ScramClient
+
+LOCAL = Origin("127.0.0.1", 1, True)
+REMOTE = Origin("10.0.0.1", 1, False)
+ANN = make_password("ann", 4096)
+
+
+class Caller:
+    """An applicant that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str | bytes]] = []
+
+    def challenged(self, challenge: bytes) -> None:
+        self.told.append(("challenged", challenge))
+
+    def accepted(self, user: str, proof: bytes) -> None:
+        self.told.append(("accepted", user))
+        if proof:
+            self.told.append(("proof", proof))
+
+    def refused(self, user: str, why: str) -> None:
+        self.told.append(("refused", user))
+
+
+class Clock:
+    """A clock, and calls that wait for it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.later: list[Callable[[], None]] = []
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        self.later.append(call)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def users() -> Users:
+    users = Users(MessageStore())
+    users.add("ann", ANN)
+    users.add("guest", quick("guest"))
+    users.add("robot", NO_PASSWORD)
+    return users
+
+
+@pytest.fixture
+def gate(users: Users, clock: Clock) -> Gate:
+    return Gate(
+        users,
+        clock.call_later,
+        lambda work, answer: answer(work()),
+        MECHANISMS,
+        "guest",
+        4096,
+        lambda: clock.now,
+    )
+
+
+def begun(gate: Gate, mechanism: str, response: bytes, origin: Origin = LOCAL) -> tuple[Login, Caller]:
+    caller = Caller()
+    login = gate.login(mechanism, origin, caller)
+    login.respond(response)
+    return login, caller
+
+
+def outcome(gate: Gate, mechanism: str, response: bytes, origin: Origin = LOCAL) -> tuple[str, str | bytes]:
+    _, caller = begun(gate, mechanism, response, origin)
+    (told,) = caller.told
+    return told
+
+
+def scram(gate: Gate, user: str, password: str, origin: Origin = LOCAL) -> Caller:
+    """A client's side of SCRAM-SHA-256, checking the broker's proof too."""
+    client = ScramClient(user, password)
+    login, caller = begun(gate, "SCRAM-SHA-256", client.first(), origin)
+    challenge = caller.told[0][1]
+    assert isinstance(challenge, bytes)
+    login.respond(client.final(challenge))
+    if caller.told[-1][0] == "proof":
+        assert caller.told[-1][1] == client.expected
+    return caller
+
+
+def test_what_is_offered(gate: Gate, users: Users) -> None:
+    assert gate.mechanisms(LOCAL) == "PLAIN AMQPLAIN SCRAM-SHA-256 ANONYMOUS"
+    assert gate.mechanisms(certified("ann")) == "PLAIN AMQPLAIN SCRAM-SHA-256 EXTERNAL ANONYMOUS"
+    few = Gate(users, lambda s, c: None, lambda w, a: None, ["EXTERNAL", "PLAIN"])
+    assert (few.mechanisms(LOCAL), few.mechanisms(certified("robot"))) == ("PLAIN", "PLAIN EXTERNAL")
+    without = Gate(users, lambda s, c: None, lambda w, a: None, scram_iterations=0)
+    assert without.mechanisms(LOCAL) == "PLAIN AMQPLAIN"
+
+
+def test_external_is_offered_to_those_whom_it_lets_in(gate: Gate, users: Users) -> None:
+    assert "EXTERNAL" not in gate.mechanisms(certified("nobody"))
+    assert "EXTERNAL" not in gate.mechanisms(certified(""))
+    assert "EXTERNAL" not in gate.mechanisms(certified("guest"))
+    assert "EXTERNAL" in gate.mechanisms(certified("guest", loopback=True))
+    users.delete("ann")
+    assert "EXTERNAL" not in gate.mechanisms(certified("ann"))
+
+
+@pytest.mark.parametrize("mechanism", ["", "plain", "CRAM-MD5", "EXTERNAL", "PLAIN AMQPLAIN"])
+def test_what_is_not_offered_is_refused(gate: Gate, mechanism: str) -> None:
+    with pytest.raises(ProtocolError, match="unknown authentication mechanism") as caught:
+        gate.login(mechanism, LOCAL, Caller())
+    assert caught.value.code == COMMAND_INVALID
+
+
+@pytest.mark.parametrize(
+    ("response", "origin", "expected"),
+    [
+        (b"\0ann\0ann", REMOTE, ("accepted", "ann")),
+        (b"\0ann\0Ann", LOCAL, ("refused", "ann")),
+        (b"\0nobody\0ann", LOCAL, ("refused", "nobody")),
+        (b"\0guest\0guest", LOCAL, ("accepted", "guest")),
+        (b"\0guest\0guest", REMOTE, ("refused", "guest")),
+        (b"\0robot\0", LOCAL, ("refused", "robot")),
+        (b"\0robot\0robot", LOCAL, ("refused", "robot")),
+    ],
+)
+def test_plain(gate: Gate, response: bytes, origin: Origin, expected: tuple[str, str]) -> None:
+    assert outcome(gate, "PLAIN", response, origin) == expected
+
+
+def test_a_response_that_makes_no_sense(gate: Gate) -> None:
+    for mechanism in ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256"):
+        with pytest.raises(ProtocolError) as caught:
+            begun(gate, mechanism, b"?")
+        assert caught.value.code == SYNTAX_ERROR
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "origin", "expected"),
+    [
+        ("ann", "ann", REMOTE, "accepted"),
+        ("ann", "Ann", REMOTE, "refused"),
+        ("nobody", "ann", REMOTE, "refused"),
+        ("guest", "guest", LOCAL, "refused"),  # only a hash of RabbitMQ is kept of this password
+        ("robot", "", LOCAL, "refused"),
+    ],
+)
+def test_scram(gate: Gate, user: str, password: str, origin: Origin, expected: str) -> None:
+    assert scram(gate, user, password, origin).told[1] == (expected, user)
+
+
+def test_scram_from_outside_loopback(gate: Gate, users: Users) -> None:
+    users.put("guest", make_password("guest", 4096))
+    assert scram(gate, "guest", "guest", REMOTE).told[1] == ("refused", "guest")
+    assert scram(gate, "guest", "guest", LOCAL).told[1] == ("accepted", "guest")
+
+
+def test_scram_with_a_password_that_was_replaced_after_the_challenge(gate: Gate, users: Users) -> None:
+    client = ScramClient("ann", "ann")
+    login, caller = begun(gate, "SCRAM-SHA-256", client.first())
+    challenge = caller.told[0][1]
+    assert isinstance(challenge, bytes)
+    users.put("ann", make_password("new", 4096))
+    login.respond(client.final(challenge))
+    assert caller.told[1:] == [("refused", "ann")]
+
+
+def test_scram_tells_nobody_which_users_there_are(gate: Gate) -> None:
+    def salt(user: str) -> bytes:
+        challenge = begun(gate, "SCRAM-SHA-256", f"n,,n={user},r=x".encode())[1].told[0][1]
+        assert isinstance(challenge, bytes)
+        assert challenge.endswith(b",i=4096")
+        return challenge.split(b",")[1]
+
+    assert salt("nobody") == salt("nobody") != salt("noone")
+    assert len(salt("nobody")) == len(salt("ann"))
+    before = salt("nobody")
+    salts = []
+    for secret in (b"this log", b"that log", b"this log"):
+        gate.keep_decoys(secret)
+        salts.append(salt("nobody"))
+    assert salts[0] == salts[2]
+    assert len({before, *salts}) == 3
+
+
+def test_failed_proofs_delay_the_next_challenge(gate: Gate, clock: Clock) -> None:
+    for _ in range(FREE_FAILURES):
+        scram(gate, "ann", "wrong", REMOTE)
+    _, waiting = begun(gate, "SCRAM-SHA-256", b"n,,n=ann,r=x", REMOTE)
+    assert waiting.told == []
+    assert scram(gate, "ann", "ann", LOCAL).told[1] == ("accepted", "ann")  # from another address
+    clock.now += 10
+    clock.later.pop()()
+    assert waiting.told[0][0] == "challenged"
+
+
+def test_proofs_that_come_while_others_fail_are_not_looked_at(gate: Gate) -> None:
+    first = b"n,,n=ann,r=client"
+    begun_before = [begun(gate, "SCRAM-SHA-256", first, REMOTE) for _ in range(10)]
+    for _ in range(FREE_FAILURES):
+        scram(gate, "ann", "wrong", REMOTE)
+    for login, caller in begun_before:
+        login.respond(b"whatever")
+        assert caller.told[-1] == ("refused", "ann")
+
+
+def test_a_challenge_is_not_sent_to_who_has_left(gate: Gate, clock: Clock) -> None:
+    for _ in range(FREE_FAILURES):
+        scram(gate, "ann", "wrong", REMOTE)
+    login, caller = begun(gate, "SCRAM-SHA-256", b"n,,n=ann,r=x", REMOTE)
+    login.abandon()
+    clock.later.pop()()
+    assert caller.told == []
+
+
+def certified(name: str, loopback: bool = False) -> Origin:
+    return Origin("10.0.0.1", 1, loopback, name)
+
+
+def test_external(gate: Gate) -> None:
+    assert outcome(gate, "EXTERNAL", b"", certified("robot")) == ("accepted", "robot")
+    assert outcome(gate, "EXTERNAL", b"somebody", certified("robot")) == ("accepted", "robot")
+    assert outcome(gate, "EXTERNAL", b"", certified("nobody")) == ("refused", "nobody")
+    assert outcome(gate, "EXTERNAL", b"", certified("")) == ("refused", "")
+    assert outcome(gate, "EXTERNAL", b"", certified("guest")) == ("refused", "guest")
+    assert outcome(gate, "EXTERNAL", b"", certified("guest", loopback=True)) == ("accepted", "guest")
+
+
+def test_anonymous(gate: Gate, users: Users) -> None:
+    assert outcome(gate, "ANONYMOUS", b"trace", LOCAL) == ("accepted", "guest")
+    assert outcome(gate, "ANONYMOUS", b"", REMOTE) == ("refused", "guest")
+    users.delete("guest")
+    assert outcome(gate, "ANONYMOUS", b"", LOCAL) == ("refused", "guest")

@@ -1,0 +1,351 @@
+"""Operations on messages, also on dead letters that wait: all at once or not at all."""
+
+import pytest
+
+from broker.core.entries.entry import AVAILABLE, DEQUEUED, QueueEntry
+from broker.core.errors import NotFound, PreconditionFailed
+from broker.core.message import Message, copy_of
+from broker.core.publishing.dead_letters import waits_for
+from broker.core.publishing.passage import REFUSED
+from broker.core.queues.backlog import STALE_MIN, Backlog, existing_backlog
+from broker.core.queues.election import ENQUEUE
+from broker.core.queues.queue import Queue
+from broker.core.vhosts.vhost import stop_queue
+from tests.support.core.hand_clock import HandClock
+from tests.support.core.operations import SlowStore, Told
+from tests.support.core.purge import purge
+from tests.support.core.timed_vhost import Yard, numbers
+from tests.support.core.topology import add_queue, consume, content_of, new_vhost, publish, pull
+
+
+def entries_of(queue: Queue) -> list[QueueEntry]:
+    """What the queue holds, in order."""
+    return list(queue.entries)
+
+
+def move(operation: Told, entry: QueueEntry, to: str) -> None:
+    """Have an operation move an entry."""
+    operation.publish(
+        operation.virtual_host.route("", to), copy_of(entry.message, entry.message.content or b"")
+    )
+    operation.remove(entry)
+
+
+def test_what_is_marked_is_passed_by_and_what_is_aborted_is_back_in_place() -> None:
+    vhost = new_vhost()
+    queue = add_queue(vhost, "q")
+    for _ in range(4):
+        publish(vhost, "", "q")
+    before = entries_of(queue)
+    operation = Told(vhost, queue)
+    for entry in (before[0], before[2]):
+        operation.remove(entry)
+    assert (queue.ready, queue.unacked) == (2, 2)
+    taker, consumer = consume(queue)
+    assert pull(consumer) == 2
+    assert taker.taken == [before[1], before[3]]
+    operation.abort()
+    assert (queue.ready, queue.unacked, queue.delivered) == (2, 2, 2)
+    assert pull(consumer) == 2  # it was told of them
+    assert taker.taken[2:] == [before[0], before[2]]
+    assert [(entry.redelivered, entry.delivery_count) for entry in taker.taken] == [(False, 1)] * 4
+
+
+def test_what_is_replaced_while_it_is_marked_is_not_back_in_place() -> None:
+    vhost = new_vhost()
+    queue = vhost.declare_queue("q", False, None, False, {"x-last-value-key": "k"})
+    for key in ("a", "b", "c"):
+        publish(vhost, "", "q", headers={"k": key})
+    first, second, third = entries_of(queue)
+    operation = Told(vhost, queue)
+    operation.remove(first)
+    operation.remove(second)
+    publish(vhost, "", "q", headers={"k": "b"})
+    operation.abort()
+    assert (queue.ready, queue.unacked) == (3, 0)
+    assert entries_of(queue)[:2] == [first, third]
+    assert second.state == DEQUEUED
+    assert queue.entries.latest is not None
+    assert queue.entries.latest.replaced == 1
+    assert operation.taker.inflight == 0
+
+
+def test_nothing_is_seen_before_it_is_durable() -> None:
+    store = SlowStore()
+    vhost = new_vhost(store)
+    queue, other = add_queue(vhost, "q", durable=True), add_queue(vhost, "other", durable=True)
+    for _ in range(2):
+        publish(vhost, "", "q", persistent=True)
+    first, second = entries_of(queue)
+    operation = Told(vhost, queue)
+    move(operation, first, "other")
+    operation.remove(second)
+    operation.commit()
+    assert store.last_words == [first.message, second.message]
+    assert [names for _, names in store.enqueued] == [["q"], ["q"], ["other"]]
+    assert (queue.ready, queue.unacked, other.ready, operation.end) == (0, 2, 0, "")
+    store.waiting.pop().on_durable(1)
+    assert (queue.ready, queue.unacked, other.ready, operation.end) == (0, 0, 1, "committed")
+    assert (queue.acked, queue.counters.acked, sum(queue.counters.discarded)) == (0, 0, 0)
+
+
+def test_when_the_log_fails_all_is_as_it_was() -> None:
+    store = SlowStore()
+    vhost = new_vhost(store)
+    queue = add_queue(vhost, "q", durable=True)
+    limited = vhost.declare_queue("r", True, None, False, {"x-max-length": 1, "x-overflow": "reject-publish"})
+    publish(vhost, "", "q", persistent=True)
+    (entry,) = entries_of(queue)
+    operation = Told(vhost, queue)
+    move(operation, entry, "r")
+    operation.commit()
+    store.waiting.pop().on_store_failed("test")
+    assert operation.end == "test"
+    assert entries_of(queue) == [entry]
+    assert (entry.state, entry.redelivered) == (AVAILABLE, False)
+    assert limited.rules is not None
+    assert limited.rules.reserved == 0
+
+
+def test_one_refusal_refuses_all_and_counts_what_the_others_take() -> None:
+    vhost = new_vhost()
+    queue = add_queue(vhost, "q")
+    full = vhost.declare_queue("r", False, None, False, {"x-max-length": 2, "x-overflow": "reject-publish"})
+    for _ in range(3):
+        publish(vhost, "", "q")
+    operation = Told(vhost, queue)
+    for entry in entries_of(queue):
+        move(operation, entry, "r")
+    with pytest.raises(PreconditionFailed, match="message 3 of 3: queue 'r' in vhost '/' is full"):
+        operation.commit()
+    operation.abort()
+    assert (queue.ready, queue.unacked, full.ready) == (3, 0, 0)
+
+
+def test_a_stopped_queue_takes_what_an_operator_moves() -> None:
+    vhost = new_vhost()
+    queue, stopped = add_queue(vhost, "q"), add_queue(vhost, "stopped")
+    publish(vhost, "", "q")
+    stop_queue(vhost, stopped, [ENQUEUE])
+    operation = Told(vhost, queue)
+    move(operation, entries_of(queue)[0], "stopped")
+    operation.commit()
+    assert (operation.end, stopped.ready) == ("committed", 1)
+
+
+def test_time_stands_still_for_what_is_held_and_is_looked_at_when_it_returns() -> None:
+    clock = HandClock()
+    vhost = new_vhost(clock=clock)
+    queue = vhost.declare_queue("q", False, None, False, {"x-message-ttl": 100})
+    publish(vhost, "", "q")
+    operation = Told(vhost, queue)
+    operation.remove(entries_of(queue)[0])
+    clock.advance(200)
+    assert (queue.ready, queue.unacked) == (0, 1)
+    operation.abort()
+    clock.advance(1)
+    assert (queue.ready, queue.unacked) == (0, 0)
+
+
+def test_a_queue_that_is_deleted_meanwhile_ends_it() -> None:
+    vhost = new_vhost()
+    queue, other = add_queue(vhost, "q"), add_queue(vhost, "other")
+    publish(vhost, "", "q")
+    operation = Told(vhost, queue)
+    move(operation, entries_of(queue)[0], "other")
+    vhost.delete_queue("q", False, False)
+    with pytest.raises(NotFound):
+        operation.commit()
+    operation.abort()
+    assert (other.ready, queue.ready, queue.unacked) == (0, 0, 0)
+
+
+def test_what_nobody_would_get_is_refused() -> None:
+    vhost = new_vhost()
+    queue = add_queue(vhost, "q")
+    publish(vhost, "", "q")
+    operation = Told(vhost, queue)
+    (entry,) = entries_of(queue)
+    message = Message(entry.message.address, content_of(), 0, False, 0)
+    operation.publish(vhost.route("amq.direct", "nowhere"), message)
+    with pytest.raises(PreconditionFailed, match=r"'amq.direct' leads nowhere with routing key 'nowhere'"):
+        operation.commit()
+
+
+def source(yard: Yard, count: int, durable: bool = False, **arguments: object) -> tuple[Queue, Backlog]:
+    """A queue of which so many messages wait, for room in the queue `dead` which does not exist yet."""
+    settings: dict[str, object] = {
+        "dead_letter_exchange": "",
+        "dead_letter_routing_key": "dead",
+        "dead_letter_strategy": "at-least-once",
+        "overflow": "reject-publish",
+        "message_ttl": 10,
+    }
+    queue = yard.queue("q", durable, **settings | arguments)
+    yard.publish(count=count, persistent=durable)
+    yard.clock.advance(10)
+    assert queue.dead == count
+    backlog = existing_backlog(queue)
+    assert backlog is not None
+    return queue, backlog
+
+
+def waiting(backlog: Backlog) -> list[int]:
+    """The numbers of the messages that wait."""
+    return [int(death.message.content or b"") for death in backlog.deaths()]
+
+
+def test_what_waits_is_found_in_its_order_from_anywhere() -> None:
+    yard = Yard()
+    queue, backlog = source(yard, 5)
+    deaths = backlog.after(0, 10)
+    assert [int(death.message.content or b"") for death in deaths] == [1, 2, 3, 4, 5]
+    assert backlog.after(deaths[1].number, 2) == deaths[2:4]
+    assert backlog.after(deaths[4].number, 2) == []
+    for death in deaths:
+        assert backlog.find(death.message.sequence, death.arrival) is death
+    assert backlog.find(0, 99) is None
+    assert waits_for(deaths[0]) == waits_for(deaths[3]) == "exchange '' routes 'dead' to no queue"
+    assert [death.deliveries for death in deaths] == [0] * 5
+    purge(queue)
+    assert backlog.after(0, 10) == []
+    assert backlog.find(0, deaths[0].arrival) is None
+
+
+def test_numbers_of_what_has_left_are_swept() -> None:
+    yard = Yard()
+    queue, backlog = source(yard, 3 * STALE_MIN)
+    operation = Told(yard.vhost, queue)
+    for death in backlog.after(0, 1000)[1:]:
+        operation.remove_dead(death)
+    operation.commit()
+    assert waiting(backlog) == [1]
+    assert len(backlog._numbers) <= STALE_MIN + 2
+
+
+def test_what_is_seized_is_not_tried_and_is_back_in_its_place_after_an_abort() -> None:
+    yard = Yard()
+    queue, backlog = source(yard, 4)
+    operation = Told(yard.vhost, queue)
+    for death in backlog.after(0, 2):
+        operation.remove_dead(death)
+    dead = yard.queue("dead")
+    yard.clock.advance(5000)
+    assert (queue.dead, queue.messages, numbers(dead)) == (4, 4, []), "others wait behind it"
+    operation.abort()
+    yard.clock.advance(0)
+    assert (queue.dead, numbers(dead), operation.end) == (0, [1, 2, 3, 4], "")
+
+
+def test_what_is_taken_away_is_not_dead_lettered() -> None:
+    yard = Yard()
+    queue, backlog = source(yard, 4)
+    operation = Told(yard.vhost, queue)
+    for death in backlog.after(0, 4)[::2]:
+        operation.remove_dead(death)
+    operation.commit()
+    assert operation.end == "committed"
+    assert (queue.dead, queue.dead_bytes, waiting(backlog)) == (2, 2, [2, 4])
+    dead = yard.queue("dead")
+    yard.clock.advance(20)
+    assert (queue.dead, numbers(dead), list(yard.vhost.dead_letters.backlogs)) == (0, [2, 4], [])
+
+
+def test_nothing_is_taken_away_before_that_is_durable() -> None:
+    store = SlowStore()
+    yard = Yard(store)
+    queue, backlog = source(yard, 3, durable=True)
+    other = yard.queue("other", durable=True)
+    operation = Told(yard.vhost, queue)
+    first = backlog.after(0, 1)[0]
+    operation.publish(yard.vhost.route("", "other"), copy_of(first.message, first.message.content or b""))
+    operation.remove_dead(first)
+    operation.commit()
+    assert store.last_words == [first.message]
+    assert (queue.dead, other.ready, operation.end) == (3, 0, "")
+    store.waiting.pop().on_durable(1)
+    assert (queue.dead, numbers(other), operation.end) == (2, [1], "committed")
+    assert waiting(backlog) == [2, 3]
+
+
+def test_when_the_log_fails_all_waits_as_before() -> None:
+    store = SlowStore()
+    yard = Yard(store)
+    queue, backlog = source(yard, 3, durable=True)
+    operation = Told(yard.vhost, queue)
+    for death in backlog.after(0, 3):
+        operation.remove_dead(death)
+    operation.commit()
+    store.waiting.pop().on_store_failed("full")
+    assert operation.end == "full"
+    assert waiting(backlog) == [1, 2, 3]
+    assert queue.rules is not None
+    assert (queue.rules.reserved, queue.rules.reserved_bytes) == (0, 0)
+    dead = yard.queue("dead")
+    yard.clock.advance(20)
+    assert numbers(dead) == [1, 2, 3]
+
+
+def test_a_purge_leaves_what_is_seized() -> None:
+    yard = Yard()
+    queue, backlog = source(yard, 4)
+    operation = Told(yard.vhost, queue)
+    operation.remove_dead(backlog.after(0, 2)[1])
+    assert purge(queue) == 3
+    assert waiting(backlog) == [2]
+    operation.abort()
+    assert purge(queue) == 1
+    assert (queue.dead, backlog.is_empty()) == (0, True)
+
+
+def test_a_deleted_queue_ends_what_is_seized() -> None:
+    yard = Yard(store := SlowStore())
+    queue, backlog = source(yard, 2, durable=True)
+    committed, aborted = Told(yard.vhost, queue), Told(yard.vhost, queue)
+    committed.remove_dead(backlog.after(0, 1)[0])
+    aborted.remove_dead(backlog.after(0, 2)[1])
+    committed.commit()
+    yard.vhost.delete_queue("q", False, False)
+    aborted.abort()
+    store.waiting.pop().on_durable(1)
+    yard.clock.advance(0)
+    assert (committed.end, queue.dead, backlog.deaths()) == ("committed", 0, [])
+
+
+def test_the_room_of_what_is_seized_is_free_as_that_of_what_is_marked() -> None:
+    yard = Yard()
+    queue, backlog = source(yard, 2, max_length=2)
+    assert yard.publish() == REFUSED
+    operation = Told(yard.vhost, queue)
+    first = backlog.after(0, 1)[0]
+    operation.publish(yard.vhost.route("", "q"), copy_of(first.message, b"7"))
+    operation.remove_dead(first)
+    operation.commit()
+    assert (operation.end, numbers(queue), waiting(backlog)) == ("committed", [7], [2])
+    assert yard.publish() == REFUSED
+
+
+def test_the_next_one_is_tried_when_the_first_one_has_been_taken_away() -> None:
+    """A waiting message may be smaller, and have room where the first one had none."""
+    yard = Yard()
+    dead = yard.queue("dead", max_length_bytes=5, overflow="reject-publish")
+    yard.publish("dead", size=3)
+    queue = yard.queue(
+        "q",
+        dead_letter_exchange="",
+        dead_letter_routing_key="dead",
+        dead_letter_strategy="at-least-once",
+        overflow="reject-publish",
+        message_ttl=10,
+    )
+    yard.publish(size=4)
+    yard.publish(size=2)
+    yard.clock.advance(10)
+    assert (queue.dead, dead.ready) == (2, 1)
+    backlog = existing_backlog(queue)
+    assert backlog is not None
+    operation = Told(yard.vhost, queue)
+    operation.remove_dead(backlog.after(0, 1)[0])
+    operation.commit()
+    yard.clock.advance(0)
+    assert (queue.dead, numbers(dead), dead.awaited) == (0, [1, 3], {})

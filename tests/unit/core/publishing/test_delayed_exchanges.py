@@ -1,0 +1,434 @@
+"""Exchanges that delay messages: dates, the log, limits, and the end of the delay."""
+
+import pytest
+
+from broker.adapters.formats.amqp091 import View091
+from broker.core.errors import PreconditionFailed
+from broker.core.message import Address, Message
+from broker.core.publishing.delay import UNREADABLE_WAIT_MS, UNSYNCED_MAX
+from broker.core.queues.attach import get_one
+from broker.core.queues.returns import release_entries
+from broker.core.routing.kinds import DELAY_MAX, delay_of
+from broker.core.schedule import RETRY_MS
+from broker.core.view import MessageView
+from broker.store.restore import Recovered
+from protocol.amqp091.properties import Properties
+from tests.support.core.delayed_exchange import Site, bound, entries, headers_of
+from tests.support.core.purge import purge
+from tests.support.core.topology import (
+    RecordingStore,
+    add_exchange,
+    consume,
+    content_of,
+    definitions_of,
+    publish,
+)
+
+# --- declaring
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({}, "Invalid argument, 'x-delayed-type' must be an existing exchange type"),
+        ({"x-delayed-type": 5}, "Invalid argument, 'x-delayed-type' must be an existing exchange type"),
+        ({"x-delayed-type": "nope"}, "unknown exchange type 'nope'"),
+        (
+            {"x-delayed-type": "x-delayed-message"},
+            "Invalid argument, 'x-delayed-message' can't be used for 'x-delayed-type'",
+        ),
+        (
+            {"x-delayed-type": "x-recent-history"},
+            "Invalid argument, 'x-recent-history' can't be used for 'x-delayed-type'",
+        ),
+    ],
+)
+def test_how_to_route_must_be_said(arguments: dict[str, object], text: str) -> None:
+    with pytest.raises(PreconditionFailed) as refusal:
+        Site().vhost.declare_exchange("y", "x-delayed-message", True, False, False, arguments)
+    assert refusal.value.text == text
+
+
+def test_a_redeclaration_must_route_in_the_same_way() -> None:
+    site = Site()
+    with pytest.raises(PreconditionFailed, match="inequivalent arg 'x-delayed-type' for exchange 'x'"):
+        add_exchange(site.vhost, "x", "x-delayed-message", **{"x-delayed-type": "topic"})
+    add_exchange(site.vhost, "x", "x-delayed-message", **{"x-delayed-type": "direct"})
+
+
+def test_bindings_are_checked_by_the_exchange_that_routes() -> None:
+    site = Site("headers")
+    with pytest.raises(PreconditionFailed):
+        bound(site.vhost, "q", arguments={"x-match": "some"})
+
+
+# --- for how long
+
+
+@pytest.mark.parametrize(
+    ("value", "delay"),
+    [
+        (1, 1),
+        (DELAY_MAX, DELAY_MAX),
+        (DELAY_MAX + 1, 0),
+        (0, 0),
+        (-5, 0),
+        ("250", 250),
+        ("+250", 250),
+        ("-250", 0),
+        ("250 ms", 0),
+        ("", 0),
+        ("9" * 5000, 0),
+        ("२५०", 0),
+        (1.9, 1),
+        (float("nan"), 0),
+        (float("inf"), 0),
+        (True, 0),
+        (None, 0),
+        (b"250", 0),
+        ([250], 0),
+    ],
+)
+def test_what_the_header_may_say(value: object, delay: int) -> None:
+    class View(MessageView):
+        def headers(self) -> dict[str, object]:
+            return {"x-delay": value}
+
+    assert delay_of(View()) == delay
+
+
+def test_without_the_header_nothing_is_held() -> None:
+    site = Site()
+    queue = bound(site.vhost, "q")
+    assert publish(site.vhost, "x", "k") == 1
+    assert site.publish(-100) == 1
+    assert site.publish(DELAY_MAX + 1) == 1
+    assert queue.ready == 3
+    assert [headers_of(entry.message).get("x-delay") for entry in entries(queue)] == [
+        None,
+        -100,
+        DELAY_MAX + 1,
+    ]
+
+
+# --- what becomes of it
+
+
+def test_a_message_is_held_and_then_routed_as_the_bindings_are_by_then() -> None:
+    site = Site()
+    gone = bound(site.vhost, "gone")
+    assert site.publish(1000) == 1, "it is not unroutable"
+    assert site.publish("500") == 1
+    site.vhost.unbind_queue("gone", "x", "k", {})
+    queue = bound(site.vhost, "q")
+    site.clock.advance(499)
+    assert (queue.ready, site.held) == (0, 2)
+    site.clock.advance(1)
+    assert (queue.ready, site.held) == (1, 1)
+    site.clock.advance(500)
+    assert (queue.ready, gone.ready, site.held) == (2, 0, 0)
+    assert [headers_of(entry.message)["x-delay"] for entry in entries(queue)] == [-500, -1000]
+    assert site.counters.published == 2
+
+
+def test_messages_of_one_date_keep_their_order() -> None:
+    site = Site()
+    queue = bound(site.vhost, "q")
+    for number in range(1000):
+        site.publish(50, headers={"number": number})
+    site.clock.advance(50)
+    site.clock.advance(1)
+    assert [headers_of(entry.message)["number"] for entry in entries(queue)] == list(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("kind", "binding", "arguments"),
+    [
+        ("direct", "a.b", {}),
+        ("topic", "a.*", {}),
+        ("fanout", "anything", {}),
+        ("headers", "", {"x-match": "all", "color": "red"}),
+        ("x-consistent-hash", "1", {}),
+        ("x-random", "", {}),
+    ],
+)
+def test_every_type_routes_late_and_at_once(kind: str, binding: str, arguments: dict[str, object]) -> None:
+    site = Site(kind)
+    queue = bound(site.vhost, "q", key=binding, arguments=arguments)
+    for delay in (0, 10):
+        assert site.publish(delay, "a.b", headers={"color": "red"}) == 1
+    assert queue.ready == 1
+    site.clock.advance(10)
+    assert queue.ready == 2
+    site.vhost.unbind_queue("q", "x", binding, arguments)
+    site.publish(10, "a.b", headers={"color": "red"})
+    site.clock.advance(10)
+    assert queue.ready == 2
+
+
+def test_what_nothing_matches_by_then_goes_to_the_alternate_exchange_or_nowhere() -> None:
+    site = Site()
+    site.publish(10)
+    site.clock.advance(10)
+    assert site.counters.unroutable == 1
+    add_exchange(site.vhost, "ae", "fanout")
+    add_exchange(
+        site.vhost,
+        "y",
+        "x-delayed-message",
+        **{"x-delayed-type": "direct", "alternate-exchange": "ae"},
+    )
+    rest = bound(site.vhost, "rest", "ae")
+    site.publish(10, exchange="y")
+    assert rest.ready == 0, "a held message is matched"
+    site.clock.advance(10)
+    assert rest.ready == 1
+
+
+def test_on_its_way_from_exchange_to_exchange_a_message_is_held_once() -> None:
+    site = Site("fanout")
+    add_exchange(site.vhost, "first", "fanout")
+    add_exchange(site.vhost, "y", "x-delayed-message", **{"x-delayed-type": "fanout"})
+    site.vhost.bind_exchange("x", "first", "", {})
+    site.vhost.bind_exchange("y", "x", "", {})
+    at_once = bound(site.vhost, "at once", "first")
+    late = bound(site.vhost, "late", "y")
+    assert site.publish(100, exchange="first") == 2
+    assert (at_once.ready, late.ready) == (1, 0)
+    site.clock.advance(100)
+    assert (at_once.ready, late.ready) == (1, 1)
+    assert headers_of(entries(at_once)[0].message)["x-delay"] == 100
+    assert entries(late)[0].message.address.exchange == "first"
+
+
+def test_further_routing_keys_count_by_then_and_hidden_ones_stay_hidden() -> None:
+    site = Site()
+    queues = [bound(site.vhost, key, key=key) for key in ("k", "copy", "blind")]
+    content = content_of(headers={"x-delay": 5, "CC": ["copy"], "BCC": ["blind"]})
+    route = site.vhost.route("x", "k")
+    message = Message(route.address, content, 0, False, 0)
+    view = View091(Properties(content))
+    assert route.exchange.holds(view)
+    assert site.vhost.publish_by_message(route, message, ["k", "copy", "blind"], view) == 1
+    site.clock.advance(5)
+    assert [queue.ready for queue in queues] == [1, 1, 1]
+    assert headers_of(entries(queues[0])[0].message) == {"x-delay": -5, "CC": ["copy"]}
+
+
+def test_other_properties_come_through_as_they_were() -> None:
+    site = Site()
+    queue = bound(site.vhost, "q")
+    site.publish(5, headers={"a": 1}, content_type="text/plain", priority=7, message_id="m")
+    site.clock.advance(5)
+    expected = content_of(
+        headers={"x-delay": -5, "a": 1}, content_type="text/plain", priority=7, message_id="m"
+    )
+    [entry] = entries(queue)
+    assert entry.message.content is not None
+    found = View091(Properties(entry.message.content))
+    wanted = View091(Properties(expected))
+    for name in ("content_type", "priority", "message_id"):
+        assert found.property(name) == wanted.property(name)
+    assert found.headers() == wanted.headers()
+
+
+def test_the_log_holds_what_a_durable_exchange_holds() -> None:
+    site = Site(durable=True)
+    bound(site.vhost, "q", durable=True)
+    exchange = site.vhost.exchanges["x"]
+    assert exchange.kept is not None
+    assert exchange.kept.number == site.store.changes[1]["number"]
+    site.publish(100, persistent=True)
+    site.publish(100)
+    [(held, holders)] = site.store.enqueued
+    assert (held.date, holders) == (site.clock.date() + 100, [""])
+    assert held.sequence != 0, "its publisher waits for this"
+    site.clock.advance(100)
+    assert [queues for _, queues in site.store.enqueued] == [[""], ["q"]]
+    assert site.store.settled == [(held, "")]
+    assert site.vhost.queues["q"].ready == 2
+
+
+def test_what_a_transient_exchange_holds_is_not_logged() -> None:
+    site = Site()
+    site.publish(100, persistent=True)
+    assert site.store.enqueued == []
+
+
+def test_a_persistent_message_waits_for_the_log() -> None:
+    site = Site(durable=True)
+    queue = bound(site.vhost, "q", durable=True)
+    site.publish(100, persistent=True)
+    site.store.failure = "the disk is full"
+    site.clock.advance(100)
+    assert (queue.ready, site.held) == (0, 1)
+    site.store.failure = ""
+    site.clock.advance(RETRY_MS)
+    assert (queue.ready, site.held) == (1, 0)
+
+
+def test_nothing_is_released_while_too_much_waits_for_the_disk() -> None:
+    class SlowStore(RecordingStore):
+        waiting = 0
+
+        @property
+        def unsynced_bytes(self) -> int:
+            return self.waiting
+
+    site = Site()
+    queue = bound(site.vhost, "q")
+    slow = SlowStore()
+    site.vhost.store = slow
+    slow.waiting = UNSYNCED_MAX + 1
+    site.publish(100)
+    site.clock.advance(200)
+    assert queue.ready == 0
+    slow.waiting = 0
+    site.clock.advance(10)
+    assert queue.ready == 1
+
+
+def test_a_message_that_the_disk_does_not_give_back_does_not_hold_up_the_others() -> None:
+    class Rotten(RecordingStore):
+        broken = True
+
+        def load(self, message: Message) -> bytes:
+            if self.broken:
+                raise OSError("the disk does not give it back")
+            return content_of(headers={"x-delay": 10})
+
+    site = Site()
+    queue = bound(site.vhost, "q")
+    site.vhost.store = store = Rotten()
+    site.publish(10)
+    site.publish(11)
+    delays = site.vhost.exchanges["x"].delays  # type: ignore[attr-defined]
+    first = next(iter(delays._timetable))
+    first.content = None
+    site.clock.advance(11)
+    assert (queue.ready, site.held) == (1, 1)
+    store.broken = False
+    site.clock.advance(UNREADABLE_WAIT_MS)
+    assert (queue.ready, site.held) == (2, 0)
+
+
+def test_what_a_deleted_exchange_held_is_gone() -> None:
+    site = Site(durable=True)
+    site.publish(100, persistent=True)
+    [(held, _)] = site.store.enqueued
+    site.vhost.delete_exchange("x", False)
+    assert site.store.forgotten == [held]
+    site.clock.advance(1000)
+    assert site.counters.unroutable == 0
+
+
+def test_what_was_held_comes_back_with_its_date_and_what_is_past_goes_at_once() -> None:
+    site = Site(durable=True)
+    bound(site.vhost, "q", durable=True)
+    again = Site()
+    for change in definitions_of(site.broker):
+        again.broker.apply(change)
+    exchange = again.vhost.exchanges["x"]
+    assert exchange.kept is not None
+    sink = Recovered(again.broker)
+    for number, wait in enumerate((50, -100_000, 100), 1):
+        content = content_of(headers={"x-delay": 1, "number": number})
+        message = Message(Address("x", "k"), content, 0, True, 0)
+        message.date = again.clock.date() + wait
+        message.sequence = number
+        assert sink.message(message, [int(exchange.kept.number)], True, {}) == 1
+    queue = again.vhost.queues["q"]
+    again.broker.resume()
+    again.clock.advance(0)
+    assert [headers_of(entry.message)["number"] for entry in entries(queue)] == [2]
+    again.clock.advance(100)
+    assert [headers_of(entry.message)["number"] for entry in entries(queue)] == [2, 1, 3]
+    assert [message.sequence for message, _ in again.store.settled] == [2, 1, 3]
+
+
+# --- beside limits
+
+
+def test_a_message_that_a_full_queue_refuses_is_held_for_longer() -> None:
+    """Its publisher has been told that it is safe: nobody is left who could be told otherwise."""
+    site = Site(durable=True)
+    limits = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    full = bound(site.vhost, "full", durable=True, limits=limits)
+    other = bound(site.vhost, "other", durable=True)
+    for number in range(3):
+        site.publish(10 + number, persistent=True, headers={"number": number})
+    site.clock.advance(20)
+    assert (full.ready, other.ready, site.held) == (1, 1, 2)
+    site.clock.advance(RETRY_MS)
+    assert site.held == 2
+    purge(full)
+    site.clock.advance(RETRY_MS)
+    assert (full.ready, other.ready, site.held) == (1, 2, 1)
+    assert len(site.store.settled) == 3, "two were released, one was purged"
+
+
+def test_a_full_queue_that_passes_on_what_it_refuses_does_so() -> None:
+    site = Site(durable=True)
+    dead = bound(site.vhost, "dead", "amq.fanout", durable=True)
+    limits = {
+        "x-max-length": 0,
+        "x-overflow": "reject-publish-dlx",
+        "x-dead-letter-exchange": "amq.fanout",
+    }
+    full = bound(site.vhost, "full", durable=True, limits=limits)
+    site.publish(10, persistent=True)
+    site.clock.advance(10)
+    assert (full.ready, dead.ready, site.held) == (0, 1, 0)
+    [held, letter] = [message for message, _ in site.store.enqueued]
+    assert site.store.settled == [(held, "")]
+    assert letter.died
+
+
+def test_an_expiration_counts_from_the_end_of_the_delay() -> None:
+    site = Site(durable=True)
+    queue = bound(site.vhost, "q", durable=True)
+    route = site.vhost.route("x", "k")
+    content = content_of(headers={"x-delay": 1000})
+    message = Message(route.address, content, 0, True, 0)
+    message.expiration = 50
+    site.vhost.publish_by_message(route, message, ["k"], View091(Properties(content)))
+    site.clock.advance(1000)
+    assert queue.ready == 1
+    site.clock.advance(49)
+    assert queue.ready == 1
+    site.clock.advance(2)
+    assert queue.ready == 0
+
+
+def test_a_dead_letter_is_held_once() -> None:
+    """As with the plugin: what has been held before is not held again."""
+    site = Site(durable=True)
+    retry = bound(site.vhost, "retry", durable=True, limits={"x-dead-letter-exchange": "x"})
+    add_exchange(site.vhost, "in", "fanout")
+    site.vhost.bind_queue("retry", "in", "", {})
+    site.publish(100, exchange="in", persistent=True)
+    consumer = consume(retry)[1]
+    for held in (1, 0):
+        entry = get_one(retry, consumer)
+        assert entry is not None
+        retry.discard(entry)
+        assert (site.held, retry.ready) == (held, 1 - held)
+        site.clock.advance(100)
+        assert (site.held, retry.ready) == (0, 1)
+    [entry] = entries(retry)
+    assert headers_of(entry.message)["x-delay"] == -100
+    assert entry.message.died
+
+
+def test_the_broker_counts_dead_letters_of_what_came_back_too_often() -> None:
+    site = Site()
+    dead = bound(site.vhost, "dead", "amq.fanout")
+    limits = {"x-delivery-limit": 0, "x-dead-letter-exchange": "amq.fanout"}
+    queue = bound(site.vhost, "q", limits=limits)
+    site.publish(0)
+    consumer = consume(queue)[1]
+    entry = get_one(queue, consumer)
+    assert entry is not None
+    release_entries(queue, [entry], consumer)
+    [letter] = entries(dead)
+    assert headers_of(letter.message)["x-first-death-reason"] == "delivery_limit"

@@ -1,0 +1,114 @@
+"""What consumers add to messages: it is the entry's, and goes when that goes."""
+
+from collections.abc import Callable
+
+import pytest
+
+from broker.core.arguments.queue import NACK, RELEASED
+from broker.core.entries.entry import QueueEntry
+from broker.core.entries.priority import PriorityEntryList
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.queue import drop, queue_of
+from broker.core.queues.returns import Addition, annotate, give_back
+from broker.core.queues.state import owns
+from broker.core.vhosts.definitions import restore
+from tests.support.core.mass_returns import turn
+from tests.support.core.queue_bench import Bench, Client
+from tests.support.core.timed_vhost import delivered
+
+
+class Words(Addition):
+    """These bytes, and to whom they were given."""
+
+    def __init__(self, words: bytes, cost: int = 1) -> None:
+        super().__init__(cost)
+        self.words = words
+        self.slices: list[int] = []
+
+    def add(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+        """Add them (Addition)."""
+        queue = queue_of(consumer)
+        assert all(owns(consumer, entry, queue) for entry in entries)
+        self.slices.append(len(entries))
+        for entry in entries:
+            annotate(queue, entry, self.words)
+
+
+def annotated(bench: Bench) -> list[bytes]:
+    """What has been added to the messages of the queue, in order."""
+    return [bench.queue.entries.annotations_of(entry) for entry in bench.queue.entries]
+
+
+def drop_all(client: Client) -> None:
+    """An operator purges, or a limit is reached."""
+    for entry in list(client.queue.entries):
+        drop(client.queue, entry)
+
+
+@pytest.mark.parametrize("leave", [Client.ack, Client.reject, drop_all])
+@pytest.mark.parametrize("priorities", [False, True])
+def test_it_goes_with_the_entry(leave: Callable[[Client], None], priorities: bool) -> None:
+    bench = Bench(PriorityEntryList(3) if priorities else None)
+    client = bench.client()
+    bench.publish(3)
+    bench.run()
+    for entry in bench.queue.entries:
+        annotate(bench.queue, entry, b"x")
+    leave(client)
+    assert bench.queue.entries.annotations == {}
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_the_log_is_told_with_each_count_from_then_on(counts: bool) -> None:
+    bench = Bench(logged=True)
+    bench.queue.counts = counts
+    client = bench.client()
+    bench.publish()
+    [entry] = bench.queue.entries
+    entry.message.sequence = 1
+    bench.run()
+    annotate(bench.queue, entry, b"one")
+    annotate(bench.queue, entry, b"two")
+    client.nack(outcome=RELEASED)
+    bench.run()
+    noted = list(zip([count for _, _, count in bench.store.counted], bench.store.added, strict=True))
+    if counts:
+        assert noted == [(1, b""), (1, b"one"), (1, b"two"), (0, b"two"), (1, b"two")]
+    else:
+        assert noted == [(0, b"one"), (0, b"two")]
+
+
+def test_it_is_added_before_anybody_gets_the_message_again() -> None:
+    bench = Bench()
+    first, second = bench.client(prefetch=1), bench.client(prefetch=1)
+    bench.publish(2)
+    bench.run()
+    held = first.held
+    first.held = []
+    give_back([(first.consumer, held)], NACK, None, None, Words(b"why"))
+    bench.run()
+    assert annotated(bench) == [b"why", b""]
+    assert second.numbers == [2]
+
+
+@pytest.mark.parametrize(("cost", "known", "most"), [(0, b"", 5000), (49, b"", 100), (0, b"k" * 800, 100)])
+def test_very_many_are_annotated_in_slices(cost: int, known: bytes, most: int) -> None:
+    """What they have already is to be looked at."""
+    yard, queue, client = delivered(12_000)
+    for entry in client.held if known else ():
+        annotate(queue, entry, known)
+    words = Words(b"why", cost)
+    entries, client.held = client.held, []
+    give_back([(client.consumer, entries)], NACK, client.session, queue.host, words)
+    while queue.unacked > 0:
+        turn(yard)
+    assert max(words.slices) <= most
+    assert sum(words.slices) == 12_000
+    assert {queue.entries.annotations_of(entry) for entry in queue.entries} == {b"why"}
+
+
+def test_it_is_there_again_after_a_restart() -> None:
+    bench = Bench(logged=True)
+    [new] = bench.messages(1)
+    restore(bench.queue, new, True, 2, b"why")
+    assert annotated(bench) == [b"why"]

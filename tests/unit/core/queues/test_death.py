@@ -1,0 +1,410 @@
+"""Dead letters that a queue makes: the reasons, and the last messages of an expired or deleted queue."""
+
+from typing import Any
+
+import pytest
+
+from broker.core.arguments.queue import CRASH, DEATHS, DEATHS_WITH_QUEUE, NACK
+from broker.core.errors import PreconditionFailed
+from broker.core.message import NEVER, Message
+from broker.core.policies.policy import Policy
+from broker.core.queues.backlog import RETRY_MS, SOON_MS
+from broker.core.queues.hooks import REASONS
+from broker.core.queues.limits import LOOKS, SLICE
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import release_entries
+from broker.core.vhosts.vhost import VirtualHost
+from protocol.amqp091.properties import Properties
+from tests.support.core.hand_clock import HandClock
+from tests.support.core.purge import purge
+from tests.support.core.queue_bench import Client, HandScheduler
+from tests.support.core.timed_vhost import Yard, numbers
+from tests.support.core.topology import RecordingStore, content_of, new_vhost
+
+TOLD = ("x-delivery-count", "x-acquired-count", "x-expired-by", "x-expired-while", "x-first-death-reason")
+
+
+class Ward:
+    """A queue whose dead letters go to another one."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.clock = HandClock()
+        self.scheduler = HandScheduler()
+        self.vhost: VirtualHost = new_vhost(clock=self.clock)
+        self.dead = self.vhost.declare_queue("dead", False, None, False, {})
+        held = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
+        letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        self.queue: Queue = self.vhost.declare_queue("q", False, None, False, held | letters)
+
+    def publish(self, expiration: int = NEVER, **headers: object) -> None:
+        route = self.vhost.route("", "q")
+        new = Message(route.address, content_of(headers=headers), 0, False, 0)
+        new.expiration = expiration
+        self.vhost.publish_carefully(route, new)
+
+    def client(self) -> Client:
+        return Client(self.queue, self.scheduler)
+
+    def told(self) -> list[dict[str, object]]:
+        """What each letter tells, in order, of what this is about."""
+        headers = [Properties(entry.message.content or b"").headers() for entry in self.dead.entries]
+        return [{name: each[name] for name in TOLD if name in each} for each in headers]
+
+
+def counts(returns: int, deliveries: int, reason: str = "delivery_limit") -> dict[str, object]:
+    return {
+        "x-delivery-count": returns,
+        "x-acquired-count": deliveries,
+        "x-first-death-reason": reason,
+    }
+
+
+def test_a_letter_tells_how_often_the_message_was_tried() -> None:
+    ward = Ward(delivery_limit=2, delivery_count_on="crash")
+    client = ward.client()
+    ward.publish(**{"x-delivery-count": 77})
+    for outcome in (NACK, CRASH, CRASH, NACK, CRASH):
+        ward.scheduler.run()
+        release_entries(client.queue, [client.held.pop()], client.consumer, outcome)
+    assert ward.told() == [counts(3, 5)]
+
+
+def test_what_was_refused_was_delivered_but_did_not_come_back() -> None:
+    ward = Ward(delivery_limit=5)
+    client = ward.client()
+    ward.publish()
+    ward.scheduler.run()
+    client.queue.discard(client.held[0])
+    assert ward.told() == [counts(0, 1, "rejected")]
+
+
+def test_a_queue_that_does_not_count_tells_nothing() -> None:
+    ward = Ward()
+    client = ward.client()
+    ward.publish()
+    ward.scheduler.run()
+    client.queue.discard(client.held[0])
+    assert ward.told() == [{"x-first-death-reason": "rejected"}]
+
+
+@pytest.mark.parametrize(
+    ("ttl", "expiration", "by"),
+    [(None, 20, "message"), (20, NEVER, "queue"), (20, 30, "queue"), (30, 20, "message"), (0, 5, "queue")],
+)
+def test_a_letter_tells_whose_time_was_over(ttl: int | None, expiration: int, by: str) -> None:
+    ward = Ward() if ttl is None else Ward(message_ttl=ttl)
+    ward.publish(expiration, **{"x-expired-by": "me", "x-expired-while": "asleep"})
+    ward.clock.advance(20)
+    expected = {"x-expired-by": by, "x-expired-while": "ready", "x-first-death-reason": "expired"}
+    assert ward.told() == [expected]
+
+
+def test_a_letter_tells_that_it_expired_while_it_waited_to_be_tried_again() -> None:
+    ward = Ward(retry_min=100, message_ttl=30)
+    client = ward.client()
+    ward.publish()
+    ward.scheduler.run()
+    release_entries(client.queue, list(client.held), client.consumer)
+    ward.clock.advance(30)
+    expired = {"x-expired-by": "queue", "x-expired-while": "held"}
+    assert ward.told() == [counts(1, 1, "expired") | expired]
+
+
+def test_what_an_earlier_death_told_is_not_told_again() -> None:
+    ward = Ward(message_ttl=10)
+    ward.vhost.declare_queue("last", False, None, False, {})
+    ward.vhost.policies.set(
+        Policy(
+            "p", "^dead$", {"dead-letter-exchange": "", "dead-letter-routing-key": "last", "max-length": 1}
+        )
+    )
+    ward.vhost.policies.apply_now()
+    ward.publish()
+    ward.clock.advance(10)
+    ward.publish()
+    ward.clock.advance(10)
+    [entry] = ward.vhost.queues["last"].entries
+    headers = Properties(entry.message.content or b"").headers()
+    assert [death["reason"] for death in headers["x-death"]] == ["maxlen", "expired"]  # type: ignore[attr-defined]
+    assert "x-expired-by" not in headers
+
+
+# --- which deaths
+
+
+def die(ward: Ward) -> None:
+    """One message of each kind of death."""
+    client = ward.client()
+    ward.publish()
+    ward.scheduler.run()
+    client.queue.discard(client.held.pop())
+    ward.publish()
+    ward.scheduler.run()
+    release_entries(client.queue, [client.held.pop()], client.consumer)
+    client.cancel()
+    ward.publish(5)
+    ward.clock.advance(5)
+    ward.publish()
+    ward.publish()
+    purge(ward.queue)
+
+
+@pytest.mark.parametrize(
+    "reasons", ["rejected", "expired", "maxlen", "delivery_limit", "expired,maxlen", ",".join(DEATHS), None]
+)
+def test_only_the_deaths_that_were_chosen_make_letters(reasons: str | None) -> None:
+    chosen = {} if reasons is None else {"dead_letter_reasons": reasons}
+    ward = Ward(delivery_limit=0, max_length=1, **chosen)
+    die(ward)
+    wanted = list(DEATHS) if reasons is None else reasons.split(",")
+    assert sorted(str(told["x-first-death-reason"]) for told in ward.told()) == sorted(wanted)
+    moved = dict(zip(REASONS, ward.vhost.counters.dead_lettered, strict=True))
+    assert moved == {reason: int(reason in wanted) for reason in REASONS}
+    assert [a + b for a, b in zip(moved.values(), ward.vhost.counters.discarded, strict=True)] == [
+        int(reason in DEATHS) for reason in REASONS
+    ]
+
+
+def test_a_policy_chooses_too() -> None:
+    ward = Ward(delivery_limit=0, max_length=1)
+    ward.vhost.policies.set(Policy("p", "^q$", {"dead-letter-reasons": "maxlen"}))
+    ward.vhost.policies.apply_now()
+    die(ward)
+    assert ward.told() == [{"x-first-death-reason": "maxlen"}]
+
+
+def test_arguments_and_letters_have_the_same_names_for_deaths() -> None:
+    assert DEATHS + DEATHS_WITH_QUEUE == REASONS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"x-dead-letter-reasons": "expired"}, "needs x-dead-letter-exchange"),
+        ({"x-dead-letter-exchange": "", "x-dead-letter-reasons": "old"}, "'old'.*some of rejected, expired"),
+        (
+            {
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-reasons": "expired",
+                "x-overflow": "reject-publish-dlx",
+            },
+            "x-dead-letter-reasons.*does not go with x-overflow",
+        ),
+    ],
+)
+def test_choices_that_make_no_sense_are_refused(arguments: dict[str, object], why: str) -> None:
+    with pytest.raises(PreconditionFailed, match=why):
+        new_vhost().declare_queue("q", False, None, False, arguments)
+
+
+ALL = "rejected,expired,maxlen,delivery_limit,queue_expired,queue_deleted"
+
+
+def there(yard: Yard, name: str = "q") -> bool:
+    return name in yard.vhost.queues
+
+
+def source(yard: Yard, durable: bool = False, **arguments: Any) -> Queue:
+    """A queue whose messages go to the queue `dead`, whatever ends them."""
+    return yard.queue(
+        "q",
+        durable,
+        dead_letter_exchange="",
+        dead_letter_routing_key="dead",
+        dead_letter_reasons=ALL,
+        **arguments,
+    )
+
+
+# ---- x-expires-if-empty
+
+
+def test_a_queue_with_messages_is_spared_and_goes_when_it_has_been_empty_for_so_long() -> None:
+    yard = Yard()
+    queue = yard.queue(expires=800, expires_if_empty=True)
+    yard.publish()
+    yard.clock.advance(10_000)
+    assert there(yard)
+    yard.vhost.purge_queue("q")
+    yard.clock.advance(799)
+    assert there(yard), "it has not been empty for so long"
+    yard.clock.advance(800 // LOOKS + 2)
+    assert not there(yard)
+    assert queue.deleted
+
+
+def test_a_message_that_expires_leaves_it_empty() -> None:
+    yard = Yard()
+    yard.queue(expires=100, expires_if_empty=True, message_ttl=1000)
+    yard.publish()
+    yard.clock.advance(1099)
+    assert there(yard)
+    yard.clock.advance(100 // LOOKS + 2)
+    assert not there(yard)
+
+
+def test_what_a_client_has_counts_as_a_message() -> None:
+    yard = Yard()
+    queue = yard.queue(expires=100, expires_if_empty=True)
+    client = yard.client(queue)
+    yard.publish()
+    yard.run()
+    client.cancel()
+    yard.clock.advance(10_000)
+    assert there(yard)
+    client.ack(1)
+    yard.clock.advance(100 + 100 // LOOKS + 2)
+    assert not there(yard)
+
+
+def test_an_empty_one_goes_as_ever_and_a_policy_can_spare() -> None:
+    yard = Yard()
+    yard.queue(expires=100, expires_if_empty=True)
+    yard.clock.advance(100)
+    assert not there(yard)
+    yard.queue(expires=100)
+    yard.vhost.policies.set(Policy("spare", "", {"expires-if-empty": True}))
+    yard.vhost.policies.apply_now()
+    yard.publish()
+    yard.clock.advance(10_000)
+    assert there(yard)
+
+
+# ---- deaths with the queue
+
+
+def test_by_default_messages_go_with_their_queue() -> None:
+    yard = Yard()
+    dead = yard.queue("dead")
+    yard.queue(dead_letter_exchange="", dead_letter_routing_key="dead", expires=10)
+    yard.publish()
+    yard.clock.advance(10)
+    assert not there(yard)
+    assert numbers(dead) == []
+
+
+@pytest.mark.parametrize("count", [1, 3 * SLICE])
+def test_what_an_expiring_queue_holds_is_dead_lettered(count: int) -> None:
+    yard = Yard()
+    dead = yard.queue("dead")
+    source(yard, expires=10)
+    yard.publish(count=count)
+    yard.clock.advance(10)
+    assert not there(yard)
+    assert numbers(dead) == list(range(1, count + 1))
+    assert yard.died() == {"queue_expired": count}
+
+
+@pytest.mark.parametrize("count", [2, 3 * SLICE])
+def test_what_a_deleted_queue_holds_is_dead_lettered_with_clients_or_not(count: int) -> None:
+    store = RecordingStore()
+    yard = Yard(store)
+    dead = yard.queue("dead", durable=True)
+    queue = source(yard, durable=True)
+    client = yard.client(queue, 1)
+    yard.publish(count=count, persistent=True)
+    yard.run()
+    assert client.numbers == [1]
+    assert yard.vhost.delete_queue("q", False, False) == count - 1
+    assert there(yard) is (count > SLICE)
+    yard.clock.advance(10)
+    assert not there(yard)
+    assert numbers(dead) == list(range(1, count + 1))
+    assert yard.died() == {"queue_deleted": count}
+    assert store.forgotten == []
+    client.ack(1)
+    assert len(store.settled) == count
+
+
+def test_a_policy_has_them_dead_lettered() -> None:
+    yard = Yard()
+    dead = yard.queue("dead")
+    definition: dict[str, object] = {
+        "dead-letter-exchange": "",
+        "dead-letter-routing-key": "dead",
+        "dead-letter-reasons": ALL,
+    }
+    yard.vhost.policies.set(Policy("last", "^q$", definition))
+    yard.vhost.policies.apply_now()
+    yard.queue()
+    yard.publish()
+    yard.vhost.delete_queue("q", False, False)
+    assert (there(yard), numbers(dead)) == (False, [1])
+
+
+def test_where_they_are_dead_lettered_at_least_once_the_queue_goes_after_the_last() -> None:
+    yard = Yard()
+    queue = source(yard, dead_letter_strategy="at-least-once", overflow="reject-publish", expires=10)
+    yard.publish(count=2)
+    yard.clock.advance(10 * RETRY_MS)
+    assert there(yard)
+    assert (queue.depth, queue.dead) == (0, 2)
+    dead = yard.queue("dead")
+    yard.clock.advance(SOON_MS)
+    assert not there(yard)
+    assert numbers(dead) == [1, 2]
+
+
+def test_a_deletion_that_waits_is_undone_by_a_declaration() -> None:
+    yard = Yard()
+    arguments: dict[str, Any] = {"dead_letter_strategy": "at-least-once", "overflow": "reject-publish"}
+    queue = source(yard, **arguments)
+    yard.publish()
+    yard.vhost.delete_queue("q", False, False)
+    assert (there(yard), queue.dead) == (True, 1)
+    assert source(yard, **arguments) is queue
+    yard.queue("dead")
+    yard.clock.advance(RETRY_MS)
+    assert (there(yard), queue.dead) == (True, 0)
+    yard.vhost.delete_queue("q", False, False)
+    assert not there(yard)
+
+
+def test_a_consumer_that_comes_keeps_a_queue_that_expires_but_not_one_that_is_deleted() -> None:
+    for deletes in (False, True):
+        yard = Yard()
+        dead = yard.queue("dead")
+        queue = source(yard, expires=10)
+        yard.publish(count=3 * SLICE)
+        if deletes:
+            yard.vhost.delete_queue("q", False, False)
+        else:
+            yard.clock.now += 10
+            yard.clock.schedule.run()
+        assert len(numbers(dead)) == SLICE
+        client = yard.client(queue, 1)
+        yard.run()
+        yard.clock.advance(100)
+        assert there(yard) is not deletes
+        assert client.numbers == [SLICE + 1]
+
+
+def test_a_letter_does_not_come_back_into_the_queue_that_goes() -> None:
+    yard = Yard()
+    yard.queue("q", dead_letter_exchange="", dead_letter_routing_key="q", dead_letter_reasons=ALL)
+    yard.publish()
+    yard.vhost.delete_queue("q", False, False)
+    assert not there(yard)
+    assert yard.dropped() == {"queue_deleted, cycle": 1}
+
+
+def test_auto_delete_and_exclusive_queues_leave_their_messages_too() -> None:
+    yard = Yard()
+    dead = yard.queue("dead")
+    held: dict[str, object] = {
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "dead",
+        "x-dead-letter-reasons": ALL,
+    }
+    owner = object()
+    yard.vhost.declare_queue("mine", False, owner, False, held)
+    queue = yard.vhost.declare_queue("q", False, None, True, held)
+    yard.publish("mine")
+    yard.publish("q")
+    yard.vhost.delete_exclusive_queues(owner)
+    assert numbers(dead) == [1]
+    client = yard.client(queue, 1)
+    client.cancel()
+    yard.vhost.consumer_gone(queue)
+    assert numbers(dead) == [1, 2]
+    assert list(yard.vhost.queues) == ["dead"]

@@ -1,0 +1,353 @@
+"""Time to live of messages and of unused queues. [RabbitMQ x-expires]"""
+
+from broker.core.message import NEVER, Message
+from broker.core.queues.attach import detach, get_one
+from broker.core.queues.immediate import enqueue_immediate
+from broker.core.queues.limits import SLICE, touch
+from broker.core.vhosts.definitions import restore
+from tests.support.core.purge import purge
+from tests.support.core.queue_bench import ADDRESS
+from tests.support.core.timed_vhost import Yard, delivered, numbers
+from tests.support.core.topology import RecordingStore
+
+
+def test_a_message_is_gone_when_its_time_is_over() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=100)
+    yard.publish()
+    yard.clock.advance(99)
+    assert numbers(queue) == [1]
+    yard.clock.advance(1)
+    assert numbers(queue) == []
+    assert (queue.ready, queue.ready_bytes) == (0, 0)
+    assert yard.died() == {"expired": 1}
+
+
+def test_the_smaller_of_both_times_wins() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=100)
+    yard.publish(expiration=50)
+    yard.publish(expiration=200)
+    yard.clock.advance(50)
+    assert numbers(queue) == [2]
+    yard.clock.advance(50)
+    assert numbers(queue) == []
+
+
+def test_messages_expire_anywhere_in_the_queue() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    for expiration in (NEVER, 3_600_000, 30, 10, NEVER, 20):
+        yard.publish(expiration=expiration)
+    found = []
+    for _ in range(3):
+        yard.clock.advance(10)
+        found.append(numbers(queue))
+    assert found == [[1, 2, 3, 5, 6], [1, 2, 3, 5], [1, 2, 5]]
+
+
+def test_a_late_alarm_delivers_nothing_late() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    for expiration in (NEVER, 10, 20, 10, NEVER):
+        yard.publish(expiration=expiration)
+    client = yard.client(queue, prefetch=1)
+    yard.run()
+    yard.clock.now += 15  # and no alarm has rung
+    client.ack()
+    yard.run()
+    yard.clock.now += 10
+    client.ack()
+    yard.run()
+    assert client.numbers == [1, 3, 5]
+    assert yard.died() == {"expired": 2}
+
+
+def test_a_late_alarm_shows_browsers_nothing_late() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=10)
+    yard.publish(count=2)
+    yard.clock.now += 10
+    yard.publish()
+    browser = yard.client(queue, acquires=False)
+    yard.run()
+    assert browser.numbers == [3]
+
+
+def test_a_late_alarm_lets_get_have_nothing_late() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    yard.publish(count=3, expiration=10)
+    yard.publish()
+    yard.clock.now += 10
+    getter = yard.client(queue, acquires=False).consumer
+    entry = get_one(queue, getter)
+    assert entry is not None
+    assert entry.message.content == b"4"
+
+
+def test_what_is_with_a_client_stays_there_and_expires_when_it_returns() -> None:
+    yard, queue, client = delivered(count=3, prefetch=2, message_ttl=100)
+    yard.clock.advance(150)
+    assert numbers(queue) == [1, 2], "only the third was still to be had"
+    client.ack(1)
+    client.close()
+    client.nack()
+    assert numbers(queue) == []
+    assert yard.died() == {"expired": 2}
+
+
+def test_what_returns_in_time_has_only_the_rest_of_it() -> None:
+    yard, queue, client = delivered(prefetch=1, message_ttl=100)
+    yard.clock.advance(60)
+    client.close()
+    client.nack()
+    yard.clock.advance(39)
+    assert numbers(queue) == [1]
+    yard.clock.advance(1)
+    assert numbers(queue) == []
+
+
+def test_a_settled_message_never_expires() -> None:
+    yard, queue, client = delivered(count=2, message_ttl=100)
+    client.ack()
+    assert queue.rules is not None
+    assert queue.rules.timers.count == 0
+    yard.clock.advance(200)
+    assert yard.died() == {}
+
+
+def test_time_to_live_of_0_is_delivery_at_once_or_none() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=0)
+    yard.publish()
+    assert numbers(queue) == []
+    client = yard.client(queue, prefetch=2)
+    yard.publish(count=3)
+    assert client.numbers == [2, 3], "the consumer has had no turn yet"
+    assert client.session.connection.scheduled
+    assert yard.died() == {"expired": 2}
+
+
+def test_what_could_not_wait_does_not_wait_when_it_comes_back() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    client = yard.client(queue, prefetch=1)
+    yard.publish(expiration=0)
+    client.nack()
+    assert numbers(queue) == []
+    assert client.numbers == [1]
+    assert yard.died() == {"expired": 1}
+
+
+def test_expiration_0_comes_after_what_is_before_it() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    client = yard.client(queue, prefetch=3)
+    yard.publish(count=2)
+    yard.publish(expiration=0)
+    yard.publish(expiration=0)
+    assert client.numbers == [1, 2, 3]
+    assert yard.died() == {"expired": 1}
+    yard.run()
+    assert client.numbers == [1, 2, 3]
+    assert queue.unacked == 3
+
+
+def test_expiration_0_behind_a_backlog_that_nobody_takes_expires() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    yard.publish()
+    yard.publish(expiration=0)
+    assert numbers(queue) == [1]
+
+
+def test_an_immediate_message_is_not_held_up_by_what_is_over() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    yard.publish(expiration=10)
+    yard.clock.now += 10
+    client = yard.client(queue)
+    assert enqueue_immediate(queue, Message(ADDRESS, b"7", 1, False, 0))
+    assert client.numbers == [7]
+
+
+def test_an_immediate_message_that_comes_back_has_its_time() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=50)
+    client = yard.client(queue, prefetch=1)
+    for number, expiration in ((7, 10), (8, NEVER)):
+        message = Message(ADDRESS, b"%d" % number, 1, False, 0)
+        message.expiration = expiration
+        assert enqueue_immediate(queue, message)
+        client.nack()
+        yard.clock.advance(9)
+        assert numbers(queue) == [number]
+        yard.clock.advance(1)
+        assert numbers(queue) == ([] if number == 7 else [8])
+        yard.clock.advance(40)
+        assert numbers(queue) == []
+    assert yard.died() == {"expired": 2}
+
+
+def test_what_is_due_at_once_goes_in_slices() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=10)
+    yard.publish(count=3 * SLICE)
+    assert yard.clock.wakes == [yard.clock.now + 10], "one alarm, set once"
+    yard.clock.now += 10
+    left = []
+    while yard.clock.wakes:
+        yard.clock.wakes.clear()
+        yard.clock.schedule.run()
+        left.append(queue.ready)
+    assert left[:3] == [2 * SLICE, SLICE, 0]
+
+
+def test_a_purge_stops_the_timers() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=10)
+    yard.publish(count=5)
+    assert purge(queue) == 5
+    assert queue.rules is not None
+    assert queue.rules.timers.count == 0
+    yard.clock.advance(20)
+    assert yard.died() == {}
+
+
+def test_a_deleted_queue_rings_no_more() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=10)
+    yard.publish(count=5)
+    yard.vhost.delete_queue("q", False, False)
+    yard.clock.advance(20)
+    assert queue.deleted
+    assert yard.died() == {}
+
+
+def test_messages_are_dated_before_they_are_appended() -> None:
+    store = RecordingStore()
+    yard = Yard(store)
+    yard.queue("plain", durable=True)
+    yard.queue("brief", durable=True, message_ttl=1000)
+    yard.publish("plain", persistent=True)
+    yard.publish("plain", persistent=True, expiration=5000)
+    yard.publish("brief", persistent=True)
+    dates = [message.date for message, _ in store.enqueued]
+    assert dates == [0, yard.clock.date(), yard.clock.date()]
+
+
+def test_the_time_goes_on_while_the_broker_does_not() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=1000)
+    plain = yard.queue("plain")
+    for age, expiration, where in (
+        (300, NEVER, queue),
+        (2000, NEVER, queue),
+        (300, 400, queue),
+        (300, 400, plain),
+        (-50, NEVER, queue),
+    ):
+        message = Message(ADDRESS, b"%d" % age, 1, True, 0)
+        message.date = yard.clock.date() - age
+        message.expiration = expiration
+        restore(where, message, True)
+    undated = Message(ADDRESS, b"9", 1, True, 0)
+    restore(queue, undated, True)
+    ends: list[tuple[int, list[int]]] = []
+    for end in (0, 99, 100, 699, 700, 999, 1000):
+        yard.clock.advance(max(0, end - (yard.clock.now - 1000)))
+        ends.append((end, sorted(numbers(queue) + numbers(plain))))
+    assert ends == [
+        (0, [-50, 9, 300, 300, 300]),
+        (99, [-50, 9, 300, 300, 300]),
+        (100, [-50, 9, 300]),
+        (699, [-50, 9, 300]),
+        (700, [-50, 9]),
+        (999, [-50, 9]),
+        (1000, []),
+    ]
+
+
+def there(yard: Yard, name: str = "q") -> bool:
+    return name in yard.vhost.queues
+
+
+def test_a_queue_goes_when_it_has_not_been_used_for_so_long() -> None:
+    yard = Yard()
+    yard.queue(expires=100)
+    yard.clock.advance(99)
+    assert there(yard)
+    yard.clock.advance(1)
+    assert not there(yard)
+
+
+def test_messages_do_not_keep_it() -> None:
+    yard = Yard()
+    yard.queue(expires=100)
+    yard.clock.advance(50)
+    yard.publish()
+    yard.clock.advance(50)
+    assert not there(yard)
+
+
+def test_declaring_it_again_and_asking_it_for_a_message_is_use() -> None:
+    yard = Yard()
+    queue = yard.queue(expires=100)
+    yard.clock.advance(60)
+    yard.queue(expires=100)
+    yard.clock.advance(60)
+    get_one(queue, yard.client(queue, acquires=False).consumer)
+    for client in list(queue.manager.all):
+        detach(queue, client, [])
+    yard.clock.advance(60)
+    touch(queue)  # a passive declaration
+    yard.clock.advance(99)
+    assert there(yard)
+    yard.clock.advance(1)
+    assert not there(yard)
+
+
+def test_a_consumer_keeps_it_and_its_time_begins_when_the_last_one_goes() -> None:
+    yard = Yard()
+    queue = yard.queue(expires=100)
+    first, second = yard.client(queue), yard.client(queue)
+    yard.clock.advance(500)
+    first.cancel()
+    yard.clock.advance(500)
+    second.vanish()
+    yard.clock.advance(99)
+    assert there(yard)
+    yard.clock.advance(1)
+    assert not there(yard)
+
+
+def test_a_durable_queue_is_deleted_in_the_log_too() -> None:
+    yard = Yard()
+    yard.queue(durable=True, expires=100)
+    yard.clock.advance(100)
+    kinds = [change["kind"] for change in yard.store.changes]  # type: ignore[attr-defined]
+    assert kinds[-1] == "queue.delete"
+
+
+def test_what_was_deleted_and_declared_again_has_its_own_time() -> None:
+    yard = Yard()
+    yard.queue(expires=100)
+    yard.clock.advance(50)
+    yard.vhost.delete_queue("q", False, False)
+    yard.queue(expires=100)
+    yard.clock.advance(99)
+    assert there(yard)
+    yard.clock.advance(1)
+    assert not there(yard)
+
+
+def test_its_messages_expire_meanwhile() -> None:
+    yard = Yard()
+    queue = yard.queue(expires=100, message_ttl=30)
+    yard.publish(count=2)
+    yard.clock.advance(30)
+    assert there(yard)
+    assert queue.ready == 0
+    yard.clock.advance(70)
+    assert not there(yard)

@@ -1,0 +1,123 @@
+"""basic.publish with immediate: deliver at this moment or not at all. [AMQP 0-9-1 1.8.3.7]"""
+
+import pytest
+
+from broker.core.entries.priority import PriorityEntryList
+from broker.core.message import NEVER
+from broker.core.queues.immediate import enqueue_immediate
+from tests.support.core.queue_bench import Bench, message
+from tests.support.core.timed_vhost import Yard
+
+
+def test_nobody_there() -> None:
+    bench = Bench()
+    assert not enqueue_immediate(bench.queue, message(1))
+    assert bench.numbers() == []
+    assert (bench.queue.ready, bench.queue.published) == (0, 0)
+
+
+def test_delivered_at_once() -> None:
+    bench = Bench()
+    client = bench.client()
+    assert enqueue_immediate(bench.queue, message(1))
+    assert client.numbers == [1]
+    assert client.session.connection.scheduled, "somebody has to flush"
+    assert (bench.queue.published, bench.queue.unacked) == (1, 1)
+    bench.run()
+    assert client.numbers == [1]
+
+
+def test_refused_messages_are_settled_in_the_store() -> None:
+    bench = Bench(logged=True)
+    sent = message(1, persistent=True)
+    sent.sequence = 9
+    assert not enqueue_immediate(bench.queue, sent)
+    assert bench.store.settled == [(sent, "q")]
+
+
+def test_no_credit_is_nobody() -> None:
+    bench = Bench()
+    client = bench.client(1)
+    assert enqueue_immediate(bench.queue, message(1))
+    assert not enqueue_immediate(bench.queue, message(2))
+    client.ack()
+    assert enqueue_immediate(bench.queue, message(3))
+    assert client.numbers == [1, 3]
+
+
+def test_no_room_is_nobody_but_somebody_else_may_have_room() -> None:
+    bench = Bench()
+    full = bench.client(prefetch_bytes=10)
+    assert enqueue_immediate(bench.queue, message(1, size=8))
+    assert not enqueue_immediate(bench.queue, message(2, size=8))
+    roomy = bench.client()
+    assert enqueue_immediate(bench.queue, message(3, size=8))
+    assert (full.numbers, roomy.numbers) == ([1], [3])
+
+
+def test_it_does_not_overtake_a_backlog() -> None:
+    bench = Bench()
+    bench.publish()
+    client = bench.client()
+    assert not enqueue_immediate(bench.queue, message(7))
+    bench.run()
+    assert client.numbers == [1]
+
+
+def test_it_is_next_in_a_priority_queue_if_its_priority_says_so() -> None:
+    bench = Bench(PriorityEntryList(2))
+    bench.publish()
+    client = bench.client()
+    assert enqueue_immediate(bench.queue, message(7, priority=1))
+    bench.run()
+    assert client.numbers == [7, 1]
+
+
+def test_only_the_highest_priority_that_wants_work_is_asked() -> None:
+    bench = Bench()
+    low = bench.client()
+    high = bench.client(1, priority=1)
+    assert enqueue_immediate(bench.queue, message(1))
+    assert enqueue_immediate(bench.queue, message(2))
+    assert (high.numbers, low.numbers) == ([1], [2])
+
+
+def test_consumers_take_turns() -> None:
+    bench = Bench()
+    clients = [bench.client() for _ in range(3)]
+    for number in range(6):
+        assert enqueue_immediate(bench.queue, message(number))
+    assert [client.numbers for client in clients] == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_no_ack_settles() -> None:
+    bench = Bench()
+    client = bench.client(no_ack=True)
+    assert enqueue_immediate(bench.queue, message(1))
+    assert client.numbers == [1]
+    assert bench.numbers() == []
+
+
+def test_a_browser_cannot_take_it() -> None:
+    bench = Bench()
+    bench.client(acquires=False)
+    assert not enqueue_immediate(bench.queue, message(1))
+
+
+@pytest.mark.parametrize("expiration", [NEVER, 0])
+def test_who_waits_for_room_for_something_else_gets_what_comes_before_it_and_fits(expiration: int) -> None:
+    yard = Yard()
+    queue = yard.queue(max_priority=3)
+    low = yard.client(queue, prefetch_bytes=3)
+    yard.publish(size=2)
+    yard.run()
+    high = yard.client(queue, prefetch_bytes=3, priority=1)
+    yard.publish(size=2)
+    yard.publish(size=3)
+    yard.run()
+    assert (high.numbers, low.numbers, queue.ready) == ([2], [1], 1), "the third has room nowhere"
+    if expiration == 0:
+        yard.publish(expiration=0, priority=2)
+    else:
+        assert enqueue_immediate(queue, message(4, priority=2))
+    assert (high.numbers, low.numbers) == ([2, 4], [1])

@@ -1,0 +1,219 @@
+"""A queue that serves nobody before there are enough consumers. [Artemis consumers-before-dispatch]"""
+
+import pytest
+
+from broker.core.queues.attach import get_one
+from broker.core.queues.consumer import BLOCKED_BY_GATE
+from broker.core.queues.election import apply_gate
+from broker.core.queues.immediate import enqueue_immediate
+from broker.core.queues.purge import dispose
+from tests.support.core.hand_clock import HandClock
+from tests.support.core.policies import put
+from tests.support.core.queue_bench import Bench
+from tests.support.core.timed_vhost import Yard
+from tests.support.core.topology import RecordingStore, new_broker, rebuilt
+
+COUNT, DELAY = "x-consumers-before-dispatch", "x-delay-before-dispatch"
+
+
+def gated(**arguments: int) -> tuple[Bench, HandClock]:
+    """A queue with messages 1 to 4 and these arguments."""
+    bench, clock = Bench(), HandClock()
+    bench.queue.arguments.update(
+        {{"count": COUNT, "delay": DELAY}[name]: arguments[name] for name in arguments}
+    )
+    apply_gate(bench.queue, clock.schedule)
+    bench.publish(4)
+    return bench, clock
+
+
+def test_the_last_of_so_many_opens_it() -> None:
+    bench, _ = gated(count=3)
+    first, second = bench.client(), bench.client()
+    browser = bench.client(acquires=False)
+    bench.run()
+    assert (first.numbers, second.numbers, browser.numbers) == ([], [], [1, 2, 3, 4])
+    assert not enqueue_immediate(bench.queue, bench.messages(1)[0])
+    third = bench.client()
+    bench.run()
+    assert [len(client.numbers) for client in (first, second, third)] == [2, 1, 1]
+    second.cancel()
+    third.cancel()
+    bench.publish()
+    bench.run()
+    assert first.numbers[-1] == 6, "it stays open as long as one is left"
+
+
+def test_it_is_shut_again_when_none_is_left() -> None:
+    bench, _ = gated(count=2)
+    first, second = bench.client(1), bench.client(1)
+    bench.run()
+    first.vanish()
+    second.vanish()
+    third = bench.client()
+    bench.run()
+    assert third.numbers == []
+    fourth = bench.client()
+    bench.run()
+    assert sorted(third.numbers + fourth.numbers) == [1, 2, 3, 4]
+
+
+def test_time_opens_it_for_those_who_are_there() -> None:
+    bench, clock = gated(count=3, delay=1000)
+    first = bench.client()
+    clock.advance(600)
+    second = bench.client()
+    clock.advance(399)
+    bench.run()
+    assert first.numbers + second.numbers == []
+    clock.advance(1)
+    bench.run()
+    assert sorted(first.numbers + second.numbers) == [1, 2, 3, 4]
+
+
+def test_the_time_counts_anew_after_the_last_one_went() -> None:
+    bench, clock = gated(delay=1000)
+    bench.client().cancel()
+    clock.advance(900)
+    second = bench.client()
+    clock.advance(999)
+    bench.run()
+    assert second.numbers == []
+    clock.advance(1)
+    bench.run()
+    assert second.numbers == [1, 2, 3, 4]
+
+
+def test_no_delay_is_no_gate_and_basic_get_passes_every_one() -> None:
+    bench, clock = gated(count=2)
+    assert get_one(bench.queue, bench.getter()) is not None
+    bench, clock = gated(delay=0)
+    client = bench.client()
+    clock.advance(0)
+    bench.run()
+    assert client.numbers == [1, 2, 3, 4]
+
+
+def test_one_without_credit_counts_and_waits_for_it() -> None:
+    bench, _ = gated(count=2)
+    first = bench.client()
+    first.session.set_flow(False)
+    second = bench.client(1)
+    bench.run()
+    assert (first.numbers, second.numbers) == ([], [1])
+    first.session.set_flow(True)
+    bench.run()
+    assert first.numbers == [2, 3, 4]
+
+
+def test_exclusive_consumers_wait_for_company_too() -> None:
+    bench, _ = gated(count=2)
+    ordinary = bench.client()
+    exclusive = bench.client(candidate=True)
+    bench.run()
+    assert (ordinary.numbers, exclusive.numbers) == ([], [1, 2, 3, 4])
+
+
+def test_opening_wakes_no_more_than_there_are_messages() -> None:
+    bench, _ = gated(count=20)
+    clients = [bench.client() for _ in range(20)]
+    bench.run()
+    assert bench.notifications == 4
+    assert all(client.consumer.blockers & BLOCKED_BY_GATE == 0 for client in clients)
+
+
+def test_a_deleted_queue_has_no_alarm() -> None:
+    bench, clock = gated(delay=1000)
+    bench.client()
+    gate = bench.queue.manager.gate
+    assert gate is not None
+    assert gate.due != 0
+    dispose(bench.queue, clock.schedule)
+    assert gate.due == 0
+
+
+@pytest.mark.parametrize(("arguments", "there"), [({}, False), ({COUNT: 2}, True), ({DELAY: 5}, True)])
+def test_the_queue_s_arguments_decide_also_after_a_restart(arguments: dict[str, object], there: bool) -> None:
+    store = RecordingStore()
+    new_broker(store).declare_vhost("/").declare_queue("q", True, None, False, arguments)
+    restarted = rebuilt(store.changes)
+    assert (restarted.vhost("/").queues["q"].manager.gate is not None) == there
+
+
+def test_a_get_that_waits_does_not_keep_the_gate_s_consumers_asleep() -> None:
+    bench, _ = gated(count=1)
+    for _ in range(3):
+        assert get_one(bench.queue, bench.getter()) is not None
+    getter = bench.client(1, getting=True)
+    first = bench.client(priority=1)
+    bench.run()
+    assert (first.numbers, getter.numbers) == ([4], [])
+
+
+def test_a_policy_shuts_nobody_out_who_is_served() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    first = yard.client(queue)
+    put(yard.vhost, "p", "", consumers_before_dispatch=3)
+    second = yard.client(queue)
+    yard.publish(count=2)
+    yard.run()
+    assert (first.numbers, second.numbers) == ([1], [2])
+    first.cancel()
+    second.cancel()
+    third = yard.client(queue)
+    yard.publish()
+    yard.run()
+    assert third.numbers == []
+
+
+def test_a_policy_that_changes_or_goes_opens_it() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    put(yard.vhost, "p", "", consumers_before_dispatch=3)
+    first, second = yard.client(queue), yard.client(queue)
+    yard.publish(count=2)
+    yard.run()
+    assert (first.numbers, second.numbers) == ([], [])
+    put(yard.vhost, "p", "", consumers_before_dispatch=2)
+    yard.run()
+    assert (first.numbers, second.numbers) == ([1], [2])
+    first.cancel()
+    second.cancel()
+    third = yard.client(queue)
+    yard.publish()
+    put(yard.vhost, "p", "", expires=1_000_000)
+    yard.run()
+    assert third.numbers == [3]
+    assert queue.manager.gate is None
+
+
+def test_the_time_of_a_policy_begins_with_it() -> None:
+    yard = Yard()
+    queue = yard.queue(consumers_before_dispatch=3)
+    client = yard.client(queue)
+    yard.publish()
+    yard.clock.advance(500)
+    put(yard.vhost, "p", "", delay_before_dispatch=100)
+    yard.clock.advance(99)
+    yard.run()
+    assert client.numbers == []
+    put(yard.vhost, "p", "", delay_before_dispatch=200)
+    yard.clock.advance(199)
+    yard.run()
+    assert client.numbers == []
+    yard.clock.advance(1)
+    yard.run()
+    assert client.numbers == [1]
+
+
+def test_a_policy_without_the_time_stops_it() -> None:
+    yard = Yard()
+    queue = yard.queue(consumers_before_dispatch=3)
+    put(yard.vhost, "p", "", delay_before_dispatch=100)
+    client = yard.client(queue)
+    yard.publish()
+    put(yard.vhost, "p", "", expires=1_000_000)
+    yard.clock.advance(1000)
+    yard.run()
+    assert client.numbers == []

@@ -1,0 +1,769 @@
+"""Transactions: very many settlements, dead letters, policies, and queues with limits."""
+
+import gc
+import struct
+from random import Random
+from typing import Any
+
+import pytest
+from pamqp import base
+from pamqp.commands import Basic, Channel, Confirm, Connection, Tx
+from pamqp.commands import Queue as Method
+
+from broker.core.message import NOWHERE, TELLS_CONSUMED, Message
+from broker.core.publishing.publisher import Publishing
+from broker.core.queues.attach import attach
+from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.hooks import MAXLEN, REJECTED
+from broker.core.queues.queue import Queue, queue_of
+from broker.core.queues.returns import DEAR, FEW, SLICE
+from broker.core.routing.graph import Route
+from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE, HeldPublish, Transaction
+from broker.store.restore import close
+from tests.bench.loop import Site
+from tests.simulation.broker_life import Life
+from tests.simulation.sim_disk import SimDisk
+from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.amqp091.frames import HEADER, frame_bytes, method_bytes
+from tests.support.core.policies import put
+from tests.support.core.receipt_vhost import Office
+from tests.support.core.timed_vhost import delivered, dropped, numbers
+from tests.support.core.topology import Taker
+
+MOST = int(SLICE)
+MANY = 2 * MOST + 1
+LETTERS: dict[str, Any] = {"dead_letter_exchange": "", "dead_letter_routing_key": "d"}
+
+
+class Job(Transaction):
+    """Notes how it ended."""
+
+    ended = ""
+
+    def committed(self) -> None:
+        self.ended += "committed"
+
+    def failed(self, reason: str) -> None:
+        self.ended += reason
+
+
+def job_of(consumer: QueueConsumer, outcomes: dict[int, int]) -> Job:
+    """Deliveries of `consumer`, from such a one on, with such outcomes."""
+    topology = queue_of(consumer).host
+    assert isinstance(topology, Publishing)
+    job = Job(topology)
+    outcome = SETTLE
+    for number, entry in enumerate(consumer.queue.entries):
+        outcome = outcomes.get(number, outcome)
+        job.hold(number, entry, consumer, outcome)
+    return job
+
+
+def site() -> tuple[Site, Queue, Wired]:
+    """A client with MANY deliveries that it has acknowledged in a transaction, and one message more."""
+    site = Site()
+    queue = site.declare("q")
+    site.fill(site.open(), "q", MANY + 1)
+    client = site.consumer("q", MANY)
+    site.loop.run()
+    site.ask(client, Tx.Select())
+    site.ask(client, Basic.Ack(0, True))
+    site.loop.run()
+    client.frames()
+    return site, queue, client
+
+
+def names(frames: list[base.Frame]) -> list[str]:
+    return [frame.name for frame in frames]
+
+
+def test_they_leave_in_slices_and_the_answer_comes_last() -> None:
+    place, queue, client = site()
+    place.ask(client, Tx.Commit())
+    seen = [int(queue.acked)]
+    while "Tx.CommitOk" not in names(client.frames()):
+        assert place.loop.step()
+        if queue.acked != seen[-1]:
+            seen.append(int(queue.acked))
+    assert seen == [0, MOST, 2 * MOST, MANY]
+    place.loop.run()
+    assert (queue.ready, queue.unacked, place.broker.vhosts["/"].settlements) == (0, 1, [])
+
+
+def test_what_else_it_does_is_done_in_its_order() -> None:
+    yard, queue, client = delivered(MANY, MANY, **LETTERS)
+    dead = yard.queue("d")
+    job = job_of(
+        client.consumer, {0: DISCARD, 2: SETTLE, MOST + 2: RELEASE, MOST + 4: SETTLE, MANY - 1: DISCARD}
+    )
+    job.commit()
+    assert (numbers(dead), queue.acked, job.ended) == ([1, 2], 0, "")
+    yard.clock.advance(0)
+    assert (numbers(dead), queue.acked, job.ended) == ([1, 2, MANY], MANY - 5, "committed")
+    assert numbers(queue) == [MOST + 3, MOST + 4]
+    assert (queue.ready, queue.unacked, client.consumer.inflight, client.credit.used) == (2, 0, 0, 0)
+    assert yard.vhost.settlements == []
+
+
+@pytest.mark.parametrize("which", ["q", "d"])
+def test_a_queue_is_deleted_meanwhile(which: str) -> None:
+    yard, queue, client = delivered(MANY, MANY, **LETTERS)
+    dead = yard.queue("d")
+    job = job_of(client.consumer, {MANY - 2: DISCARD})
+    job.commit()
+    yard.vhost.delete_queue(which, False, False)
+    assert queue.acked == (MANY - 2 if which == "q" else 0)
+    yard.clock.advance(0)
+    assert (queue.acked, job.ended, dead.ready) == (MANY - 2, "committed", 2 if which == "q" else 0)
+    assert (client.credit.used, client.consumer.inflight) == (0, 0)
+
+
+def test_who_committed_does_not_go_on_in_the_middle_of_a_deletion() -> None:
+    place, queue, client = site()
+    again = [
+        Tx.Commit(),
+        Method.Delete(queue="q"),
+        Method.Declare(queue="q"),
+        Method.Bind(queue="q", exchange="amq.fanout"),
+    ]
+    data = b"".join(method_bytes(command, 1) for command in again)
+    place.loop.turn(lambda: client.connection.receive(data))
+    assert queue.unacked == MANY
+    other = place.open()
+    place.ask(other, Method.Delete(queue="q"))
+    place.loop.run()
+    assert names(other.frames()) == ["Queue.DeleteOk"]
+    assert names(client.frames())[-4:] == ["Tx.CommitOk", "Queue.DeleteOk", "Queue.DeclareOk", "Queue.BindOk"]
+    vhost = place.broker.vhosts["/"]
+    assert [each.destination for each in vhost.exchanges["amq.fanout"].bindings()] == [vhost.queues["q"]]
+
+
+def test_the_client_goes_meanwhile_and_nobody_else_gets_them() -> None:
+    yard, queue, client = delivered(MANY, MANY)
+    job_of(client.consumer, {}).commit()
+    client.held = []
+    other = yard.client(queue)
+    client.vanish()
+    yard.run()
+    yard.clock.advance(0)
+    yard.run()
+    assert (other.numbers, queue.acked, numbers(queue)) == ([], MANY, [])
+
+
+def held_by_log() -> tuple[SimDisk, Life, Job]:
+    """A transaction that is on disk, and has turns to come."""
+    disk = SimDisk(Random(1))
+    life = Life(disk)
+    life.declare("q")
+    life.declare("other")
+    for number in range(MANY):
+        life.publish("q", b"%d" % number)
+        for _ in range(2):
+            life.publish("other", b"x" * 100)
+    life.commit()
+    consumer, entries = life.take("other")
+    for entry in entries:
+        queue_of(consumer).settle(entry)
+    consumer, _ = life.take("q")
+    job = job_of(consumer, {})
+    job.commit()
+    life.commit()
+    assert (job.ended, int(consumer.queue.acked)) == ("", 0)
+    return disk, life, job
+
+
+def test_a_clean_stop_in_between() -> None:
+    disk, life, job = held_by_log()
+    close(life.broker, life.log)
+    assert job.ended == "committed"
+    assert Life(disk).held() == {"q": [], "other": []}
+
+
+def test_the_log_is_copied_forward_in_between_and_the_broker_dies() -> None:
+    disk, life, _ = held_by_log()
+    for _ in range(300):
+        life.publish("other", b"x" * 100)
+        life.log.tick()
+        life.commit()
+    disk.crash()
+    held = Life(disk).held()
+    assert (held["q"], len(held["other"])) == ([], 300)
+
+
+def large(life: Life, route: Route) -> Message:
+    """A message with a body in pieces."""
+    message = Message(route.address, b"head", 4, True, 0)
+    message.body = life.log.new_body()
+    message.body.pieces.append(Message(route.address, b"piece", 5, True, 0))
+    return message
+
+
+def test_its_virtual_host_is_deleted_in_between_and_the_broker_dies() -> None:
+    """What the log was told once is not let go of again: others have messages in the same segments."""
+    disk = SimDisk(Random(1))
+    life = Life(disk)
+    life.declare("kept")
+    other = life.broker.declare_vhost("other")
+    queue = other.declare_queue("q", True, None, False, {})
+    route = other.route("", "q")
+    count = int(FEW) + 10
+    for number in range(count):
+        other.publish(route, large(life, route))
+        life.publish("kept", b"%d" % number)
+    life.commit()
+    taker = Taker()
+    consumer = QueueConsumer(taker, queue)
+    attach(queue, consumer)
+    while queue.deliver_single_message(consumer):
+        pass
+    job = job_of(consumer, {})
+    job.commit()
+    life.commit()
+    life.broker.delete_vhost("other")
+    assert job.ended == ""
+    life.clock.advance(1)
+    assert job.ended == "committed"
+    del taker, consumer, queue, job
+    gc.collect()
+    for _ in range(40):
+        life.publish("kept", b"more" * 100)
+        life.log.tick()
+        life.commit()
+    life.tidy()
+    assert sum(int(segment.live) for segment in life.log.segments.all()) == count + 40
+    disk.crash()
+    assert len(Life(disk).held()["kept"]) == count + 40
+
+
+def test_receipts_are_in_its_batch_and_come_as_they_leave() -> None:
+    office = Office()
+    most = int(SLICE // DEAR)
+    count = 2 * most + 1
+    for _ in range(count):
+        office.send(TELLS_CONSUMED)
+    client = office.client(office.q)
+    office.run()
+    office.slow.sync()
+    client.held = []
+    job = job_of(client.consumer, {})
+    job.commit()
+    written = len(office.slow.enqueued)
+    office.slow.sync()
+    assert office.q.acked == 0
+    office.clock.schedule.run()
+    assert office.q.acked == most
+    for _ in range(10):
+        office.clock.advance(1)
+    assert (len(office.told()), job.ended) == (count, "committed")
+    assert len(office.slow.enqueued) == written, "nothing was appended again"
+
+
+def test_few_leave_at_once() -> None:
+    few = MOST // int(DEAR)
+    _, queue, client = delivered(few, few)
+    job = job_of(client.consumer, {})
+    job.commit()
+    assert (queue.acked, job.ended, client.credit.used) == (few, "committed", 0)
+
+
+@pytest.fixture
+def dead_letter_house() -> House:
+    """Two messages in `work`, whose dead letters go to `dead`."""
+    house = House()
+    dead_lettering(house, "work", "dead")
+    declare(house, "dead")
+    declare(house, "out")
+    client = house.open()
+    for body in (b"1", b"2"):
+        client.publish("work", body, persistent=True)
+    house.store.complete()
+    return house
+
+
+def declare(house: House, name: str, **arguments: object) -> None:
+    held = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+    house.broker.vhost("/").declare_queue(name, True, None, False, held)
+
+
+def dead_lettering(house: House, name: str, to: str, **arguments: object) -> None:
+    declare(house, name, dead_letter_exchange="", dead_letter_routing_key=to, **arguments)
+
+
+def queue(house: House, name: str) -> Queue:
+    return house.broker.vhost("/").queues[name]
+
+
+def counts(house: House, name: str) -> tuple[int, int]:
+    """Ready and unacked."""
+    found = queue(house, name)
+    return found.ready, found.unacked
+
+
+def only(house: House, name: str) -> Message:
+    """The only message of a queue."""
+    (entry,) = queue(house, name).entries
+    return entry.message
+
+
+def rejecting(house: House, count: int = 1) -> Wired:
+    """A client that has rejected so many messages of `work`, published a report, and asks for the commit."""
+    client = house.open()
+    client.send(Tx.Select(), 1)
+    for tag in range(1, count + 1):
+        client.send(Basic.Get(queue="work"), 1)
+        client.send(Basic.Reject(tag, requeue=False), 1)
+    client.publish("out", b"report", persistent=True)
+    client.frames()
+    client.send(Tx.Commit(), 1)
+    return client
+
+
+def refused(client: Wired) -> str:
+    """Why the commit was refused."""
+    (closed,) = client.frames()
+    assert isinstance(closed, Channel.Close)
+    assert (closed.reply_code, closed.class_id, closed.method_id) == (406, 90, 20)
+    return closed.reply_text
+
+
+def committed(client: Wired) -> bool:
+    """Whether the commit, and only that, was answered."""
+    return [type(frame) for frame in client.frames()] == [Tx.CommitOk]
+
+
+def test_the_dead_letter_is_appended_with_the_rest_and_seen_when_it_is_durable(
+    dead_letter_house: House,
+) -> None:
+    store = dead_letter_house.store
+    batch, before = store.batch, len(store.appended)
+    old = next(iter(queue(dead_letter_house, "work").entries)).message
+    client = rejecting(dead_letter_house)
+    assert store.batch == batch
+    report, letter = store.appended[before:]
+    assert report.content is not None
+    assert letter.died
+    assert store.transacted == [old]
+    assert (
+        counts(dead_letter_house, "work"),
+        counts(dead_letter_house, "dead"),
+        counts(dead_letter_house, "out"),
+    ) == ((1, 1), (0, 0), (0, 0))
+    assert dead_letter_house.broker.counters.dead_lettered[REJECTED] == 0
+    store.complete()
+    assert committed(client)
+    assert (
+        counts(dead_letter_house, "work"),
+        counts(dead_letter_house, "dead"),
+        counts(dead_letter_house, "out"),
+    ) == ((1, 0), (1, 0), (1, 0))
+    assert only(dead_letter_house, "dead") is letter
+    assert store.settled == [old]
+    assert dead_letter_house.broker.counters.dead_lettered[REJECTED] == 1
+
+
+def test_a_log_that_fails_meanwhile_leaves_nothing_dead(dead_letter_house: House) -> None:
+    client = rejecting(dead_letter_house)
+    dead_letter_house.store.fail("no disk")
+    assert "not committed" in refused(client)
+    assert (
+        counts(dead_letter_house, "work"),
+        counts(dead_letter_house, "dead"),
+        counts(dead_letter_house, "out"),
+    ) == ((2, 0), (0, 0), (0, 0))
+    assert next(iter(queue(dead_letter_house, "work").entries)).redelivered
+    assert dead_letter_house.broker.counters.dead_lettered[REJECTED] == 0
+
+
+def test_a_rollback_leaves_nothing_dead(dead_letter_house: House) -> None:
+    client = dead_letter_house.open()
+    client.send(Tx.Select(), 1)
+    client.send(Basic.Get(queue="work"), 1)
+    client.send(Basic.Nack(1, requeue=False), 1)
+    client.send(Tx.Rollback(), 1)
+    client.send(Tx.Commit(), 1)
+    assert (counts(dead_letter_house, "work"), counts(dead_letter_house, "dead")) == ((1, 1), (0, 0))
+
+
+def test_a_log_that_takes_nothing_refuses_the_commit(dead_letter_house: House) -> None:
+    dead_letter_house.store.failure = (
+        "the disk is full"  # settlements go on in the reserve, dead letters do not fit
+    )
+    client = dead_letter_house.open()
+    client.send(Tx.Select(), 1)
+    client.send(Basic.Get(queue="work"), 1)
+    client.send(Basic.Get(queue="work"), 1)
+    client.send(Basic.Ack(1), 1)
+    client.send(Basic.Reject(2, requeue=False), 1)
+    client.frames()
+    client.send(Tx.Commit(), 1)
+    why = "cannot be dead-lettered: the log has stopped: the disk is full"
+    assert refused(client).endswith(f"delivery 2, rejected in the transaction, {why}")
+    assert (counts(dead_letter_house, "work"), counts(dead_letter_house, "dead")) == ((2, 0), (0, 0))
+    assert dead_letter_house.store.transacted == []
+
+
+def test_a_message_that_the_disk_does_not_give_back_refuses_the_commit(dead_letter_house: House) -> None:
+    client = dead_letter_house.open()
+    client.send(Tx.Select(), 1)
+    client.send(Basic.Get(queue="work"), 1)
+    dead_letter_house.store.drop_contents()
+    dead_letter_house.store.unreadable = True
+    client.send(Basic.Reject(1, requeue=False), 1)
+    client.frames()
+    client.send(Tx.Commit(), 1)
+    why = "cannot be dead-lettered: the disk does not give it back"
+    assert refused(client).endswith(f"delivery 1, rejected in the transaction, {why}")
+    assert (counts(dead_letter_house, "work"), counts(dead_letter_house, "dead")) == ((2, 0), (0, 0))
+
+
+def test_queues_that_are_deleted_meanwhile(dead_letter_house: House) -> None:
+    declare(dead_letter_house, "other")
+    client = rejecting(dead_letter_house)
+    letter = dead_letter_house.store.appended[-1]
+    dead_letter_house.broker.vhost("/").delete_queue("dead", False, False)
+    dead_letter_house.store.complete()
+    assert committed(client)
+    assert counts(dead_letter_house, "work") == (1, 0)
+    assert dead_letter_house.store.forgotten == [letter]
+
+
+def test_a_queue_that_is_deleted_meanwhile_has_let_its_dead_letter_go(dead_letter_house: House) -> None:
+    client = rejecting(dead_letter_house)
+    dead_letter_house.broker.vhost("/").delete_queue("work", False, False)
+    dead_letter_house.store.complete()
+    assert committed(client)
+    assert counts(dead_letter_house, "dead") == (1, 0), "so the log has it"
+    assert dead_letter_house.store.settled == []
+
+
+def test_what_the_queue_said_at_the_commit_holds(dead_letter_house: House) -> None:
+    client = rejecting(dead_letter_house)
+    found = queue(dead_letter_house, "work")
+    assert found.rules is not None
+    found.rules.apply({})
+    dead_letter_house.store.complete()
+    assert committed(client)
+    assert counts(dead_letter_house, "dead") == (1, 0)
+
+    client = rejecting(dead_letter_house)
+    found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    dead_letter_house.store.complete()
+    assert committed(client)
+    assert (counts(dead_letter_house, "work"), counts(dead_letter_house, "dead")) == ((0, 0), (1, 0))
+    assert dead_letter_house.broker.counters.discarded[REJECTED] == 1
+
+
+def test_an_exchange_that_is_not_there_drops_them(dead_letter_house: House) -> None:
+    found = queue(dead_letter_house, "work")
+    assert found.rules is not None
+    found.rules.apply({"x-dead-letter-exchange": "gone"})
+    client = rejecting(dead_letter_house)
+    assert dropped(dead_letter_house.broker.counters) == {}
+    dead_letter_house.store.complete()
+    assert committed(client)
+    assert counts(dead_letter_house, "work") == (1, 0)
+    assert dropped(dead_letter_house.broker.counters) == {"rejected, no_exchange": 1}
+
+
+def test_a_full_queue_refuses_them_too_and_room_is_kept_until_they_come(dead_letter_house: House) -> None:
+    declare(dead_letter_house, "small", max_length=1, overflow="reject-publish")
+    found = queue(dead_letter_house, "work")
+    assert found.rules is not None
+    found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "small"})
+    client = rejecting(dead_letter_house, 2)
+    small = queue(dead_letter_house, "small")
+    assert small.rules is not None
+    assert small.rules.refuses(Message(NOWHERE, b"", 1, True, 0)), "the first dead letter is on its way"
+    dead_letter_house.store.complete()
+    assert committed(client)
+    assert (counts(dead_letter_house, "work"), counts(dead_letter_house, "small")) == ((0, 0), (1, 0))
+    assert (small.rules.reserved, small.rules.reserved_bytes) == (0, 0)
+    assert dead_letter_house.broker.counters.dead_lettered[REJECTED] == 1
+    assert dropped(dead_letter_house.broker.counters) == {"rejected, full": 1}
+
+
+def test_room_is_given_back_when_the_log_fails(dead_letter_house: House) -> None:
+    dead_lettering(dead_letter_house, "small", "dead", max_length=1, overflow="reject-publish-dlx")
+    found = queue(dead_letter_house, "work")
+    assert found.rules is not None
+    found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "small"})
+    rejecting(dead_letter_house, 2)
+    dead_letter_house.store.fail("no disk")
+    small = queue(dead_letter_house, "small")
+    assert small.rules is not None
+    assert (small.rules.reserved, small.rules.reserved_bytes) == (0, 0)
+    assert (
+        counts(dead_letter_house, "work"),
+        counts(dead_letter_house, "small"),
+        counts(dead_letter_house, "dead"),
+    ) == ((2, 0), (0, 0), (0, 0))
+
+
+def test_a_full_queue_sends_them_on_in_the_same_batch(dead_letter_house: House) -> None:
+    dead_lettering(dead_letter_house, "full", "dead", max_length=0, overflow="reject-publish-dlx")
+    found = queue(dead_letter_house, "work")
+    assert found.rules is not None
+    found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "full"})
+    before = len(dead_letter_house.store.appended)
+    client = rejecting(dead_letter_house)
+    assert len(dead_letter_house.store.appended) == before + 2, "the report, and the letter that arrives"
+    dead_letter_house.store.complete()
+    assert committed(client)
+    assert (
+        counts(dead_letter_house, "work"),
+        counts(dead_letter_house, "full"),
+        counts(dead_letter_house, "dead"),
+    ) == ((1, 0), (0, 0), (1, 0))
+    counters = dead_letter_house.broker.counters
+    assert (counters.dead_lettered[REJECTED], counters.dead_lettered[MAXLEN]) == (1, 1)
+
+
+def test_full_queues_that_send_each_other_dead_letters_end_with_the_cycle_rule(
+    dead_letter_house: House,
+) -> None:
+    dead_lettering(dead_letter_house, "left", "right", max_length=0, overflow="reject-publish-dlx")
+    dead_lettering(dead_letter_house, "right", "left", max_length=0, overflow="reject-publish-dlx")
+    found = queue(dead_letter_house, "work")
+    assert found.rules is not None
+    found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "left"})
+    client = rejecting(dead_letter_house)
+    dead_letter_house.store.complete()
+    assert committed(client)
+    assert (
+        counts(dead_letter_house, "work"),
+        counts(dead_letter_house, "left"),
+        counts(dead_letter_house, "right"),
+    ) == ((1, 0), (0, 0), (0, 0))
+    assert dead_letter_house.broker.counters.dead_lettered[MAXLEN] == 1
+    assert dropped(dead_letter_house.broker.counters) == {"maxlen, cycle": 1}
+
+
+def test_a_rejected_message_may_come_back_to_its_own_queue(dead_letter_house: House) -> None:
+    found = queue(dead_letter_house, "work")
+    assert found.rules is not None
+    found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"})
+    client = rejecting(dead_letter_house)
+    dead_letter_house.store.complete()
+    assert committed(client)
+    assert [entry.message.died for entry in found.entries] == [False, True]
+
+
+def test_transient_ones_do_not_wait_for_the_log() -> None:
+    house = House()
+    dead_lettering(house, "work", "dead")
+    declare(house, "dead")
+    client = house.open()
+    client.publish("work", b"1")
+    client.send(Tx.Select(), 1)
+    client.send(Basic.Get(queue="work"), 1)
+    client.send(Basic.Reject(1, requeue=False), 1)
+    client.frames()
+    client.send(Tx.Commit(), 1)
+    assert committed(client)
+    assert (counts(house, "work"), counts(house, "dead")) == ((0, 0), (1, 0))
+
+
+def waiting_rejection(house: House) -> Wired:
+    """A client whose commit, of one rejected message of the durable queue `work`, waits for the disk."""
+    client = house.open()
+    client.publish("work", b"1", persistent=True)
+    house.store.complete()
+    client.send(Tx.Select(), 1)
+    client.send(Basic.Get(queue="work"), 1)
+    client.send(Basic.Reject(1, requeue=False), 1)
+    client.frames()
+    client.send(Tx.Commit(), 1)
+    assert client.frames() == []
+    return client
+
+
+def new_house() -> House:
+    house = House()
+    for name in ("work", "dead"):
+        house.broker.vhost("/").declare_queue(name, True, None, False, {})
+    return house
+
+
+def outcome(house: House, client: Wired) -> tuple[int, int, int, int]:
+    """How many were dead-lettered, discarded, are dead and left, once the commit is durable."""
+    house.store.complete()
+    assert [type(frame) for frame in client.frames()] == [Tx.CommitOk]
+    queues, counters = house.broker.vhost("/").queues, house.broker.counters
+    died = counters.dead_lettered[REJECTED], counters.discarded[REJECTED]
+    assert len(house.store.settled) == 1
+    return (*died, queues["dead"].ready, queues["work"].ready + queues["work"].unacked)
+
+
+def test_what_was_to_be_dead_lettered_is() -> None:
+    house = new_house()
+    vhost = house.broker.vhost("/")
+    put(vhost, "p", "work", dead_letter_exchange="", dead_letter_routing_key="dead")
+    client = waiting_rejection(house)
+    vhost.policies.delete("p")
+    vhost.policies.apply_now()
+    assert outcome(house, client) == (1, 0, 1, 0)
+
+
+def test_what_was_to_be_discarded_is() -> None:
+    house = new_house()
+    client = waiting_rejection(house)
+    put(house.broker.vhost("/"), "p", "work", dead_letter_exchange="", dead_letter_routing_key="dead")
+    assert outcome(house, client) == (0, 1, 0, 0)
+
+
+def declared(house: House, name: str, durable: bool = False, **arguments: object) -> None:
+    held = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+    house.broker.vhost("/").declare_queue(name, durable, None, False, held)
+
+
+def ready(house: House, name: str) -> int:
+    return int(house.broker.vhost("/").queues[name].ready)
+
+
+def test_a_transaction_that_a_full_queue_would_refuse_is_refused_as_a_whole() -> None:
+    house = House()
+    declared(house, "q", max_length=2, overflow="reject-publish")
+    declared(house, "other")
+    client = house.open()
+    client.send(Tx.Select(), 1)
+    for key in ("q", "other", "q", "q"):
+        client.publish(key)
+    client.frames()
+    client.send(Tx.Commit(), 1)
+    close = client.frames()[0]
+    assert close.name == "Channel.Close"
+    assert "publish 4 of 4 in the transaction: queue 'q' in vhost '/' is full" in close.reply_text  # type: ignore[attr-defined]
+    assert (ready(house, "q"), ready(house, "other")) == (0, 0)
+    rules = house.broker.vhost("/").queues["q"].rules
+    assert rules is not None
+    assert (rules.reserved, rules.reserved_bytes) == (0, 0)
+
+
+class Untold(HeldPublish):
+    def taken(self, count: int) -> None:
+        raise RuntimeError("nobody foresaw it")
+
+
+def test_room_is_given_back_whatever_goes_wrong() -> None:
+    house = House()
+    declared(house, "q", max_length=9, overflow="reject-publish")
+    vhost = house.broker.vhost("/")
+    transaction = Transaction(vhost)
+    for _ in range(2):
+        route = vhost.route("", "q")
+        transaction.publishes.append(Untold(route, Message(route.address, b"", 7, False, 0), [], False))
+    with pytest.raises(RuntimeError, match="nobody foresaw it"):
+        transaction.commit()
+    rules = vhost.queues["q"].rules
+    assert rules is not None
+    assert (rules.reserved, rules.reserved_bytes) == (0, 0)
+
+
+def test_room_is_kept_until_the_transaction_is_durable() -> None:
+    house = House()
+    declared(house, "q", durable=True, max_length=2, overflow="reject-publish")
+    client, other = house.open(), house.open()
+    other.send(Confirm.Select(), 1)
+    client.send(Tx.Select(), 1)
+    for _ in range(2):
+        client.publish("q", persistent=True)
+    client.send(Tx.Commit(), 1)
+    other.frames()
+    other.publish("q")
+    assert other.told() == [("Nack", 1, False)]
+    client.frames()
+    house.store.complete()
+    assert [frame.name for frame in client.frames()] == ["Tx.CommitOk"]
+    assert ready(house, "q") == 2
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_refused_publishes_are_nacked_in_their_turn(durable: bool) -> None:
+    house = House()
+    declared(house, "q", durable=durable, max_length=2, overflow="reject-publish")
+    declared(house, "other")
+    client = house.open()
+    client.send(Confirm.Select(), 1)
+    client.frames()
+    client.publish("q", persistent=True)
+    client.connection.receive(b"")
+    for key in ("q", "q", "q", "other"):
+        client.publish(key, persistent=True)
+    client.send(Method.Declare(queue="q", passive=True), 1)
+    if durable:
+        house.store.complete()
+        house.store.complete()
+    told = [
+        (frame.name, frame.delivery_tag, frame.multiple)  # type: ignore[attr-defined]
+        for frame in client.frames()
+        if frame.name in ("Basic.Ack", "Basic.Nack")
+    ]
+    acked: set[int] = set()
+    nacked: set[int] = set()
+    for name, tag, multiple in told:
+        covered = {n for n in range(1, tag + 1) if n not in acked | nacked} if multiple else {tag}
+        (acked if name == "Basic.Ack" else nacked).update(covered)
+    assert (acked, nacked) == ({1, 2, 5}, {3, 4})
+
+
+@pytest.fixture
+def limited_house() -> House:
+    house = House()
+    declared(house, "in")
+    declared(house, "out", durable=True)
+    declared(house, "narrow", max_length=1, overflow="reject-publish")
+    return house
+
+
+def holding(house: House) -> Wired:
+    """A client whose transaction has settled a message and fills the narrow queue."""
+    client = house.open()
+    client.publish("in")
+    client.send(Tx.Select(), 1)
+    client.send(Basic.Get(queue="in"), 1)
+    client.send(Basic.Ack(1), 1)
+    client.publish("narrow")
+    client.frames()
+    return client
+
+
+def nothing_was_done(house: House) -> bool:
+    """Whether the message is in its queue again, and the narrow one takes a message as before."""
+    assert (ready(house, "in"), ready(house, "narrow")) == (1, 0)
+    other = house.open()
+    other.send(Confirm.Select(), 1)
+    other.frames()
+    other.publish("narrow")
+    return other.told() == [("Ack", 1, False)]
+
+
+def test_headers_that_do_not_decode_are_refused_with_the_commit(limited_house: House) -> None:
+    client = holding(limited_house)
+    client.connection.receive(
+        method_bytes(Basic.Publish(exchange="amq.headers"), 1)
+        + frame_bytes(HEADER, 1, struct.pack(">HHQHI", 60, 0, 0, 0x2000, 3) + b"\x01a\xff")
+    )
+    client.send(Tx.Commit(), 1)
+    (close,) = client.frames()
+    assert isinstance(close, Channel.Close)
+    assert close.reply_code == 406
+    assert close.reply_text.startswith("PRECONDITION_FAILED - publish 2 of 2 in the transaction: ")
+    assert "headers" in close.reply_text
+    assert nothing_was_done(limited_house)
+
+
+def test_nothing_is_left_of_a_commit_that_fails_for_no_known_reason(
+    limited_house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(message: Message, queues: list[Queue]) -> None:
+        raise OSError("no reason")
+
+    client = holding(limited_house)
+    client.publish("out", persistent=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(limited_house.store, "append_message", fail)
+        client.send(Tx.Commit(), 1)
+    (close,) = client.frames()
+    assert isinstance(close, Connection.Close)
+    assert close.reply_code == 541
+    assert nothing_was_done(limited_house)

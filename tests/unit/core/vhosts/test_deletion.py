@@ -1,0 +1,513 @@
+"""Deletion of large queues, exchanges and virtual hosts: immediate for clients, unlinked in steps."""
+
+import gc
+from typing import Any, Final
+
+import pytest
+
+from broker.core.arguments.queue import NACK
+from broker.core.broker import Broker
+from broker.core.errors import NotFound
+from broker.core.message import DELAYED, Message
+from broker.core.publishing.delay import delayed_in
+from broker.core.publishing.receipts import Foretelling
+from broker.core.queues.attach import detach
+from broker.core.queues.group import Group
+from broker.core.queues.purge import CLEARING_SLICE, dispose
+from broker.core.queues.queue import Queue
+from broker.core.queues.returns import release_entries
+from broker.core.routing.bindings import SLICE as BINDINGS
+from broker.core.routing.graph import Exchange
+from broker.core.transactions.transaction import SETTLE, HeldPublish, HeldSettlement, Transaction
+from broker.core.vhosts.deletion import QUEUE, SLICE, VACATING_SLICE, Dependent
+from broker.core.vhosts.vhost import VirtualHost
+from tests.support.core.delayed_exchange import Site
+from tests.support.core.group_bench import GroupBench
+from tests.support.core.hand_clock import HandClock
+from tests.support.core.policies import put
+from tests.support.core.timed_vhost import Yard, entry_of, numbers
+from tests.support.core.topology import (
+    RecordingStore,
+    add_exchange,
+    consume,
+    definitions_of,
+    new_broker,
+    new_vhost,
+    publish,
+    rebuilt,
+    routed,
+)
+
+MANY = int(CLEARING_SLICE) * 2 + 500
+
+
+def groups_alive() -> int:
+    return sum(isinstance(each, Group) for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("limits", [{}, {"message_ttl": 60_000}, {"max_priority": 2}], ids=str)
+def test_what_it_held_goes_in_slices(limits: dict[str, Any]) -> None:
+    store = RecordingStore()
+    yard = Yard(store)
+    queue = yard.queue(durable=True, **limits)
+    client = yard.client(queue)
+    yard.publish(count=MANY, persistent=True)
+    yard.run()
+    client.close()
+    last = entry_of(queue, MANY)
+    others = client.held[:-1]
+    release_entries(queue, others, client.consumer)
+    yard.clock.advance(0)
+    assert (queue.ready, queue.unacked) == (MANY - 1, 1)
+    client.held = [last]
+    yard.vhost.delete_queue("q", False, False)
+    assert (client.removed, len(client.cancelled)) == ([], 1)
+    assert (queue.ready, queue.unacked, queue.ready_bytes) == (0, 0, 0)
+    assert "q" not in yard.vhost.queues
+    assert len(store.forgotten) == CLEARING_SLICE
+    again = yard.queue(**limits)
+    yard.publish(persistent=True)
+    for _ in range(2):
+        yard.clock.advance(0)
+    assert len(store.forgotten) == MANY
+    assert (client.removed, client.consumer.inflight, list(queue.entries)) == ([last], 0, [])
+    assert numbers(again) == [MANY + 1]
+    yard.clock.advance(60_000)
+    assert len(store.forgotten) == MANY, "no timer of it runs any more"
+
+
+@pytest.mark.parametrize("way", ["settled", "released", "discarded", "lost", "kept"])
+def test_what_clients_had_is_taken_back_in_slices(way: str) -> None:
+    store = RecordingStore()
+    yard = Yard(store)
+    queue = yard.queue(durable=True, delivery_limit=0, dead_letter_exchange="", dead_letter_routing_key="d")
+    dead = yard.queue("d")
+    client = yard.client(queue)
+    yard.publish(count=MANY, persistent=True)
+    yard.run()
+    held = list(client.held)
+    yard.vhost.delete_queue("q", False, False)
+    assert (client.consumer.inflight, len(client.removed)) == (MANY - CLEARING_SLICE, CLEARING_SLICE)
+    assert (queue.ready, queue.unacked, queue.unacked_bytes) == (0, 0, 0)
+    for entry in held if way in ("settled", "discarded") else ():
+        (queue.settle if way == "settled" else queue.discard)(entry)
+    if way == "released":
+        release_entries(queue, list(held), client.consumer)
+    elif way == "lost":
+        detach(queue, client.consumer, list(held))
+    assert (len(store.settled), dead.ready, yard.died()) == (0, 0, {})
+    assert (queue.ready, queue.unacked, queue.acked) == (0, 0, 0)
+    left = []
+    for _ in range(2):
+        yard.clock.advance(0)
+        left.append(int(client.consumer.inflight))
+    assert left == [0, 0]
+    assert (client.removed, len(store.forgotten), list(queue.entries)) == (held, MANY, [])
+    assert len({id(message) for message in store.forgotten}) == MANY, "each of them once"
+
+
+def test_a_transaction_settles_nothing_of_a_deleted_queue() -> None:
+    store = RecordingStore()
+    yard = Yard(store)
+    queue = yard.queue(durable=True)
+    client = yard.client(queue)
+    yard.publish(count=MANY, persistent=True)
+    yard.run()
+    settlement = HeldSettlement(client.consumer, SETTLE, NACK)
+    settlement.entries.append(client.held[-1])
+    assert settlement.valid() == client.held[-1:]
+    yard.vhost.delete_queue("q", False, False)
+    assert client.consumer.inflight == MANY - CLEARING_SLICE
+    assert settlement.valid() == []
+    assert not settlement.append(yard.vhost, Foretelling(yard.vhost.receipts))
+    settlement.put(store, yard.vhost.dead_letters)
+    assert store.settled == []
+
+
+def test_no_group_is_left_to_the_garbage_collector() -> None:
+    """It hardly ever looks at what is old, and what is parked keeps its message."""
+    bench = GroupBench()
+    before = groups_alive()
+    gc.disable()
+    try:
+        client = bench.client(2)
+        bench.send("a", "b")
+        bench.run()
+        other = bench.client()
+        bench.send("a", "b", "c")
+        bench.run()
+        assert (client.numbers, other.numbers) == ([1, 2], [5])
+        client.cancel()
+        assert groups_alive() == before + 3
+        dispose(bench.queue, bench.clock.schedule)
+        del bench.groups, client.consumer
+        client.deliveries.clear()
+        bench.clients.clear()
+        client.held.clear()
+        assert groups_alive() == before
+    finally:
+        gc.enable()
+
+
+def test_what_an_exchange_holds_goes_in_slices_too() -> None:
+    site = Site(durable=True)
+    for _ in range(MANY):
+        site.publish(100, persistent=True)
+    site.vhost.delete_exchange("x", False)
+    assert len(site.store.forgotten) == CLEARING_SLICE
+    for _ in range(2):
+        site.clock.advance(0)
+    assert len(site.store.forgotten) == MANY
+    site.clock.advance(1000)
+    assert len(site.store.forgotten) == MANY, "nothing of it is released"
+
+
+def test_a_history_goes_in_slices_as_well() -> None:
+    clock, store = HandClock(), RecordingStore()
+    vhost = new_vhost(store, clock)
+    add_exchange(vhost, "x", "x-recent-history", durable=True, x_recent_history_length=MANY)
+    for _ in range(MANY):
+        publish(vhost, "x", "k", persistent=True)
+    vhost.delete_exchange("x", False)
+    assert len(store.forgotten) == CLEARING_SLICE
+    for _ in range(2):
+        clock.advance(0)
+    assert len(store.forgotten) == MANY
+
+
+MANY_QUEUES = 3 * int(VACATING_SLICE // QUEUE)  # slices of empty queues
+LATER_MS = 3_600_000
+
+
+class LargeVhost:
+    """A broker with the virtual host `v`: `first`, the last queue to go, and many others."""
+
+    def __init__(self, arguments: dict[str, object] | None = None) -> None:
+        self.clock = HandClock()
+        self.store = RecordingStore()
+        self.broker = new_broker(self.store, self.clock)
+        self.left: list[str] = []
+        self.broker.left.append(self.left.append)
+        self.vhost = self.broker.declare_vhost("v")
+        self.first = self.vhost.declare_queue("first", True, None, False, arguments or {})
+        for number in range(MANY_QUEUES):
+            self.vhost.declare_queue(f"q{number}", number % 2 == 0, None, False, {})
+
+    def delete(self) -> None:
+        """Delete it: a first slice has gone, and there is more."""
+        self.broker.delete_vhost("v")
+        assert self.left == []
+
+    def turn(self) -> None:
+        """One turn, much later, so that whatever was to happen by then is due."""
+        self.clock.now += LATER_MS
+        self.clock.schedule.run()
+
+    def finish(self) -> None:
+        """The turns that are left."""
+        self.clock.advance(0)
+        assert self.left == ["v"]
+
+
+def kinds(broker: Broker) -> set[object]:
+    """What there is to say of a broker."""
+    return {change["kind"] for change in definitions_of(broker)}
+
+
+def test_it_is_gone_at_once_and_let_go_of_in_slices() -> None:
+    land = LargeVhost()
+    add_exchange(land.vhost, "x", durable=True)
+    queues = list(land.vhost.queues.values())
+    for queue in queues:
+        land.vhost.bind_queue(queue.name, "x", queue.name, {})
+    before = len(land.store.changes)
+    land.delete()
+    assert land.store.changes[before:] == [{"kind": "vhost.delete", "name": "v"}]
+    assert (list(land.broker.vhosts), kinds(land.broker)) == ([], {"next_number"})
+    assert all(queue.deleted for queue in queues)
+    assert (land.vhost.queues, land.vhost.exchanges) == ({}, {})
+    numbered = []
+    while not land.left:
+        numbered.append(
+            sum(land.broker.queue_numbered(n) is not None for n in range(1, MANY_QUEUES // 2 + 2))
+        )
+        land.clock.schedule.run()
+    assert numbered[0] > numbered[-1] > 0
+    assert len(numbered) >= 3, "each of them has turns of its own"
+    assert sum(land.broker.queue_numbered(n) is not None for n in range(1, MANY_QUEUES // 2 + 2)) == 0
+    land.clock.advance(0)
+    assert not land.vhost.bindings.leaving()
+    assert rebuilt(land.store.changes).vhosts == {}
+
+
+def test_what_is_in_its_queues_counts() -> None:
+    land = LargeVhost()
+    for number in range(10):
+        publish(land.vhost, "", f"q{2 * number}", persistent=True)
+    for _ in range(int(VACATING_SLICE)):
+        publish(land.vhost, "", "first", persistent=True)
+    land.delete()
+    land.finish()
+    assert len(land.store.forgotten) == VACATING_SLICE + 10
+    assert list(land.first.entries) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q1"},
+        {"x-expires": 1000},
+        {"x-expires": 10 * LATER_MS, "x-message-ttl": 1000},
+        {"x-retry-min": 1000},
+        {"x-volatile": True},
+        {"x-dedup-window": 1000},
+        {"x-consumers-before-dispatch": 2, "x-delay-before-dispatch": 1000},
+    ],
+    ids=lambda arguments: "-".join(arguments),
+)
+def test_nothing_happens_in_a_queue_in_time(arguments: dict[str, object]) -> None:
+    land = LargeVhost(arguments)
+    queue = land.first
+    taker, consumer = consume(queue)
+    publish(land.vhost, "", "first", persistent=True, message_id="1")
+    if "x-retry-min" in arguments:
+        entry = next(iter(queue.entries))
+        queue.acquire(entry, consumer)
+        release_entries(queue, [entry], consumer)
+        assert queue.held == 1
+    land.delete()
+    changes, depth = len(land.store.changes), queue.depth
+    land.turn()
+    assert (queue.depth, len(land.store.settled), taker.taken) == (depth, 0, [])
+    assert len(land.store.changes) == changes
+    detach(queue, consumer, [])
+    land.vhost.consumer_gone(queue)
+    land.turn()
+    assert land.store.settled == []
+    land.finish()
+    assert (queue.depth, sum(land.broker.counters.discarded)) == (0, 0)
+    assert len(land.store.changes) == changes
+
+
+def test_what_is_delayed_is_never_sent() -> None:
+    land = LargeVhost()
+    delayed: dict[str, object] = {"x-delayed-type": "direct"}
+    land.vhost.declare_exchange("x", "x-delayed-message", True, False, False, delayed)
+    land.vhost.bind_queue("q0", "x", "k", {})
+    for number in range(MANY_QUEUES):
+        add_exchange(land.vhost, f"x{number}")  # the last ones go first
+    publish(land.vhost, "x", "k", persistent=True, headers={"x-delay": 1000})
+    message = Message(land.vhost.route("", "first").address, b"", 0, True, 0)
+    message.marks = DELAYED
+    message.date = land.clock.date() + 1000
+    land.vhost.publish_carefully(land.vhost.route("", "first"), message)
+    assert delayed_in(land.first) == 1
+    appended = len(land.store.enqueued)
+    land.delete()
+    land.turn()
+    land.finish()
+    assert (len(land.store.enqueued), land.store.settled) == (appended, [])
+    assert len(land.store.forgotten) == appended
+
+
+def test_it_is_made_again_under_its_name_meanwhile() -> None:
+    land = LargeVhost()
+    old = land.vhost
+    put(old, "limit", "^q", max_length=1)
+    land.delete()
+    highest = land.broker.next_number
+    again = land.broker.declare_vhost("v")
+    queues = [again.declare_queue(f"q{number}", True, None, False, {}) for number in range(2)]
+    again.bind_queue("q0", "amq.fanout", "", {})
+    for _ in range(2):
+        assert publish(again, "amq.fanout", persistent=True) == 1
+    land.finish()
+    assert [queue.number for queue in queues] == [highest, highest + 1]
+    assert [land.broker.queue_numbered(queue.number) for queue in queues] == queues
+    assert (queues[0].ready, routed(again, "amq.fanout"), again.policies.all()) == (2, ["q0"], [])
+    assert land.store.forgotten == []
+    assert definitions_of(rebuilt(land.store.changes)) == definitions_of(land.broker)
+    with pytest.raises(NotFound):
+        publish(old, "", "q0")
+
+
+def test_it_is_deleted_again_before_the_first_one_is_let_go_of() -> None:
+    land = LargeVhost()
+    land.delete()
+    again = land.broker.declare_vhost("v")
+    queue = again.declare_queue("q", True, None, False, {})
+    land.broker.delete_vhost("v")
+    assert (land.left, queue.deleted, land.broker.vhosts) == (["v"], True, {})
+    land.clock.advance(0)
+    assert land.left == ["v", "v"]
+
+
+def test_its_bindings_go_in_slices_too() -> None:
+    land = LargeVhost()
+    add_exchange(land.vhost, "x")
+    gone = land.vhost.exchanges["x"]
+    selected: dict[str, object] = {"x-filter-jms-selector": "TRUE"}
+    count = 2 * int(BINDINGS) + 500
+    for number in range(count):
+        land.vhost.bind_queue("q0", "x", str(number), selected)
+    land.delete()
+    left = [int(gone.conditional)]
+    while gone.conditional:
+        land.clock.schedule.run()
+        left.append(int(gone.conditional))
+    assert left == [count, count - BINDINGS, count - 2 * BINDINGS, 0]
+
+
+class Pledge(Transaction):
+    """A transaction that is told nothing."""
+
+    def committed(self) -> None:
+        pass
+
+
+class Pledged(HeldPublish):
+    """A publish that is told nothing."""
+
+    def taken(self, count: int) -> None:
+        pass
+
+
+def promised(vhost: VirtualHost, key: str) -> Pledged:
+    """A persistent message that is to be published by a transaction."""
+    route = vhost.route("", key)
+    return Pledged(route, Message(route.address, b"", 0, True, 0), [], False)
+
+
+def test_a_transaction_that_waits_for_the_disk_puts_nothing_into_it() -> None:
+    land = LargeVhost()
+    pledge = Pledge(land.vhost)
+    pledge.publishes.append(promised(land.vhost, "first"))
+    waiting: list[object] = []
+    land.store.wait = waiting.append  # type: ignore[method-assign,assignment]
+    pledge.commit()
+    assert waiting == [pledge]
+    land.delete()
+    pledge.on_durable(1)
+    assert (land.first.depth, len(land.store.forgotten)) == (0, 1)
+    land.finish()
+    assert len(land.store.forgotten) == 1
+
+
+MANY_DEPENDENTS: Final = 3 * int(SLICE) + 1
+
+
+class Sender(Dependent):
+    """Notes that it was told, and what it then leaves."""
+
+    def __init__(self, vhost: VirtualHost, node: Queue | Exchange, told: list["Sender"]) -> None:
+        super().__init__(node)
+        self.others: list[Sender] = []
+        self._vhost = vhost
+        self._told = told
+        vhost.dependents.add(self)
+
+    def node_deleted(self) -> None:
+        """It leaves, as all do, and takes others along (Dependent)."""
+        self._told.append(self)
+        for sender in [self, *self.others]:
+            self._vhost.dependents.remove(sender)
+
+
+class DependentVhost:
+    """A virtual host with a queue, an exchange and whoever is told."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.broker = new_broker(RecordingStore(), self.clock)
+        self.vhost = self.broker.declare_vhost("v")
+        self.queue = self.vhost.declare_queue("q", False, None, False, {})
+        add_exchange(self.vhost, "x")
+        self.exchange = self.vhost.exchanges["x"]
+        self.told: list[Sender] = []
+
+    def senders(self, node: Queue | Exchange, count: int) -> list[Sender]:
+        """So many that depend on a node."""
+        return [Sender(self.vhost, node, self.told) for _ in range(count)]
+
+    def slices(self) -> list[int]:
+        """How many are told in each of the turns to come."""
+        found: list[int] = []
+        while self.vhost.dependents.due:
+            before = len(self.told)
+            self.clock.schedule.run()
+            found.append(len(self.told) - before)
+        return found
+
+
+@pytest.fixture
+def land() -> DependentVhost:
+    return DependentVhost()
+
+
+def test_they_hear_in_slices_and_never_from_inside_the_deletion(land: DependentVhost) -> None:
+    senders = land.senders(land.queue, MANY_DEPENDENTS)
+    land.vhost.delete_queue("q", False, False, None)
+    assert land.told == []
+    assert land.slices() == [SLICE, SLICE, SLICE, 1]
+    assert set(land.told) == set(senders)
+    assert len(land.told) == MANY_DEPENDENTS
+
+
+def test_only_those_of_what_is_deleted_hear_of_it(land: DependentVhost) -> None:
+    other = land.vhost.declare_queue("other", False, None, False, {})
+    land.senders(other, 2)
+    ours = land.senders(land.exchange, 2)
+    land.vhost.delete_queue("q", False, False, None)
+    assert land.slices() == []  # nobody is asked
+    land.vhost.delete_exchange("x", False)
+    land.slices()
+    assert set(land.told) == set(ours)
+
+
+def test_who_leaves_before_its_turn_is_not_told(land: DependentVhost) -> None:
+    senders = land.senders(land.queue, MANY_DEPENDENTS)
+    land.vhost.delete_queue("q", False, False, None)
+    land.clock.schedule.run()
+    for sender in senders:
+        land.vhost.dependents.remove(sender)
+    land.slices()
+    assert len(land.told) == SLICE
+
+
+def test_who_is_told_may_take_others_along(land: DependentVhost) -> None:
+    first, last = land.senders(land.queue, 2)
+    first.others, last.others = [last], [first]
+    land.vhost.delete_queue("q", False, False, None)
+    land.slices()
+    assert len(land.told) == 1
+
+
+def test_another_queue_of_the_name_is_another_node(land: DependentVhost) -> None:
+    old = land.senders(land.queue, 1)
+    land.vhost.delete_queue("q", False, False, None)
+    new = land.senders(land.vhost.declare_queue("q", False, None, False, {}), 1)
+    land.slices()
+    assert land.told == old
+    land.vhost.delete_queue("q", False, False, None)
+    land.slices()
+    assert land.told == old + new
+
+
+@pytest.mark.parametrize("kind", ["queue", "exchange"])
+def test_a_virtual_host_that_is_deleted(land: DependentVhost, kind: str) -> None:
+    nodes: list[Queue | Exchange] = []
+    name = "q" if kind == "queue" else "x"
+    for number in range(MANY_DEPENDENTS):
+        land.vhost.declare_queue(f"q{number}", False, None, False, {})
+        add_exchange(land.vhost, f"x{number}")
+        nodes.append((land.vhost.queues if kind == "queue" else land.vhost.exchanges)[f"{name}{number}"])
+    senders = [sender for node in nodes for sender in land.senders(node, 1)]
+    land.broker.delete_vhost("v")
+    assert land.told == []
+    told = []
+    while len(land.told) < MANY_DEPENDENTS:
+        before = len(land.told)
+        land.clock.schedule.run()
+        told.append(len(land.told) - before)
+    assert max(told) <= SLICE
+    assert set(land.told) == set(senders)

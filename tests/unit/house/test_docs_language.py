@@ -1,0 +1,156 @@
+"""How documents and docstrings are written: the part of the rules that a program can check.
+
+A sentence begins with its noun or an imperative, has at most 30 words, and uses the words of the glossary.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.docs.documents import CELL, CODE, PAGES, ROOT, Block, blocks_of, name_of, sentences_of
+
+README = ROOT / "README.md"
+DOCUMENTS = [README, *PAGES]
+
+SENTENCE_WORDS_MAX = 30
+CELL_WORDS_MAX = 40
+README_LINES_MAX = 120
+
+REFUSED_FIRST = re.compile(
+    r"(?:to whom|what|which|who|whoever|whom|whose|those|that|such)\b"
+    r"|(?:it|its|they|one|ones|somebody|someone|of)\b",
+    re.IGNORECASE,
+)
+"""Words that no heading and no sentence begins with: the reader would have to look for their noun."""
+
+REFUSED_PHRASES = {
+    r"le(?:t|ts|tting) go of": "remove, release or forget",
+    r"give(?:s|n)? way": "be closed or replaced",
+    r"stand(?:s|ing)? for": "mean",
+    r"what (?:there is|is there)": "name the objects",
+    r"what comes back": "a returned message",
+    r"\bgone\b": "deleted, removed or closed",
+    r"\btold\b": "notified, or an event is sent",
+    r"\basked\b": "checked or requested",
+    r"take(?:s)? turns": "share round-robin",
+    r"(?:its|their) turn\b": "name the step",
+    r"\bwhoever\b": "name the actor",
+    r"\bha(?:s|ve) (?:\w+ ){1,3}be\b": "use the verb",
+}
+"""Phrases of an older style, and what is written instead."""
+
+
+def prose(path: Path) -> list[Block]:
+    return [block for block in blocks_of(path.read_text(encoding="utf-8")) if block.kind != CODE]
+
+
+@pytest.fixture(params=DOCUMENTS, ids=name_of)
+def document(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+def test_sentences_begin_with_their_noun_or_an_imperative(document: Path) -> None:
+    wrong = [
+        f"{block.line}: {sentence}"
+        for block in prose(document)
+        for sentence in sentences_of(block.text)
+        if REFUSED_FIRST.match(sentence.lstrip("\"'("))
+    ]
+    assert wrong == []
+
+
+def test_sentences_are_short(document: Path) -> None:
+    wrong = [
+        f"{block.line}: {len(sentence.split())} words: {sentence}"
+        for block in prose(document)
+        if block.kind != CELL
+        for sentence in sentences_of(block.text)
+        if len(sentence.split()) > SENTENCE_WORDS_MAX
+    ]
+    assert wrong == []
+
+
+def test_table_cells_are_short(document: Path) -> None:
+    wrong = [
+        f"{block.line}: {len(block.text.split())} words: {block.text}"
+        for block in prose(document)
+        if block.kind == CELL and len(block.text.split()) > CELL_WORDS_MAX
+    ]
+    assert wrong == []
+
+
+def test_phrases_are_those_of_the_field(document: Path) -> None:
+    wrong = [
+        f"{block.line}: {found[0]!r}: {instead}"
+        for block in prose(document)
+        for phrase, instead in REFUSED_PHRASES.items()
+        if (found := re.search(phrase, re.sub(r"`[^`]*`", "", block.text), re.IGNORECASE))
+    ]
+    assert wrong == []
+
+
+def test_a_page_begins_with_a_title_and_says_what_it_helps_to_do(document: Path) -> None:
+    first, second, *_ = blocks_of(document.read_text(encoding="utf-8"))
+    assert first.kind == "heading"
+    assert second.kind == "paragraph"
+
+
+def test_the_readme_fits_on_a_screen() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= README_LINES_MAX
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#]+)", README.read_text(encoding="utf-8"))
+    assert len(links) > 20
+    assert [link for link in links if not (ROOT / link).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("A queue keeps messages. The consumer takes them.", 2),
+        ("The value of `a. B` is 1.5 ms. See [the page. Here](x.md).", 3),
+        ("Two modes: One is short.", 2),
+    ],
+)
+def test_sentences_are_told_apart(text: str, count: int) -> None:
+    assert len(list(sentences_of(text))) == count
+
+
+def test_blocks_are_told_apart() -> None:
+    text = "# Title\n\nA paragraph\non two lines.\n\n- first\n  goes on\n- second\n\n"
+    text += "| a | `b|c` |\n|---|---|\n| d | e |\n\n```sh\n# no heading\n```\n"
+    found = [(block.kind, block.text) for block in blocks_of(text)]
+    assert found == [
+        ("heading", "Title"),
+        ("paragraph", "A paragraph on two lines."),
+        ("item", "first goes on"),
+        ("item", "second"),
+        ("cell", "a"),
+        ("cell", "`b|c`"),
+        ("cell", "d"),
+        ("cell", "e"),
+        ("code", "# no heading\n"),
+    ]
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """The places and texts of all docstrings of the product."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for folder in ("broker", "protocol", "config", "pipeline"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, kinds) and (text := ast.get_docstring(node)):
+                    yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", text
+
+
+def test_docstrings_begin_with_their_noun_or_an_imperative() -> None:
+    found = list(docstrings())
+    wrong = [f"{place}: {text.splitlines()[0]}" for place, text in found if REFUSED_FIRST.match(text)]
+
+    assert len(found) > 5000
+    assert wrong == []

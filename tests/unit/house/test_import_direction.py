@@ -1,0 +1,162 @@
+"""No modules import each other, and packages import downwards; imports for types count like others."""
+
+import ast
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGES = ("broker", "protocol", "config", "pipeline")
+
+# The layers of a package, from the top; modules of one layer import each other only where a line names one.
+CORE = (
+    ("broker",),
+    ("operators",),
+    ("vhosts", "transactions"),
+    ("publishing",),
+    ("routing",),
+    ("streams", "delivery"),
+    ("queues",),
+    ("entries", "policies"),
+    ("arguments",),
+    ("selector",),
+    ("view", "ports", "schedule", "message", "values", "names", "errors", "counters", "chance"),
+)
+STORE = (
+    ("restore", "repair"),
+    ("log",),
+    ("space", "recovery"),
+    ("stand_ins",),
+    ("append",),
+    ("streams",),
+    ("state",),
+    ("batch", "content", "counts"),
+    ("segment",),
+    ("sync",),
+    ("commit",),
+    ("scan", "definition_text", "format", "disk", "latency", "errors", "sync_helper"),
+)
+ADAPTERS = (
+    ("extensions",),
+    ("amqp10",),
+    ("amqp091",),
+    ("peers",),
+    ("formats",),
+    ("access",),
+)
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            found[name.removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imported(name: str, tree: ast.Module) -> Iterator[str]:
+    """The modules of the project that a module imports, anywhere in its text."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            assert node.level == 0, f"{name} has a relative import"
+            targets = [f"{node.module}.{alias.name}" for alias in node.names]
+            targets = [target if target in MODULES else node.module for target in targets]
+        else:
+            continue
+        for target in targets:
+            if target in MODULES and target != name:
+                yield target
+
+
+GRAPH = {name: set(imported(name, ast.parse(path.read_text("utf-8")))) for name, path in MODULES.items()}
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The sets of modules that import each other, by the algorithm of Tarjan."""
+    numbers: dict[str, int] = {}
+    lows: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        numbers[name] = lows[name] = len(numbers)
+        stack.append(name)
+        for target in sorted(graph[name]):
+            if target not in numbers:
+                visit(target)
+                lows[name] = min(lows[name], lows[target])
+            elif target in stack:
+                lows[name] = min(lows[name], numbers[target])
+        if lows[name] == numbers[name]:
+            circle = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(circle) > 1:
+                found.append(sorted(circle))
+
+    for name in graph:
+        if name not in numbers:
+            visit(name)
+    return found
+
+
+def test_circles_are_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circles(GRAPH) == []
+
+
+@pytest.mark.parametrize(
+    ("package", "layers"),
+    [("broker.core", CORE), ("broker.store", STORE), ("broker.adapters", ADAPTERS)],
+    ids=["core", "store", "adapters"],
+)
+def test_packages_import_downwards(package: str, layers: tuple[tuple[str, ...], ...]) -> None:
+    place = {part: number for number, layer in enumerate(layers) for part in layer}
+    upwards = []
+    for name, targets in GRAPH.items():
+        if not name.startswith(f"{package}."):
+            continue
+        part = name.split(".")[2]
+        assert part in place, f"{name} is in no layer"
+        for target in sorted(target for target in targets if target.startswith(f"{package}.")):
+            other = target.split(".")[2]
+            is_bottom = place[part] == len(layers) - 1
+            if other != part and (
+                place[other] < place[part] or (place[other] == place[part] and not is_bottom)
+            ):
+                upwards.append(f"{name} -> {target}")
+
+    assert upwards == []
+
+
+def test_layers_are_named_once() -> None:
+    for layers in (CORE, STORE, ADAPTERS):
+        names = [part for layer in layers for part in layer]
+        assert len(names) == len(set(names))
+        assert all(upper and lower for upper, lower in pairwise(layers))
+
+
+@pytest.mark.parametrize(
+    ("package", "modules_max"), [("broker.core", 110), ("broker.store", 35), ("broker.adapters", 75)]
+)
+def test_a_package_has_few_modules_of_a_readable_length(package: str, modules_max: int) -> None:
+    lengths = {
+        name: len(path.read_text("utf-8").splitlines())
+        for name, path in MODULES.items()
+        if name.startswith(f"{package}.") and path.name != "__init__.py"
+    }
+
+    assert len(lengths) <= modules_max
+    assert median(lengths.values()) > 150
+    assert [name for name, length in lengths.items() if length > 900] == []

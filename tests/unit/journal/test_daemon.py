@@ -1,0 +1,194 @@
+"""A journal as the daemon looks after it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from broker.adapters.formats.either import view_of
+from broker.journal.journal import SLICE, journal_of
+from broker.journal.reader import JournalReader
+from config.settings import Settings
+from protocol.journal.rows import Row
+from tests.support.core.topology import add_queue, consume, new_broker, publish
+from tests.support.journal.handmade_journal import NODE, Scribe, read
+
+MINUTE = 60  # ticks
+NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
+
+Work = tuple[Callable[[], None], Callable[[BaseException | None], None]]
+
+
+class Keeper:
+    """A broker that has just been made, and its journal. The loop turns by hand."""
+
+    def __init__(self, folder: Path, level: str, **settings: object) -> None:
+        said = {"data_dir": folder, "journal_dir": folder, "journal_free_min": 0, "node_name": NODE}
+        self.folder = folder
+        self.broker = new_broker()
+        self.turns: list[Callable[[], None]] = []
+        self.work: list[Work] = []
+        self.journaling = journal_of(
+            Settings.model_validate(said | {"journal": level} | settings),
+            self.broker,
+            view_of,
+            soon=lambda turn: self.turns.append(turn),
+            later=lambda _, __: None,
+            off_loop=lambda work, done: self.work.append((work, done)),
+        )
+        self.vhost = self.broker.declare_vhost("/")
+
+    def tick(self, count: int = 1) -> None:
+        """Let seconds pass."""
+        for _ in range(count):
+            self.journaling.tick()
+            self.turn()
+
+    def turn(self) -> None:
+        """Do what was to be done in the next turn of the loop."""
+        turns, self.turns = self.turns, []
+        for each in turns:
+            each()
+
+    def checkpoints(self) -> list[Row]:
+        """Those so far."""
+        self.journaling.writer.flush()
+        return [row for row in JournalReader(self.folder).rows() if row.op == "checkpoint"]
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The files that are synced, by their inodes; their descriptors are to be closed then."""
+    found = []
+    sync = os.fsync
+
+    def fsync(fd: int) -> None:
+        found.append(os.fstat(fd).st_ino)
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
+
+
+def only_file(folder: Path) -> int:
+    """The inode of the only file of a journal."""
+    (path,) = (folder / "live").iterdir()
+    return path.stat().st_ino
+
+
+def test_that_nothing_is_journaled_is_said_when_the_disk_lets_it(tmp_path: Path) -> None:
+    writer = Keeper(tmp_path, "full").journaling.writer
+    Scribe(writer.encoder).life_of(1)
+    writer.close()
+    live, aside = tmp_path / "live", tmp_path / "aside"
+    off = Keeper(tmp_path, "off").journaling
+    live.rename(aside)
+    live.write_text("in the way")
+    off.start("1")
+    off.tick()
+    live.unlink()
+    aside.rename(live)
+    for _ in range(2):
+        off.tick()
+    (path,) = (path for path in live.iterdir() if not path.name.endswith(f"{1:020d}.ajl"))
+    assert [row.op for row in read(path.read_bytes())] == ["gap", "level", "end"]
+
+
+def test_each_minute_it_says_how_much_is_in_each_queue(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path, "lifecycle")
+    keeper.journaling.start("1")
+    for name, level in (("own", None), ("full", "full"), ("silent", "off"), ("empty", None)):
+        arguments: dict[str, object] = {} if level is None else {"x-journal": level}
+        keeper.vhost.declare_queue(name, False, None, False, arguments)
+    for name in ("own", "full", "full", "full", "silent"):
+        publish(keeper.vhost, "", name)
+    _, consumer = consume(keeper.vhost.queues["full"])
+    assert keeper.vhost.queues["full"].deliver_single_message(consumer)
+
+    keeper.tick(MINUTE - 1)
+    assert keeper.checkpoints() == []
+    keeper.tick()
+    said = [(row.queue, row.reason, row.quantity, row.unacked) for row in keeper.checkpoints()]
+    assert said == [("own", "lifecycle", 1, 0), ("full", "full", 3, 1), ("empty", "lifecycle", 0, 0)]
+    publish(keeper.vhost, "", "own")
+    keeper.tick(MINUTE)
+    assert [(row.queue, row.quantity) for row in keeper.checkpoints()[3:]] == [
+        ("own", 2),
+        ("full", 3),
+        ("empty", 0),
+    ]
+
+
+def test_many_queues_do_not_hold_the_loop_up(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path, "lifecycle")
+    keeper.journaling.start("1")
+    names = [str(number) for number in range(SLICE + 1)]
+    for name in names:
+        add_queue(keeper.vhost, name)
+    keeper.tick(MINUTE - 1)
+
+    keeper.journaling.tick()
+    assert [row.queue for row in keeper.checkpoints()] == names[:SLICE]
+    keeper.turn()
+    assert [row.queue for row in keeper.checkpoints()] == names
+
+
+@pytest.mark.parametrize(("sync", "syncs"), [("second", 3), ("off", 0)])
+def test_it_is_synced_each_second_where_that_is_wanted(
+    tmp_path: Path, synced: list[int], sync: str, syncs: int
+) -> None:
+    keeper = Keeper(tmp_path, "full", journal_sync=sync)
+    keeper.journaling.start("1")
+    add_queue(keeper.vhost, "q")
+    for _ in range(3):
+        keeper.tick()
+        for work, done in keeper.work:
+            work()
+            done(None)
+        keeper.work.clear()
+    assert synced == [only_file(tmp_path)] * syncs
+
+
+def test_a_sync_that_takes_long_is_the_only_one(tmp_path: Path, synced: list[int]) -> None:
+    keeper = Keeper(tmp_path, "full", journal_sync="second")
+    keeper.journaling.start("1")
+    add_queue(keeper.vhost, "q")
+    keeper.tick(5)
+    ((work, done),) = keeper.work
+    before = len(os.listdir("/proc/self/fd"))
+    work()
+    assert len(os.listdir("/proc/self/fd")) < before
+    done(None)
+    assert synced == [only_file(tmp_path)]
+    keeper.tick()
+    assert len(keeper.work) == 2
+
+
+def test_a_file_may_be_ended_while_it_is_synced(tmp_path: Path, synced: list[int]) -> None:
+    keeper = Keeper(tmp_path, "full", journal_sync="second")
+    keeper.journaling.start("1")
+    add_queue(keeper.vhost, "q")
+    keeper.tick()
+    ((work, _),) = keeper.work
+    keeper.journaling.stop(closed=True)
+    work()
+    assert synced == [only_file(tmp_path)]
+
+
+def test_a_sync_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path, "full", journal_sync="second")
+    keeper.journaling.start("1")
+    add_queue(keeper.vhost, "q")
+    keeper.tick()
+    with capture_logs() as lines:
+        keeper.work[0][1](NO_SPACE)
+    assert [(line["event"], line["reason"]) for line in lines] == [
+        ("the journal cannot be synced", str(NO_SPACE))
+    ]
+    keeper.tick()
+    assert len(keeper.work) == 2

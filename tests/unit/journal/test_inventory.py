@@ -1,0 +1,173 @@
+"""Each file of a journal is found missing, doubled or changed, wherever in the journal it is."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from broker.journal import verification
+from broker.journal.command import app
+from broker.journal.seal import let_go, seal
+from broker.journal.verification import hold, look
+from protocol.journal.files import drop_line
+from protocol.journal.inventory import CHANGED, DOUBLED, MISSING, Fault, Inventory
+from tests.support.journal.handmade_journal import NODE, Scribe, file_of, put
+
+FILES = 3
+HOUR = 3600.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A journal of three sealed files."""
+    scribe = Scribe()
+    for _ in range(FILES):
+        put(tmp_path, file_of(scribe, 2))
+    list(seal(tmp_path))
+    for path in let_go(tmp_path, 1e12, 0):
+        assert not path.exists()
+    return tmp_path
+
+
+def sealed(folder: Path) -> list[Path]:
+    return sorted(folder.glob("parquet/*/*/*.parquet"))
+
+
+def told(folder: Path) -> list[tuple[str, str]]:
+    return [(fault.what, Path(fault.file).name) for fault in hold(folder).faults]
+
+
+def verified(folder: Path) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["verify", str(folder)])
+    return done.exit_code, done.output
+
+
+def test_a_whole_journal_has_no_fault(folder: Path) -> None:
+    assert told(folder) == []
+    assert verified(folder)[0] == 0
+    assert hold(folder).files == FILES
+
+
+@pytest.mark.parametrize("which", range(FILES), ids=["first", "middle", "last"])
+def test_a_file_that_is_missing(folder: Path, which: int) -> None:
+    path = sealed(folder)[which]
+    path.unlink()
+
+    assert told(folder) == [(MISSING, path.name)]
+    status, output = verified(folder)
+    assert status == 2
+    assert output.count(f"{path}: it is in the manifest and is not there") == 1
+
+
+@pytest.mark.parametrize("which", range(FILES), ids=["first", "middle", "last"])
+@pytest.mark.parametrize("name", ["same", "copy.parquet"], ids=["in another folder", "by another name"])
+def test_a_file_that_is_there_twice(folder: Path, which: int, name: str) -> None:
+    path = sealed(folder)[which]
+    other = path.parent.parent / "hour=23"
+    other.mkdir()
+    copy = other / (path.name if name == "same" else name)
+    shutil.copy(path, copy)
+
+    assert told(folder) == [(DOUBLED, copy.name)]
+    status, output = verified(folder)
+    assert (status, output.count(str(copy))) == (2, 1)
+
+
+@pytest.mark.parametrize("which", range(FILES), ids=["first", "middle", "last"])
+def test_a_file_with_another_digest(folder: Path, which: int) -> None:
+    path = sealed(folder)[which]
+    other = sealed(folder)[which - 1]
+    shutil.copy(other, path)  # a whole file of Parquet, and not that one
+
+    assert told(folder) == [(CHANGED, path.name)]
+    assert f"{path}: it has the SHA-256 " in verified(folder)[1]
+
+
+def test_a_journal_without_its_beginning(tmp_path: Path) -> None:
+    scribe = Scribe()
+    for _ in range(2):
+        put(tmp_path, file_of(scribe, 2))
+    (tmp_path / "live" / f"{NODE}-{1:020d}.ajl").unlink()
+
+    assert [(fault.what, fault.first, fault.last) for fault in hold(tmp_path).faults] == [(MISSING, 1, 6)]
+    assert verified(tmp_path)[0] == 2
+
+
+def test_what_was_dropped_is_not_missing_and_what_is_being_sealed_is_not_stray(folder: Path) -> None:
+    first, *_ = sealed(folder)
+    day = first.relative_to(folder).parts[1]
+    with (folder / "manifest.jsonl").open("a") as manifest:
+        manifest.write(f'{{"dropped": "{day}", "rows": 18}}\n')
+    shutil.rmtree(folder / "parquet")
+    scribe = Scribe()
+    scribe.encoder.seq = 19
+    put(folder, file_of(scribe, 1))
+    assert told(folder) == []
+    manifest_before = (folder / "manifest.jsonl").read_text()
+    list(seal(folder))
+    (folder / "manifest.jsonl").write_text(manifest_before)
+
+    assert len(sealed(folder)) == 1
+    assert told(folder) == []
+
+
+def test_digests_are_compared_in_portions(folder: Path) -> None:
+    for path in sealed(folder):
+        path.write_bytes(b"x")
+    found: list[Fault] = []
+    start: int | None = 0
+    turns = 0
+    while start is not None:
+        held = hold(folder, start, bytes_max=1)
+        found += held.faults
+        start = held.next
+        turns += 1
+    assert (turns, [fault.what for fault in found]) == (FILES, [CHANGED] * FILES)
+
+
+def test_a_manifest_that_is_missing(folder: Path) -> None:
+    (folder / "manifest.jsonl").unlink()
+
+    assert told(folder) == [(MISSING, "manifest.jsonl")]
+    assert verified(folder)[0] == 2
+    shutil.rmtree(folder / "parquet")
+    assert told(folder) == []
+
+
+def test_a_day_that_is_dropped_while_digests_are_compared(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = sealed(folder)[0].relative_to(folder).parts[1]
+
+    def drop(place: Path) -> Inventory:
+        found = look(place)
+        with (folder / "manifest.jsonl").open("a") as manifest:
+            manifest.write(drop_line(day, 18))
+        shutil.rmtree(folder / "parquet")
+        return found
+
+    monkeypatch.setattr(verification, "look", drop)
+    held = hold(folder, bytes_max=1)
+    assert (held.faults, held.next) == ([], None)
+
+
+def test_portions_go_on_when_files_have_been_dropped(folder: Path) -> None:
+    paths = sealed(folder)
+    start = hold(folder, bytes_max=1).next
+    assert start == 1
+    day = paths[0].relative_to(folder).parts[1]
+    manifest = folder / "manifest.jsonl"
+    first, *others = manifest.read_text().splitlines(keepends=True)
+    manifest.write_text("".join([first, drop_line(day, 6), *others]))
+    paths[0].unlink()
+    paths[1].write_bytes(b"x")
+    assert [fault.what for fault in hold(folder, start).faults] == [CHANGED]
+
+
+@pytest.mark.parametrize("cut", [lambda line: line[:20], lambda line: "[1]", lambda line: '{"file": 1}'])
+def test_lines_that_are_none_are_passed_over(folder: Path, cut: Callable[[str], str]) -> None:
+    lines = (folder / "manifest.jsonl").read_text().splitlines()
+    there = [str(path.relative_to(folder)) for path in sealed(folder)]
+    assert Inventory([cut(lines[0]), *lines], there, []).faults == []
