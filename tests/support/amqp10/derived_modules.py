@@ -1,6 +1,6 @@
 """What the specification's XML says of the named types of AMQP 1.0, as modules of `protocol/amqp10`.
 
-`python -m tests.support.amqp10.derived_modules` writes these modules. A test compares them with a new derivation.
+`python -m tests.support.amqp10.derived_modules` writes these modules. A test compares them with the XML.
 """
 
 from pathlib import Path
