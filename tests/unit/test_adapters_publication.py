@@ -16,20 +16,20 @@ ALL = Rights(Door(), "guest", "/")
 @pytest.fixture
 def virtual_host() -> VirtualHost:
     virtual_host = House().broker.vhosts["/"]
-    virtual_host.declare_queue("q", False, None, False, {})
+    virtual_host.declarations.declare_queue("q", False, None, False, {})
     return virtual_host
 
 
 @pytest.mark.parametrize("bits", range(4))
 def test_the_route_and_the_two_bits(virtual_host: VirtualHost, bits: int) -> None:
     publication = resolve(ALL, virtual_host, b"\0\0" + b"\0" + b"\1q" + bytes([bits]))
-    assert publication.route.queues == [virtual_host.queues["q"]]
+    assert publication.route.queues == [virtual_host.topology.queues["q"]]
     assert publication.mandatory == (bits & 1 != 0)
     assert publication.immediate == publication.special == (bits & 2 != 0)
 
 
 def test_a_headers_exchange_needs_more_than_the_hot_path(virtual_host: VirtualHost) -> None:
-    virtual_host.bind_queue("q", "amq.headers", "", {})
+    virtual_host.declarations.bind_queue("q", "amq.headers", "", {})
     assert resolve(ALL, virtual_host, b"\0\0\x0bamq.headers\0\0").special
 
 

@@ -21,13 +21,13 @@ def test_publishing_needs_write_on_the_exchange(town: Town) -> None:
     for exchange in ("x", ""):
         ann.connection.receive(publish(exchange, "k"))
         assert closed(ann) is None
-    assert town.broker.vhosts["/"].queues["q"].ready == 1
+    assert town.broker.vhosts["/"].topology.queues["q"].ready == 1
 
 
 def test_a_permission_that_is_taken_away_stops_the_next_message(town: Town) -> None:
     town.users.permit("ann", "/", "", "^x$", "")
     ann = town.enter("ann")
-    queue = town.broker.vhosts["/"].queues["q"]
+    queue = town.broker.vhosts["/"].topology.queues["q"]
     for _ in range(3):
         ann.connection.receive(publish("x", "k"))
     assert queue.ready == 3
@@ -78,7 +78,7 @@ def test_consumers_lose_the_queue_with_the_permission(town: Town) -> None:
     (cancelled,) = ann.frames()
     assert isinstance(cancelled, Basic.Cancel)
     assert cancelled.consumer_tag == "q"
-    queues = town.broker.vhosts["/"].queues
+    queues = town.broker.vhosts["/"].topology.queues
     assert (queues["q"].consumer_count, queues["dlq"].consumer_count) == (0, 1)
     town.enter("boss").connection.receive(publish("x", "k"))
     town.turns.run()
@@ -92,7 +92,7 @@ def test_what_a_forbidden_consumer_holds_stays_with_its_channel(town: Town) -> N
     town.enter("boss").connection.receive(publish("x", "k"))
     town.turns.run()
     town.users.permit("ann", "/", "", "", "")
-    queue = town.broker.vhosts["/"].queues["q"]
+    queue = town.broker.vhosts["/"].topology.queues["q"]
     assert (queue.ready, queue.unacked) == (0, 1)
     ann.send(Basic.Ack(1), 1)
     assert closed(ann) is None
@@ -166,15 +166,15 @@ def test_an_exchange_that_becomes_a_topic_exchange_is_asked_for_anew(town: Town)
     ann = town.enter("ann")
     vhost = town.broker.vhosts["/"]
     ann.connection.receive(publish("x", "k"))
-    assert vhost.queues["q"].ready == 1
-    vhost.delete_exchange("x", False)
-    vhost.declare_exchange("x", "topic", False, False, False, {})
-    vhost.bind_queue("q", "x", "#", {})
+    assert vhost.topology.queues["q"].ready == 1
+    vhost.declarations.delete_exchange("x", False)
+    vhost.declarations.declare_exchange("x", "topic", False, False, False, {})
+    vhost.declarations.bind_queue("q", "x", "#", {})
     ann.connection.receive(publish("x", "k"))
     said = closed(ann)
     assert said is not None
     assert "access to topic 'k' in exchange 'x'" in said
-    assert vhost.queues["q"].ready == 1
+    assert vhost.topology.queues["q"].ready == 1
 
 
 def test_an_exchange_that_comes_back_as_it_was_takes_the_message_once(town: Town) -> None:
@@ -183,13 +183,13 @@ def test_an_exchange_that_comes_back_as_it_was_takes_the_message_once(town: Town
     ann.send(Confirm.Select(), 1)
     vhost = town.broker.vhosts["/"]
     ann.connection.receive(publish("x", "k"))
-    vhost.delete_exchange("x", False)
-    vhost.declare_exchange("x", "direct", False, False, False, {})
-    vhost.bind_queue("q", "x", "k", {})
+    vhost.declarations.delete_exchange("x", False)
+    vhost.declarations.declare_exchange("x", "direct", False, False, False, {})
+    vhost.declarations.bind_queue("q", "x", "k", {})
     ann.frames()
     ann.connection.receive(publish("x", "k"))
     assert ann.told() == [("Ack", 2, False)]
-    assert vhost.queues["q"].ready == 2
+    assert vhost.topology.queues["q"].ready == 2
 
 
 # -- in the name of others

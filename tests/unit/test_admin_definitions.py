@@ -24,7 +24,7 @@ def test_only_what_is_new_is_added() -> None:
 def test_queues_are_durable_and_may_have_their_type_beside_their_arguments() -> None:
     place = Place()
     place.take({"queues": [{"name": "q", "vhost": "/", "type": "quorum"}]})
-    queue = place.broker.vhosts["/"].queues["q"]
+    queue = place.broker.vhosts["/"].topology.queues["q"]
     assert (queue.durable, queue.arguments) == (True, {"x-queue-type": "quorum"})
 
 
@@ -143,9 +143,9 @@ def test_all_problems_are_told_up_to_twenty() -> None:
 def test_what_is_there_otherwise_is_refused_as_a_declaration_would_be() -> None:
     place = Place()
     vhost = place.broker.vhosts["/"]
-    vhost.declare_queue("q", False, None, False, {})
-    vhost.declare_queue("mine", False, object(), False, {})
-    vhost.declare_exchange("x", "fanout", False, False, False, {})
+    vhost.declarations.declare_queue("q", False, None, False, {})
+    vhost.declarations.declare_queue("mine", False, object(), False, {})
+    vhost.declarations.declare_exchange("x", "fanout", False, False, False, {})
     queue = {"name": "q", "vhost": "/", "durable": True}
     assert "inequivalent arg 'durable'" in place.problems({"queues": [queue]})[0]
     assert "exclusive access" in place.problems({"queues": [queue | {"name": "mine"}]})[0]
@@ -166,14 +166,14 @@ def test_limits_hold_for_what_is_there_and_what_is_imported() -> None:
     place = Place()
     vhost = place.broker.vhosts["/"]
     for number in range(3):
-        vhost.declare_queue(f"old{number}", False, None, False, {})
+        vhost.declarations.declare_queue(f"old{number}", False, None, False, {})
     place.broker.limit_vhost("/", None, 4)
     new = [{"name": name, "vhost": "/"} for name in ("a", "b")]
     assert "2 more queues would exceed the limit of 4, there are 3" in place.problems({"queues": new})[0]
     place.take({"queues": new[:1]})
     raised = {"name": "limits", "vhost": "/", "component": "vhost-limits", "value": {"max-queues": 9}}
     place.take({"queues": new, "parameters": [raised]})
-    assert len(vhost.queues) == 5
+    assert len(vhost.topology.queues) == 5
 
 
 def test_with_a_log_that_has_stopped_nothing_is_imported() -> None:
@@ -181,7 +181,7 @@ def test_with_a_log_that_has_stopped_nothing_is_imported() -> None:
     place.store.failure = "disk full"
     with pytest.raises(DefinitionsError, match="the log has stopped: disk full"):
         place.take({"queues": [{"name": "q", "vhost": "/"}]})
-    assert place.broker.vhosts["/"].queues == {}
+    assert place.broker.vhosts["/"].topology.queues == {}
 
 
 def test_an_import_is_made_in_steps_that_are_short() -> None:
@@ -210,7 +210,7 @@ def test_a_file_for_one_virtual_host_says_what_it_is_like() -> None:
     vhost = place.broker.vhosts["/"]
     assert (vhost.description, vhost.tags, vhost.default_queue_type) == ("the shop", ("t",), "quorum")
     assert vhost.queues_max == 7
-    assert vhost.queues["q"].arguments == {"x-queue-type": "quorum"}
+    assert vhost.topology.queues["q"].arguments == {"x-queue-type": "quorum"}
     elsewhere = {"queues": [{"name": "p", "vhost": "shop"}]}
     assert "it is of vhost 'shop', and the file is for '/'" in place.problems(elsewhere, "/")[0]
     assert place.problems({"default_queue_type": "x"}, "/")[0].startswith("vhost '/': default_queue_type 'x'")
@@ -220,10 +220,10 @@ def test_the_type_of_a_queue_is_its_own_before_that_of_its_virtual_host() -> Non
     place = Place()
     place.broker.describe_vhost("/", "", (), "quorum")
     vhost = place.broker.vhosts["/"]
-    vhost.declare_queue("there", True, None, False, {})
+    vhost.declarations.declare_queue("there", True, None, False, {})
     typed = [{"name": "c", "type": "classic"}, {"name": "q", "type": "quorum"}, {"name": "q2"}]
     place.take({"queues": [{"name": "there"}, *typed]}, "/")
-    kinds = {name: queue.arguments["x-queue-type"] for name, queue in vhost.queues.items()}
+    kinds = {name: queue.arguments["x-queue-type"] for name, queue in vhost.topology.queues.items()}
     assert kinds == {"there": "quorum", "c": "classic", "q": "quorum", "q2": "quorum"}
 
 
@@ -248,7 +248,7 @@ def test_the_copy_leaves_no_work_for_the_garbage_collector(wrong: bool) -> None:
     try:
         with contextlib.suppress(DefinitionsError):
             place.take({"queues": queues, "bindings": bindings})
-        made = len(place.broker.vhosts["/"].queues)
+        made = len(place.broker.vhosts["/"].topology.queues)
         assert (made, tried_queues()) == ((0, 0) if wrong else (50, 50))
     finally:
         gc.enable()

@@ -22,10 +22,10 @@ def test_what_is_exported_makes_the_same_elsewhere() -> None:
 
 def test_a_queue_keeps_its_type_where_queues_are_of_another_one() -> None:
     place, other = Place(), Place()
-    place.broker.vhosts["/"].declare_queue("old", True, None, False, {})
+    place.broker.vhosts["/"].declarations.declare_queue("old", True, None, False, {})
     place.broker.describe_vhost("/", "", (), "quorum")
     other.take(place.document())
-    (queue,) = other.broker.vhosts["/"].queues.values()
+    (queue,) = other.broker.vhosts["/"].topology.queues.values()
     assert queue.arguments == {"x-queue-type": "classic"}
 
 
@@ -52,10 +52,10 @@ def test_what_one_virtual_host_is_like_is_exported_with_it() -> None:
 def test_exclusive_and_generated_names_are_not_exported() -> None:
     place = Place()
     vhost = place.broker.vhosts["/"]
-    vhost.declare_queue("mine", False, object(), False, {})
-    vhost.bind_queue("mine", "amq.fanout", "", {}, vhost.queues["mine"].exclusive_owner)
-    generated = vhost.declare_queue("", True, None, False, {})
-    vhost.bind_queue(generated.name, "amq.fanout", "", {})
+    vhost.declarations.declare_queue("mine", False, object(), False, {})
+    vhost.declarations.bind_queue("mine", "amq.fanout", "", {}, vhost.topology.queues["mine"].exclusive_owner)
+    generated = vhost.declarations.declare_queue("", True, None, False, {})
+    vhost.declarations.bind_queue(generated.name, "amq.fanout", "", {})
     document = place.document()
     assert (document["queues"], document["bindings"], document["exchanges"]) == ([], [], [])
 
@@ -69,16 +69,16 @@ def test_what_changes_during_an_export_does_not_break_it_off() -> None:
         pieces.append(piece)
         name = f"new{number}"
         if number == 5:
-            vhost.delete_queue("audit", False, False)
+            vhost.declarations.delete_queue("audit", False, False)
         place.broker.declare_vhost(name)
         for user in place.users.names():
             place.users.permit(user, name, "", "", "")
             place.users.permit_topic(user, name, "x", "", "")
-        vhost.declare_queue(name, True, None, False, {})
-        vhost.declare_exchange(name, "fanout", True, False, False, {})
-        vhost.bind_queue(name, "shop.events", "k", {})
-        vhost.bind_exchange(name, "shop.events", "k", {})
-        vhost.bind_exchange("amq.fanout", name, "k", {})
+        vhost.declarations.declare_queue(name, True, None, False, {})
+        vhost.declarations.declare_exchange(name, "fanout", True, False, False, {})
+        vhost.declarations.bind_queue(name, "shop.events", "k", {})
+        vhost.declarations.bind_exchange(name, "shop.events", "k", {})
+        vhost.declarations.bind_exchange("amq.fanout", name, "k", {})
         place.broker.parameters.set(name, 1)
         vhost.policies.set(Policy(name, "", {"expires": 1}))
     document = json.loads("".join(pieces))

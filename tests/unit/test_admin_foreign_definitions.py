@@ -9,11 +9,11 @@ def test_what_rabbitmq_exports_is_imported() -> None:
     place.take(of_rabbitmq())
     vhost = place.broker.vhosts["shop"]
     assert (vhost.description, vhost.tags, vhost.queues_max) == ("the shop", ("prod",), 100)
-    assert set(vhost.queues) == {"orders", "audit", "live"}
-    assert vhost.queues["orders"].effective == {"x-message-ttl": 60000, "x-max-length": 500000}
-    assert vhost.queues["live"].auto_delete
+    assert set(vhost.topology.queues) == {"orders", "audit", "live"}
+    assert vhost.topology.queues["orders"].effective == {"x-message-ttl": 60000, "x-max-length": 500000}
+    assert vhost.topology.queues["live"].auto_delete
     assert routed(vhost, "shop.events", "order.new") == ["orders"]
-    assert vhost.exchanges["shop.lost"].internal
+    assert vhost.topology.exchanges["shop.lost"].internal
     shop = place.users.known("shop")
     assert (shop.tags, shop.limits) == (("management", "policymaker"), {"max-connections": 100})
     assert shop.permissions["shop"].configure == r"^shop\."

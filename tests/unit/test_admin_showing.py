@@ -28,7 +28,7 @@ def client(house: House) -> Wired:
 
 
 def shown(house: House, limit: int | None = None, encoding: str = "auto") -> dict[str, Any]:
-    queue = house.broker.vhosts["/"].queues["q"]
+    queue = house.broker.vhosts["/"].topology.queues["q"]
     [entry] = queue.entries
     return shown_message(house.server, queue, entry, 3, encoding, limit)
 

@@ -6,12 +6,13 @@ import pytest
 
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
-from broker.core.publishing.passage import BY_MESSAGE
+from broker.core.publishing.outcome import ROUTED, UNROUTED
 from broker.core.vhosts.vhost import VirtualHost
 from tests.topology import (
     RecordingStore,
     add_exchange,
     add_queue,
+    content_of,
     definitions_of,
     new_broker,
     new_vhost,
@@ -26,16 +27,18 @@ KEYS = {"x-consistent-hash": "1", "x-local-random": ""}
 def selected(vhost: VirtualHost, queue: str, exchange: str, selector: object, key: str = "k") -> None:
     """Bind a new queue with a selector."""
     add_queue(vhost, queue)
-    vhost.bind_queue(queue, exchange, KEYS.get(vhost.exchanges[exchange].kind, key), {SELECTOR: selector})
+    vhost.declarations.bind_queue(
+        queue, exchange, KEYS.get(vhost.topology.exchanges[exchange].kind, key), {SELECTOR: selector}
+    )
 
 
 def takers(vhost: VirtualHost, exchange: str, key: str = "k", **headers: object) -> list[str]:
     """The queues that get a message with these headers."""
-    count = publish(vhost, exchange, key, headers=headers)
-    names = [name for name, queue in vhost.queues.items() if queue.ready]
+    outcome = publish(vhost, exchange, key, headers=headers)
+    names = [name for name, queue in vhost.topology.queues.items() if queue.ready]
     for name in names:
-        vhost.purge_queue(name)
-    assert count == len(names)
+        vhost.declarations.purge_queue(name)
+    assert outcome is (ROUTED if names else UNROUTED)
     return sorted(names)
 
 
@@ -57,45 +60,48 @@ def test_a_binding_applies_if_its_selector_is_true(kind: str) -> None:
     vhost = new_vhost()
     add_exchange(vhost, "x", kind, alternate_exchange="amq.fanout")
     add_queue(vhost, "alternate")
-    vhost.bind_queue("alternate", "amq.fanout", "", {})
+    vhost.declarations.bind_queue("alternate", "amq.fanout", "", {})
     selected(vhost, "low", "x", "level < 5")
     selected(vhost, "high", "x", "level >= 5")
     assert takers(vhost, "x", level=1) == ["low"]
     assert takers(vhost, "x", level=9) == ["high"]
     assert takers(vhost, "x") == ["alternate"]
     assert takers(vhost, "x", level="text") == ["alternate"]
-    vhost.unbind_queue("low", "x", KEYS.get(kind, "k"), {SELECTOR: "level < 5"})
+    vhost.declarations.unbind_queue("low", "x", KEYS.get(kind, "k"), {SELECTOR: "level < 5"})
     assert takers(vhost, "x", level=1) == ["alternate"]
-    assert vhost.exchanges["x"].conditional == 1
-    vhost.delete_queue("high", if_unused=False, if_empty=False)
+    assert vhost.topology.exchanges["x"].conditional == 1
+    vhost.declarations.delete_queue("high", if_unused=False, if_empty=False)
     assert takers(vhost, "x", level=9) == ["alternate"]
-    assert vhost.exchanges["x"].conditional == 0
+    assert vhost.topology.exchanges["x"].conditional == 0
 
 
 def test_only_messages_that_a_selector_may_concern_are_routed_one_by_one() -> None:
     vhost = new_vhost()
     add_exchange(vhost, "x", "topic")
     add_queue(vhost, "q")
-    vhost.bind_queue("q", "x", "a.*", {})
+    vhost.declarations.bind_queue("q", "x", "a.*", {})
     selected(vhost, "s", "x", "level = 1", "b.*")
-    assert [vhost.route("x", key).by_message for key in ("a.x", "b.x")] == [False, True]
+    assert [vhost.publisher.route("x", key).by_message for key in ("a.x", "b.x")] == [False, True]
     assert takers(vhost, "x", "b.x", level=1) == ["s"]
     add_queue(vhost, "s")
-    vhost.bind_queue("s", "x", "a.#", {SELECTOR: "level = 2"})
-    assert vhost.route("x", "a.x").by_message
+    vhost.declarations.bind_queue("s", "x", "a.#", {SELECTOR: "level = 2"})
+    assert vhost.publisher.route("x", "a.x").by_message
     assert takers(vhost, "x", "a.x", level=1) == ["q"]
     assert takers(vhost, "x", "a.x", level=2) == ["q", "s"]
-    vhost.unbind_queue("s", "x", "a.#", {SELECTOR: "level = 2"})
+    vhost.declarations.unbind_queue("s", "x", "a.#", {SELECTOR: "level = 2"})
     assert routed(vhost, "x", "a.x") == ["q"]
 
 
 def test_a_kept_route_notices_a_selector() -> None:
     vhost = new_vhost()
     add_queue(vhost, "q")
-    vhost.bind_queue("q", "amq.direct", "k", {})
-    route = vhost.route("amq.direct", "k")
+    vhost.declarations.bind_queue("q", "amq.direct", "k", {})
+    route = vhost.publisher.route("amq.direct", "k")
     selected(vhost, "s", "amq.direct", "level = 1")
-    assert vhost.publish(route, Message(route.address, b"", 0, False, 0)) == BY_MESSAGE
+    for level in (2, 1):
+        message = Message(route.address, content_of(headers={"level": level}), 0, False, 0)
+        assert vhost.publisher.publish(route, message) is ROUTED
+    assert [queue.ready for queue in vhost.topology.queues.values()] == [2, 1]
 
 
 def test_a_queue_is_reached_by_any_of_its_bindings_once() -> None:
@@ -105,20 +111,20 @@ def test_a_queue_is_reached_by_any_of_its_bindings_once() -> None:
     assert takers(vhost, "amq.fanout", a=1, b=1) == ["q"]
     assert takers(vhost, "amq.fanout", b=1) == ["q"]
     assert takers(vhost, "amq.fanout", c=1) == []
-    vhost.bind_queue("q", "amq.fanout", "k", {})
+    vhost.declarations.bind_queue("q", "amq.fanout", "k", {})
     assert takers(vhost, "amq.fanout") == ["q"]
-    assert len(vhost.bindings_to(vhost.queues["q"])) == 3
+    assert len(vhost.topology.bindings_to(vhost.topology.queues["q"])) == 3
 
 
 def test_exchanges_bound_with_a_selector() -> None:
     vhost = new_vhost()
     add_queue(vhost, "q")
-    vhost.bind_queue("q", "amq.direct", "k", {})
-    vhost.bind_exchange("amq.direct", "amq.fanout", "", {SELECTOR: "good"})
+    vhost.declarations.bind_queue("q", "amq.direct", "k", {})
+    vhost.declarations.bind_exchange("amq.direct", "amq.fanout", "", {SELECTOR: "good"})
     assert takers(vhost, "amq.fanout", good=True) == ["q"]
     assert takers(vhost, "amq.fanout", good=False) == []
-    vhost.unbind_exchange("amq.direct", "amq.fanout", "", {SELECTOR: "good"})
-    assert not vhost.route("amq.fanout", "k").by_message
+    vhost.declarations.unbind_exchange("amq.direct", "amq.fanout", "", {SELECTOR: "good"})
+    assert not vhost.publisher.route("amq.fanout", "k").by_message
 
 
 @pytest.mark.parametrize("match", ["all", "any", "all-with-x", "any-with-x"])
@@ -126,7 +132,7 @@ def test_headers_and_selector_must_both_match(match: str) -> None:
     vhost = new_vhost()
     add_queue(vhost, "q")
     arguments: dict[str, object] = {"x-match": match, "a": 1, SELECTOR: "b = 2"}
-    vhost.bind_queue("q", "amq.headers", "", arguments)
+    vhost.declarations.bind_queue("q", "amq.headers", "", arguments)
     assert takers(vhost, "amq.headers", a=1, b=2) == ["q"]
     assert takers(vhost, "amq.headers", a=1) == []
     assert takers(vhost, "amq.headers", b=2) == []
@@ -137,7 +143,7 @@ def test_one_of_the_destinations_whose_selectors_are_true() -> None:
     add_exchange(vhost, "x", "x-consistent-hash")
     for name in "abc":
         add_queue(vhost, name)
-        vhost.bind_queue(name, "x", "1", {})
+        vhost.declarations.bind_queue(name, "x", "1", {})
     keys = [str(number) for number in range(300)]
     before = {key: routed(vhost, "x", key)[0] for key in keys}
     selected(vhost, "d", "x", "level = 1")
@@ -154,7 +160,7 @@ def test_a_history_is_given_out_as_the_selector_says() -> None:
     for level in (1, 2, 3):
         publish(vhost, "x", headers={"level": level})
     selected(vhost, "q", "x", "level > 1")
-    assert vhost.queues["q"].ready == 2
+    assert vhost.topology.queues["q"].ready == 2
 
 
 def test_spaces_are_no_selector() -> None:
@@ -178,7 +184,7 @@ def test_what_is_no_selector_is_refused(selector: object, why: str) -> None:
     assert refusal.value.text == (
         f"invalid arg 'x-filter-jms-selector' for the binding of exchange 'amq.fanout' to queue 'q': {why}"
     )
-    assert vhost.exchanges["amq.fanout"].outgoing == {}
+    assert vhost.topology.exchanges["amq.fanout"].outgoing == {}
 
 
 def test_durable_bindings_keep_their_selectors() -> None:
@@ -186,7 +192,7 @@ def test_durable_bindings_keep_their_selectors() -> None:
     broker = new_broker(store)
     vhost = broker.declare_vhost("/")
     add_queue(vhost, "q", durable=True)
-    vhost.bind_queue("q", "amq.topic", "#", {SELECTOR: "level = 1"})
+    vhost.declarations.bind_queue("q", "amq.topic", "#", {SELECTOR: "level = 1"})
     again = new_broker()
     for change in definitions_of(broker):
         again.apply(json.loads(json.dumps(change)))

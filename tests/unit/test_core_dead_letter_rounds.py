@@ -27,7 +27,7 @@ class Round:
             "x-dead-letter-routing-key": to,
         }
         held |= {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-        return self.vhost.declare_queue(name, False, None, False, held)
+        return self.vhost.declarations.declare_queue(name, False, None, False, held)
 
     def deliver(self, *names: str) -> None:
         """Publish messages that the client has, then."""

@@ -5,6 +5,7 @@ import pytest
 from broker.adapters.formats.amqp091 import View091
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
+from broker.core.publishing.outcome import ROUTED
 from broker.core.routing.kinds import DELAY_MAX, delay_of
 from broker.core.view import MessageView
 from protocol.amqp091.properties import Properties
@@ -32,7 +33,7 @@ from tests.topology import add_exchange, content_of, publish
 )
 def test_how_to_route_must_be_said(arguments: dict[str, object], text: str) -> None:
     with pytest.raises(PreconditionFailed) as refusal:
-        Site().vhost.declare_exchange("y", "x-delayed-message", True, False, False, arguments)
+        Site().vhost.declarations.declare_exchange("y", "x-delayed-message", True, False, False, arguments)
     assert refusal.value.text == text
 
 
@@ -87,9 +88,9 @@ def test_what_the_header_may_say(value: object, delay: int) -> None:
 def test_without_the_header_nothing_is_held() -> None:
     site = Site()
     queue = bound(site.vhost, "q")
-    assert publish(site.vhost, "x", "k") == 1
-    assert site.publish(-100) == 1
-    assert site.publish(DELAY_MAX + 1) == 1
+    assert publish(site.vhost, "x", "k") is ROUTED
+    assert site.publish(-100) is ROUTED
+    assert site.publish(DELAY_MAX + 1) is ROUTED
     assert queue.ready == 3
     assert [headers_of(entry.message).get("x-delay") for entry in entries(queue)] == [
         None,
@@ -104,9 +105,9 @@ def test_without_the_header_nothing_is_held() -> None:
 def test_a_message_is_held_and_then_routed_as_the_bindings_are_by_then() -> None:
     site = Site()
     gone = bound(site.vhost, "gone")
-    assert site.publish(1000) == 1, "it is not unroutable"
-    assert site.publish("500") == 1
-    site.vhost.unbind_queue("gone", "x", "k", {})
+    assert site.publish(1000) is ROUTED, "it is not unroutable"
+    assert site.publish("500") is ROUTED
+    site.vhost.declarations.unbind_queue("gone", "x", "k", {})
     queue = bound(site.vhost, "q")
     site.clock.advance(499)
     assert (queue.ready, site.held) == (0, 2)
@@ -143,11 +144,11 @@ def test_every_type_routes_late_and_at_once(kind: str, binding: str, arguments: 
     site = Site(kind)
     queue = bound(site.vhost, "q", key=binding, arguments=arguments)
     for delay in (0, 10):
-        assert site.publish(delay, "a.b", headers={"color": "red"}) == 1
+        assert site.publish(delay, "a.b", headers={"color": "red"}) is ROUTED
     assert queue.ready == 1
     site.clock.advance(10)
     assert queue.ready == 2
-    site.vhost.unbind_queue("q", "x", binding, arguments)
+    site.vhost.declarations.unbind_queue("q", "x", binding, arguments)
     site.publish(10, "a.b", headers={"color": "red"})
     site.clock.advance(10)
     assert queue.ready == 2
@@ -176,11 +177,11 @@ def test_on_its_way_from_exchange_to_exchange_a_message_is_held_once() -> None:
     site = Site("fanout")
     add_exchange(site.vhost, "first", "fanout")
     add_exchange(site.vhost, "y", "x-delayed-message", **{"x-delayed-type": "fanout"})
-    site.vhost.bind_exchange("x", "first", "", {})
-    site.vhost.bind_exchange("y", "x", "", {})
+    site.vhost.declarations.bind_exchange("x", "first", "", {})
+    site.vhost.declarations.bind_exchange("y", "x", "", {})
     at_once = bound(site.vhost, "at once", "first")
     late = bound(site.vhost, "late", "y")
-    assert site.publish(100, exchange="first") == 2
+    assert site.publish(100, exchange="first") is ROUTED
     assert (at_once.ready, late.ready) == (1, 0)
     site.clock.advance(100)
     assert (at_once.ready, late.ready) == (1, 1)
@@ -192,11 +193,11 @@ def test_further_routing_keys_count_by_then_and_hidden_ones_stay_hidden() -> Non
     site = Site()
     queues = [bound(site.vhost, key, key=key) for key in ("k", "copy", "blind")]
     content = content_of(headers={"x-delay": 5, "CC": ["copy"], "BCC": ["blind"]})
-    route = site.vhost.route("x", "k")
+    route = site.vhost.publisher.route("x", "k")
     message = Message(route.address, content, 0, False, 0)
     view = View091(Properties(content))
     assert route.exchange.holds(view)
-    assert site.vhost.publish_by_message(route, message, ["k", "copy", "blind"], view) == 1
+    assert site.vhost.publisher.publish_by_message(route, message, ["k", "copy", "blind"], view) is ROUTED
     site.clock.advance(5)
     assert [queue.ready for queue in queues] == [1, 1, 1]
     assert headers_of(entries(queues[0])[0].message) == {"x-delay": -5, "CC": ["copy"]}

@@ -16,7 +16,7 @@ from tests.topology import RecordingStore, add_exchange, consume, content_of, de
 def test_the_log_holds_what_a_durable_exchange_holds() -> None:
     site = Site(durable=True)
     bound(site.vhost, "q", durable=True)
-    exchange = site.vhost.exchanges["x"]
+    exchange = site.vhost.topology.exchanges["x"]
     assert exchange.kept is not None
     assert exchange.kept.number == site.store.changes[1]["number"]
     site.publish(100, persistent=True)
@@ -27,7 +27,7 @@ def test_the_log_holds_what_a_durable_exchange_holds() -> None:
     site.clock.advance(100)
     assert [queues for _, queues in site.store.enqueued] == [[""], ["q"]]
     assert site.store.settled == [(held, "")]
-    assert site.vhost.queues["q"].ready == 2
+    assert site.vhost.topology.queues["q"].ready == 2
 
 
 def test_what_a_transient_exchange_holds_is_not_logged() -> None:
@@ -83,7 +83,7 @@ def test_a_message_that_the_disk_does_not_give_back_does_not_hold_up_the_others(
     site.vhost.store = store = Rotten()
     site.publish(10)
     site.publish(11)
-    delays = site.vhost.exchanges["x"].delays  # type: ignore[attr-defined]
+    delays = site.vhost.topology.exchanges["x"].delays  # type: ignore[attr-defined]
     first = next(iter(delays._timetable))
     first.content = None
     site.clock.advance(11)
@@ -97,7 +97,7 @@ def test_what_a_deleted_exchange_held_is_gone() -> None:
     site = Site(durable=True)
     site.publish(100, persistent=True)
     [(held, _)] = site.store.enqueued
-    site.vhost.delete_exchange("x", False)
+    site.vhost.declarations.delete_exchange("x", False)
     assert site.store.forgotten == [held]
     site.clock.advance(1000)
     assert site.counters.unroutable == 0
@@ -109,7 +109,7 @@ def test_what_was_held_comes_back_with_its_date_and_what_is_past_goes_at_once() 
     again = Site()
     for change in definitions_of(site.broker):
         again.broker.apply(change)
-    exchange = again.vhost.exchanges["x"]
+    exchange = again.vhost.topology.exchanges["x"]
     assert exchange.kept is not None
     sink = Recovered(again.broker)
     for number, wait in enumerate((50, -100_000, 100), 1):
@@ -118,7 +118,7 @@ def test_what_was_held_comes_back_with_its_date_and_what_is_past_goes_at_once() 
         message.date = again.clock.date() + wait
         message.sequence = number
         assert sink.message(message, [int(exchange.kept.number)], True, {}) == 1
-    queue = again.vhost.queues["q"]
+    queue = again.vhost.topology.queues["q"]
     again.broker.resume()
     again.clock.advance(0)
     assert [headers_of(entry.message)["number"] for entry in entries(queue)] == [2]
@@ -168,11 +168,11 @@ def test_a_full_queue_that_passes_on_what_it_refuses_does_so() -> None:
 def test_an_expiration_counts_from_the_end_of_the_delay() -> None:
     site = Site(durable=True)
     queue = bound(site.vhost, "q", durable=True)
-    route = site.vhost.route("x", "k")
+    route = site.vhost.publisher.route("x", "k")
     content = content_of(headers={"x-delay": 1000})
     message = Message(route.address, content, 0, True, 0)
     message.expiration = 50
-    site.vhost.publish_by_message(route, message, ["k"], View091(Properties(content)))
+    site.vhost.publisher.publish_by_message(route, message, ["k"], View091(Properties(content)))
     site.clock.advance(1000)
     assert queue.ready == 1
     site.clock.advance(49)
@@ -186,7 +186,7 @@ def test_a_dead_letter_is_held_once() -> None:
     site = Site(durable=True)
     retry = bound(site.vhost, "retry", durable=True, limits={"x-dead-letter-exchange": "x"})
     add_exchange(site.vhost, "in", "fanout")
-    site.vhost.bind_queue("retry", "in", "", {})
+    site.vhost.declarations.bind_queue("retry", "in", "", {})
     site.publish(100, exchange="in", persistent=True)
     consumer = consume(retry)[1]
     for held in (1, 0):

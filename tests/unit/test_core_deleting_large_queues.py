@@ -11,6 +11,7 @@ from broker.core.queues.attach import detach
 from broker.core.queues.group import Group
 from broker.core.queues.purge import CLEARING_SLICE, dispose
 from broker.core.queues.returns import release_entries
+from broker.core.queues.source import PUBLISHED
 from broker.core.transactions.transaction import SETTLE, HeldSettlement
 from tests.clock import HandClock
 from tests.delays import Site
@@ -40,10 +41,10 @@ def test_what_it_held_goes_in_slices(limits: dict[str, Any]) -> None:
     yard.clock.advance(0)
     assert (queue.ready, queue.unacked) == (MANY - 1, 1)
     client.held = [last]
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert (client.removed, len(client.cancelled)) == ([], 1)
     assert (queue.ready, queue.unacked, queue.ready_bytes) == (0, 0, 0)
-    assert "q" not in yard.vhost.queues
+    assert "q" not in yard.vhost.topology.queues
     assert len(store.forgotten) == CLEARING_SLICE
     again = yard.queue(**limits)
     yard.publish(persistent=True)
@@ -66,7 +67,7 @@ def test_what_clients_had_is_taken_back_in_slices(way: str) -> None:
     yard.publish(count=MANY, persistent=True)
     yard.run()
     held = list(client.held)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert (client.consumer.inflight, len(client.removed)) == (MANY - CLEARING_SLICE, CLEARING_SLICE)
     assert (queue.ready, queue.unacked, queue.unacked_bytes) == (0, 0, 0)
     for entry in held if way in ("settled", "discarded") else ():
@@ -96,11 +97,11 @@ def test_a_transaction_settles_nothing_of_a_deleted_queue() -> None:
     settlement = HeldSettlement(client.consumer, SETTLE, NACK)
     settlement.entries.append(client.held[-1])
     assert settlement.valid() == client.held[-1:]
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert client.consumer.inflight == MANY - CLEARING_SLICE
     assert settlement.valid() == []
     assert not settlement.append(yard.vhost, Foretelling(yard.vhost.receipts))
-    settlement.put(store, yard.vhost.dead_letters)
+    settlement.put(store, yard.vhost.dead_letters, PUBLISHED)
     assert store.settled == []
 
 
@@ -133,7 +134,7 @@ def test_what_an_exchange_holds_goes_in_slices_too() -> None:
     site = Site(durable=True)
     for _ in range(MANY):
         site.publish(100, persistent=True)
-    site.vhost.delete_exchange("x", False)
+    site.vhost.declarations.delete_exchange("x", False)
     assert len(site.store.forgotten) == CLEARING_SLICE
     for _ in range(2):
         site.clock.advance(0)
@@ -148,7 +149,7 @@ def test_a_history_goes_in_slices_as_well() -> None:
     add_exchange(vhost, "x", "x-recent-history", durable=True, x_recent_history_length=MANY)
     for _ in range(MANY):
         publish(vhost, "x", "k", persistent=True)
-    vhost.delete_exchange("x", False)
+    vhost.declarations.delete_exchange("x", False)
     assert len(store.forgotten) == CLEARING_SLICE
     for _ in range(2):
         clock.advance(0)

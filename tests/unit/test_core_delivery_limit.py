@@ -132,7 +132,7 @@ def test_recovered_messages_go_on_counting() -> None:
 
 def declare(vhost: VirtualHost, arguments: dict[str, object], **flags: bool) -> Queue:
     owner = object() if flags.get("exclusive") else None
-    return vhost.declare_queue(
+    return vhost.declarations.declare_queue(
         "q", flags.get("durable", True), owner, flags.get("auto_delete", False), arguments
     )
 

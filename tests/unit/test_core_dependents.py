@@ -38,9 +38,9 @@ class Land:
         self.clock = HandClock()
         self.broker = new_broker(RecordingStore(), self.clock)
         self.vhost = self.broker.declare_vhost("v")
-        self.queue = self.vhost.declare_queue("q", False, None, False, {})
+        self.queue = self.vhost.declarations.declare_queue("q", False, None, False, {})
         add_exchange(self.vhost, "x")
-        self.exchange = self.vhost.exchanges["x"]
+        self.exchange = self.vhost.topology.exchanges["x"]
         self.told: list[Sender] = []
 
     def senders(self, node: Queue | Exchange, count: int) -> list[Sender]:
@@ -64,7 +64,7 @@ def land() -> Land:
 
 def test_they_hear_in_slices_and_never_from_inside_the_deletion(land: Land) -> None:
     senders = land.senders(land.queue, MANY)
-    land.vhost.delete_queue("q", False, False, None)
+    land.vhost.declarations.delete_queue("q", False, False, None)
     assert land.told == []
     assert land.slices() == [SLICE, SLICE, SLICE, 1]
     assert set(land.told) == set(senders)
@@ -72,19 +72,19 @@ def test_they_hear_in_slices_and_never_from_inside_the_deletion(land: Land) -> N
 
 
 def test_only_those_of_what_is_deleted_hear_of_it(land: Land) -> None:
-    other = land.vhost.declare_queue("other", False, None, False, {})
+    other = land.vhost.declarations.declare_queue("other", False, None, False, {})
     land.senders(other, 2)
     ours = land.senders(land.exchange, 2)
-    land.vhost.delete_queue("q", False, False, None)
+    land.vhost.declarations.delete_queue("q", False, False, None)
     assert land.slices() == []  # nobody is asked
-    land.vhost.delete_exchange("x", False)
+    land.vhost.declarations.delete_exchange("x", False)
     land.slices()
     assert set(land.told) == set(ours)
 
 
 def test_who_leaves_before_its_turn_is_not_told(land: Land) -> None:
     senders = land.senders(land.queue, MANY)
-    land.vhost.delete_queue("q", False, False, None)
+    land.vhost.declarations.delete_queue("q", False, False, None)
     land.clock.schedule.run()
     for sender in senders:
         land.vhost.dependents.remove(sender)
@@ -95,18 +95,18 @@ def test_who_leaves_before_its_turn_is_not_told(land: Land) -> None:
 def test_who_is_told_may_take_others_along(land: Land) -> None:
     first, last = land.senders(land.queue, 2)
     first.others, last.others = [last], [first]
-    land.vhost.delete_queue("q", False, False, None)
+    land.vhost.declarations.delete_queue("q", False, False, None)
     land.slices()
     assert len(land.told) == 1
 
 
 def test_another_queue_of_the_name_is_another_node(land: Land) -> None:
     old = land.senders(land.queue, 1)
-    land.vhost.delete_queue("q", False, False, None)
-    new = land.senders(land.vhost.declare_queue("q", False, None, False, {}), 1)
+    land.vhost.declarations.delete_queue("q", False, False, None)
+    new = land.senders(land.vhost.declarations.declare_queue("q", False, None, False, {}), 1)
     land.slices()
     assert land.told == old
-    land.vhost.delete_queue("q", False, False, None)
+    land.vhost.declarations.delete_queue("q", False, False, None)
     land.slices()
     assert land.told == old + new
 
@@ -116,9 +116,13 @@ def test_a_virtual_host_that_is_deleted(land: Land, kind: str) -> None:
     nodes: list[Queue | Exchange] = []
     name = "q" if kind == "queue" else "x"
     for number in range(MANY):
-        land.vhost.declare_queue(f"q{number}", False, None, False, {})
+        land.vhost.declarations.declare_queue(f"q{number}", False, None, False, {})
         add_exchange(land.vhost, f"x{number}")
-        nodes.append((land.vhost.queues if kind == "queue" else land.vhost.exchanges)[f"{name}{number}"])
+        nodes.append(
+            (land.vhost.topology.queues if kind == "queue" else land.vhost.topology.exchanges)[
+                f"{name}{number}"
+            ]
+        )
     senders = [sender for node in nodes for sender in land.senders(node, 1)]
     land.broker.delete_vhost("v")
     assert land.told == []

@@ -168,10 +168,10 @@ def test_the_queue_s_argument_decides_also_after_a_restart(
     arguments: dict[str, object], single: bool
 ) -> None:
     store = RecordingStore()
-    queue = new_broker(store).declare_vhost("/").declare_queue("q", True, None, False, arguments)
+    queue = new_broker(store).declare_vhost("/").declarations.declare_queue("q", True, None, False, arguments)
     assert (queue.election is not None) == single
     restarted = rebuilt(store.changes)
-    assert (restarted.vhost("/").queues["q"].election is not None) == single
+    assert (restarted.vhost("/").topology.queues["q"].election is not None) == single
 
 
 def test_no_more_consumers_are_kept_than_are_attached(bench: Bench) -> None:

@@ -243,9 +243,9 @@ def test_targets_are_told_when_they_are_served_and_why(bench: Bench) -> None:
 def test_the_argument_of_the_queue_holds_after_a_restart() -> None:
     store = RecordingStore()
     arguments: dict[str, object] = {"x-all-consumers-exclusive": True, "x-exclusive-takeover": "drain"}
-    new_broker(store).declare_vhost("/").declare_queue("q", True, None, False, arguments)
+    new_broker(store).declare_vhost("/").declarations.declare_queue("q", True, None, False, arguments)
     restarted = rebuilt(store.changes)
-    queue = restarted.vhost("/").queues["q"]
+    queue = restarted.vhost("/").topology.queues["q"]
     assert queue.election is not None
     assert queue.effective == arguments
 
@@ -255,7 +255,7 @@ def test_a_single_active_consumer_is_another_thing(argument: str) -> None:
     value: object = "drain" if argument == "x-exclusive-takeover" else True
     arguments: dict[str, object] = {"x-single-active-consumer": True, argument: value}
     with pytest.raises(PreconditionFailed) as refusal:
-        new_vhost().declare_queue("q", False, None, False, arguments)
+        new_vhost().declarations.declare_queue("q", False, None, False, arguments)
     assert argument in refusal.value.text
     assert "x-single-active-consumer" in refusal.value.text
 

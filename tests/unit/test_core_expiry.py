@@ -219,7 +219,7 @@ def test_a_deleted_queue_rings_no_more() -> None:
     yard = Yard()
     queue = yard.queue(message_ttl=10)
     yard.publish(count=5)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     yard.clock.advance(20)
     assert queue.deleted
     assert yard.died() == {}

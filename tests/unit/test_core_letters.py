@@ -28,16 +28,16 @@ class Ward:
         self.clock = HandClock()
         self.scheduler = HandScheduler()
         self.vhost: VirtualHost = new_vhost(clock=self.clock)
-        self.dead = self.vhost.declare_queue("dead", False, None, False, {})
+        self.dead = self.vhost.declarations.declare_queue("dead", False, None, False, {})
         held = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
         letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
-        self.queue: Queue = self.vhost.declare_queue("q", False, None, False, held | letters)
+        self.queue: Queue = self.vhost.declarations.declare_queue("q", False, None, False, held | letters)
 
     def publish(self, expiration: int = NEVER, **headers: object) -> None:
-        route = self.vhost.route("", "q")
+        route = self.vhost.publisher.route("", "q")
         new = Message(route.address, content_of(headers=headers), 0, False, 0)
         new.expiration = expiration
-        self.vhost.publish_carefully(route, new)
+        self.vhost.publisher.publish_carefully(route, new)
 
     def client(self) -> Client:
         return Client(self.queue, self.scheduler)
@@ -109,7 +109,7 @@ def test_a_letter_tells_that_it_expired_while_it_waited_to_be_tried_again() -> N
 
 def test_what_an_earlier_death_told_is_not_told_again() -> None:
     ward = Ward(message_ttl=10)
-    ward.vhost.declare_queue("last", False, None, False, {})
+    ward.vhost.declarations.declare_queue("last", False, None, False, {})
     ward.vhost.policies.set(
         Policy(
             "p", "^dead$", {"dead-letter-exchange": "", "dead-letter-routing-key": "last", "max-length": 1}
@@ -120,7 +120,7 @@ def test_what_an_earlier_death_told_is_not_told_again() -> None:
     ward.clock.advance(10)
     ward.publish()
     ward.clock.advance(10)
-    [entry] = ward.vhost.queues["last"].entries
+    [entry] = ward.vhost.topology.queues["last"].entries
     headers = Properties(entry.message.content or b"").headers()
     assert [death["reason"] for death in headers["x-death"]] == ["maxlen", "expired"]  # type: ignore[attr-defined]
     assert "x-expired-by" not in headers
@@ -191,4 +191,4 @@ def test_arguments_and_letters_have_the_same_names_for_deaths() -> None:
 )
 def test_choices_that_make_no_sense_are_refused(arguments: dict[str, object], why: str) -> None:
     with pytest.raises(PreconditionFailed, match=why):
-        new_vhost().declare_queue("q", False, None, False, arguments)
+        new_vhost().declarations.declare_queue("q", False, None, False, arguments)

@@ -25,7 +25,7 @@ def test_who_looks_finds_all_of_them() -> None:
 def test_a_purge_takes_all_of_them() -> None:
     yard, queue, client = delivered(MANY)
     lose(queue, client)
-    purge = yard.vhost.purge_queue("q")
+    purge = yard.vhost.declarations.purge_queue("q")
     assert (purge.over, queue.unacked) == (False, MOST + 1), "it waits for them"
     yard.clock.advance(0)
     assert (purge.over, purge.dropped, numbers(queue)) == (True, MANY, [])
@@ -38,8 +38,8 @@ def test_a_queue_to_which_something_comes_back_is_not_empty() -> None:
     yard, queue, client = delivered(MANY, max_length=1)
     lose(queue, client)
     with pytest.raises(PreconditionFailed, match="not empty"):
-        yard.vhost.delete_queue("q", False, True)
-    assert yard.vhost.queues["q"] is queue
+        yard.vhost.declarations.delete_queue("q", False, True)
+    assert yard.vhost.topology.queues["q"] is queue
 
 
 def test_a_get_does_not_have_others_be_pushed_out_in_its_turn() -> None:

@@ -18,7 +18,7 @@ def test_a_million_scattered_dates_are_each_kept_to_the_millisecond() -> None:
     yard = Yard()
     queue = yard.queue()
     choice = random.Random(1)
-    route = yard.vhost.route("", "q")
+    route = yard.vhost.publisher.route("", "q")
     began = yard.clock.date()
     dates: list[int] = []
     for number in range(MILLION):
@@ -29,7 +29,7 @@ def test_a_million_scattered_dates_are_each_kept_to_the_millisecond() -> None:
         if number % 2:
             restore(queue, message, False)  # as after a restart
         else:
-            yard.vhost.publish_carefully(route, message)
+            yard.vhost.publisher.publish_carefully(route, message)
     assert (queue.ready, delayed_in(queue)) == (0, MILLION)
     dates.sort()
     soonest = soonest_first(delays_of(queue, yard.vhost).places())

@@ -83,7 +83,7 @@ def test_the_queue_is_deleted_meanwhile_and_loses_none_of_them() -> None:
     yard.run()
     refuse(client)
     assert letters.ready == 0
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert (letters.ready, client.consumer.inflight) == (MANY, 0)
     assert (len(store.settled), store.forgotten) == (MANY, []), "the log knew the queue still"
     yard.clock.advance(1)

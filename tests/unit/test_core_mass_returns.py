@@ -72,7 +72,7 @@ def test_who_comes_meanwhile_waits_too() -> None:
 def test_the_queue_is_deleted_meanwhile() -> None:
     yard, queue, client = delivered(MANY, MANY)
     nack(client)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     yard.clock.advance(1000)
     used = client.credit.used + len(client.removed)  # this target restores it for what is removed, too
     assert (client.consumer.inflight, used) == (0, 0)
@@ -197,7 +197,7 @@ def test_too_often_and_the_queue_is_deleted() -> None:
     yard, queue, client = delivered(MANY, delivery_limit=0, **letters)
     dead = yard.queue("d")
     lose(queue, client)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     yard.clock.advance(0)
     assert yard.died() == {"delivery_limit": MANY}
     assert (client.consumer.inflight, numbers(queue)) == (0, [])

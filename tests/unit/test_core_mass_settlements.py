@@ -100,7 +100,7 @@ def test_who_waits_for_the_last_of_them_is_served_then(exclusive: dict[str, bool
 
 def test_the_queue_is_deleted_meanwhile() -> None:
     yard, queue, client = settled(prefetch=MANY)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert (yard.vhost.settlements, yard.counters.acked) == ([], MANY)
     yard.clock.advance(0)
     assert (client.consumer.inflight, numbers(queue)) == (0, [])
@@ -136,9 +136,9 @@ def test_a_queue_that_is_deleted_settles_what_it_has_and_nothing_else() -> None:
     yard.run()
     settle(client, second)
     before = int(queue.acked) + int(other.acked)
-    yard.vhost.delete_queue("third", False, False)
+    yard.vhost.declarations.delete_queue("third", False, False)
     assert (third.consumer.inflight, int(queue.acked) + int(other.acked)) == (0, before)
-    yard.vhost.delete_queue("other", False, False)
+    yard.vhost.declarations.delete_queue("other", False, False)
     assert yard.counters.acked == before + MANY
     assert yard.vhost.settlements
     yard.clock.advance(0)
@@ -182,7 +182,7 @@ def test_many_at_once_are_told_of_in_slices_and_before_their_queue_goes(deleted:
     settle(client)
     assert office.q.acked == most
     if deleted:
-        office.vhost.delete_queue("q", False, False)
+        office.vhost.declarations.delete_queue("q", False, False)
     for _ in range(5):
         office.clock.advance(1)
     assert len(office.told()) == 2 * most + 1

@@ -10,13 +10,13 @@ from pamqp.commands import Basic, Tx
 from pamqp.commands import Queue as Method
 
 from broker.core.message import TELLS_CONSUMED, Message
-from broker.core.publishing.publisher import Publishing
 from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.returns import DEAR, FEW, SLICE
 from broker.core.routing.graph import Route
 from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE, Transaction
+from broker.core.vhosts.vhost import VirtualHost
 from broker.store.restore import close
 from tests.bench.loop import Site
 from tests.frames import method_bytes
@@ -46,9 +46,9 @@ class Job(Transaction):
 
 def job_of(consumer: QueueConsumer, outcomes: dict[int, int]) -> Job:
     """Deliveries of `consumer`, from such a one on, with such outcomes."""
-    topology = queue_of(consumer).host
-    assert isinstance(topology, Publishing)
-    job = Job(topology)
+    vhost = queue_of(consumer).host
+    assert isinstance(vhost, VirtualHost)
+    job = Job(vhost.publisher)
     outcome = SETTLE
     for number, entry in enumerate(consumer.queue.entries):
         outcome = outcomes.get(number, outcome)
@@ -108,7 +108,7 @@ def test_a_queue_is_deleted_meanwhile(which: str) -> None:
     dead = yard.queue("d")
     job = job_of(client.consumer, {MANY - 2: DISCARD})
     job.commit()
-    yard.vhost.delete_queue(which, False, False)
+    yard.vhost.declarations.delete_queue(which, False, False)
     assert queue.acked == (MANY - 2 if which == "q" else 0)
     yard.clock.advance(0)
     assert (queue.acked, job.ended, dead.ready) == (MANY - 2, "committed", 2 if which == "q" else 0)
@@ -132,7 +132,9 @@ def test_who_committed_does_not_go_on_in_the_middle_of_a_deletion() -> None:
     assert names(other.frames()) == ["Queue.DeleteOk"]
     assert names(client.frames())[-4:] == ["Tx.CommitOk", "Queue.DeleteOk", "Queue.DeclareOk", "Queue.BindOk"]
     vhost = place.broker.vhosts["/"]
-    assert [each.destination for each in vhost.exchanges["amq.fanout"].bindings()] == [vhost.queues["q"]]
+    assert [each.destination for each in vhost.topology.exchanges["amq.fanout"].bindings()] == [
+        vhost.topology.queues["q"]
+    ]
 
 
 def test_the_client_goes_meanwhile_and_nobody_else_gets_them() -> None:
@@ -201,11 +203,11 @@ def test_its_virtual_host_is_deleted_in_between_and_the_broker_dies() -> None:
     life = Life(disk)
     life.declare("kept")
     other = life.broker.declare_vhost("other")
-    queue = other.declare_queue("q", True, None, False, {})
-    route = other.route("", "q")
+    queue = other.declarations.declare_queue("q", True, None, False, {})
+    route = other.publisher.route("", "q")
     count = int(FEW) + 10
     for number in range(count):
-        other.publish(route, large(life, route))
+        other.publisher.publish(route, large(life, route))
         life.publish("kept", b"%d" % number)
     life.commit()
     taker = Taker()

@@ -7,7 +7,7 @@ from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.message import Message, copy_of
 from broker.core.queues.election import ENQUEUE
 from broker.core.queues.queue import Queue
-from broker.core.vhosts.vhost import stop_queue
+from broker.core.vhosts.alteration import stop_queue
 from tests.clock import HandClock
 from tests.operating import SlowStore, Told
 from tests.topology import add_queue, consume, content_of, new_vhost, publish, pull
@@ -20,9 +20,7 @@ def entries_of(queue: Queue) -> list[QueueEntry]:
 
 def move(operation: Told, entry: QueueEntry, to: str) -> None:
     """Have an operation move an entry."""
-    operation.publish(
-        operation.virtual_host.route("", to), copy_of(entry.message, entry.message.content or b"")
-    )
+    operation.publish(operation.publisher.route("", to), copy_of(entry.message, entry.message.content or b""))
     operation.remove(entry)
 
 
@@ -48,7 +46,7 @@ def test_what_is_marked_is_passed_by_and_what_is_aborted_is_back_in_place() -> N
 
 def test_what_is_replaced_while_it_is_marked_is_not_back_in_place() -> None:
     vhost = new_vhost()
-    queue = vhost.declare_queue("q", False, None, False, {"x-last-value-key": "k"})
+    queue = vhost.declarations.declare_queue("q", False, None, False, {"x-last-value-key": "k"})
     for key in ("a", "b", "c"):
         publish(vhost, "", "q", headers={"k": key})
     first, second, third = entries_of(queue)
@@ -88,7 +86,9 @@ def test_when_the_log_fails_all_is_as_it_was() -> None:
     store = SlowStore()
     vhost = new_vhost(store)
     queue = add_queue(vhost, "q", durable=True)
-    limited = vhost.declare_queue("r", True, None, False, {"x-max-length": 1, "x-overflow": "reject-publish"})
+    limited = vhost.declarations.declare_queue(
+        "r", True, None, False, {"x-max-length": 1, "x-overflow": "reject-publish"}
+    )
     publish(vhost, "", "q", persistent=True)
     (entry,) = entries_of(queue)
     operation = Told(vhost, queue)
@@ -105,7 +105,9 @@ def test_when_the_log_fails_all_is_as_it_was() -> None:
 def test_one_refusal_refuses_all_and_counts_what_the_others_take() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
-    full = vhost.declare_queue("r", False, None, False, {"x-max-length": 2, "x-overflow": "reject-publish"})
+    full = vhost.declarations.declare_queue(
+        "r", False, None, False, {"x-max-length": 2, "x-overflow": "reject-publish"}
+    )
     for _ in range(3):
         publish(vhost, "", "q")
     operation = Told(vhost, queue)
@@ -121,7 +123,7 @@ def test_a_stopped_queue_takes_what_an_operator_moves() -> None:
     vhost = new_vhost()
     queue, stopped = add_queue(vhost, "q"), add_queue(vhost, "stopped")
     publish(vhost, "", "q")
-    stop_queue(vhost, stopped, [ENQUEUE])
+    stop_queue(vhost.topology, stopped, [ENQUEUE])
     operation = Told(vhost, queue)
     move(operation, entries_of(queue)[0], "stopped")
     operation.commit()
@@ -131,7 +133,7 @@ def test_a_stopped_queue_takes_what_an_operator_moves() -> None:
 def test_time_stands_still_for_what_is_held_and_is_looked_at_when_it_returns() -> None:
     clock = HandClock()
     vhost = new_vhost(clock=clock)
-    queue = vhost.declare_queue("q", False, None, False, {"x-message-ttl": 100})
+    queue = vhost.declarations.declare_queue("q", False, None, False, {"x-message-ttl": 100})
     publish(vhost, "", "q")
     operation = Told(vhost, queue)
     operation.remove(entries_of(queue)[0])
@@ -148,7 +150,7 @@ def test_a_queue_that_is_deleted_meanwhile_ends_it() -> None:
     publish(vhost, "", "q")
     operation = Told(vhost, queue)
     move(operation, entries_of(queue)[0], "other")
-    vhost.delete_queue("q", False, False)
+    vhost.declarations.delete_queue("q", False, False)
     with pytest.raises(NotFound):
         operation.commit()
     operation.abort()
@@ -162,6 +164,6 @@ def test_what_nobody_would_get_is_refused() -> None:
     operation = Told(vhost, queue)
     (entry,) = entries_of(queue)
     message = Message(entry.message.address, content_of(), 0, False, 0)
-    operation.publish(vhost.route("amq.direct", "nowhere"), message)
+    operation.publish(vhost.publisher.route("amq.direct", "nowhere"), message)
     with pytest.raises(PreconditionFailed, match=r"'amq.direct' leads nowhere with routing key 'nowhere'"):
         operation.commit()

@@ -29,7 +29,7 @@ def test_changes_reach_many_queues_in_slices_and_tell_when_they_have() -> None:
     assert 0 < reached() < len(queues)
     assert done == []
     doomed = next(queue for queue in queues if "x-max-length" not in queue.effective)
-    vhost.delete_queue(doomed.name, if_unused=False, if_empty=False)
+    vhost.declarations.delete_queue(doomed.name, if_unused=False, if_empty=False)
     while not done:
         clock.schedule.run()
     assert done == [len(queues) - 1]
@@ -90,13 +90,13 @@ def test_messages_come_back_into_queues_as_their_policies_want_them() -> None:
     broker = new_broker(clock=clock)
     store = RecordingStore()
     old = new_broker(store).declare_vhost("/")
-    old.declare_queue("q", True, None, False, {})
+    old.declarations.declare_queue("q", True, None, False, {})
     put(old, "p", "", message_ttl=1000)
     sink = Recovered(broker)
     for change in store.changes:
         sink.apply(change)
     sink.defined()
-    queue = broker.vhosts["/"].queues["q"]
+    queue = broker.vhosts["/"].topology.queues["q"]
     message = Message(Address("", "q"), b"", 0, True, 0)
     message.date = clock.date()
     message.sequence = 1

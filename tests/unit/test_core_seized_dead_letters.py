@@ -2,7 +2,7 @@
 
 from broker.core.message import copy_of
 from broker.core.publishing.dead_letters import waits_for
-from broker.core.publishing.passage import REFUSED
+from broker.core.publishing.outcome import REFUSED
 from broker.core.queues.backlog import STALE_MIN, Backlog, existing_backlog
 from broker.core.queues.queue import Queue
 from tests.operating import SlowStore, Told
@@ -96,7 +96,9 @@ def test_nothing_is_taken_away_before_that_is_durable() -> None:
     other = yard.queue("other", durable=True)
     operation = Told(yard.vhost, queue)
     first = backlog.after(0, 1)[0]
-    operation.publish(yard.vhost.route("", "other"), copy_of(first.message, first.message.content or b""))
+    operation.publish(
+        yard.vhost.publisher.route("", "other"), copy_of(first.message, first.message.content or b"")
+    )
     operation.remove_dead(first)
     operation.commit()
     assert store.last_words == [first.message]
@@ -143,7 +145,7 @@ def test_a_deleted_queue_ends_what_is_seized() -> None:
     committed.remove_dead(backlog.after(0, 1)[0])
     aborted.remove_dead(backlog.after(0, 2)[1])
     committed.commit()
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     aborted.abort()
     store.waiting.pop().on_durable(1)
     yard.clock.advance(0)
@@ -156,7 +158,7 @@ def test_the_room_of_what_is_seized_is_free_as_that_of_what_is_marked() -> None:
     assert yard.publish() == REFUSED
     operation = Told(yard.vhost, queue)
     first = backlog.after(0, 1)[0]
-    operation.publish(yard.vhost.route("", "q"), copy_of(first.message, b"7"))
+    operation.publish(yard.vhost.publisher.route("", "q"), copy_of(first.message, b"7"))
     operation.remove_dead(first)
     operation.commit()
     assert (operation.end, numbers(queue), waiting(backlog)) == ("committed", [7], [2])

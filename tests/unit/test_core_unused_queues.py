@@ -6,7 +6,7 @@ from tests.yard import Yard
 
 
 def there(yard: Yard, name: str = "q") -> bool:
-    return name in yard.vhost.queues
+    return name in yard.vhost.topology.queues
 
 
 def test_a_queue_goes_when_it_has_not_been_used_for_so_long() -> None:
@@ -70,7 +70,7 @@ def test_what_was_deleted_and_declared_again_has_its_own_time() -> None:
     yard = Yard()
     yard.queue(expires=100)
     yard.clock.advance(50)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     yard.queue(expires=100)
     yard.clock.advance(99)
     assert there(yard)

@@ -6,11 +6,12 @@ from broker.core.broker import Broker
 from broker.core.errors import NotFound
 from broker.core.message import DELAYED, Message
 from broker.core.publishing.delay import delayed_in
+from broker.core.publishing.outcome import ROUTED, Outcome
 from broker.core.queues.attach import detach
 from broker.core.queues.returns import release_entries
 from broker.core.routing.bindings import SLICE as BINDINGS
 from broker.core.transactions.transaction import HeldPublish, Transaction
-from broker.core.vhosts.deletion import QUEUE, VACATING_SLICE
+from broker.core.vhosts.deletion import DISPOSAL_SLICE, QUEUE
 from broker.core.vhosts.vhost import VirtualHost
 from tests.clock import HandClock
 from tests.policies import put
@@ -25,7 +26,7 @@ from tests.topology import (
     routed,
 )
 
-MANY = 3 * int(VACATING_SLICE // QUEUE)  # slices of empty queues
+MANY = 3 * int(DISPOSAL_SLICE // QUEUE)  # slices of empty queues
 LATER_MS = 3_600_000
 
 
@@ -39,9 +40,9 @@ class Land:
         self.left: list[str] = []
         self.broker.left.append(self.left.append)
         self.vhost = self.broker.declare_vhost("v")
-        self.first = self.vhost.declare_queue("first", True, None, False, arguments or {})
+        self.first = self.vhost.declarations.declare_queue("first", True, None, False, arguments or {})
         for number in range(MANY):
-            self.vhost.declare_queue(f"q{number}", number % 2 == 0, None, False, {})
+            self.vhost.declarations.declare_queue(f"q{number}", number % 2 == 0, None, False, {})
 
     def delete(self) -> None:
         """Delete it: a first slice has gone, and there is more."""
@@ -67,15 +68,15 @@ def kinds(broker: Broker) -> set[object]:
 def test_it_is_gone_at_once_and_let_go_of_in_slices() -> None:
     land = Land()
     add_exchange(land.vhost, "x", durable=True)
-    queues = list(land.vhost.queues.values())
+    queues = list(land.vhost.topology.queues.values())
     for queue in queues:
-        land.vhost.bind_queue(queue.name, "x", queue.name, {})
+        land.vhost.declarations.bind_queue(queue.name, "x", queue.name, {})
     before = len(land.store.changes)
     land.delete()
     assert land.store.changes[before:] == [{"kind": "vhost.delete", "name": "v"}]
     assert (list(land.broker.vhosts), kinds(land.broker)) == ([], {"next_number"})
     assert all(queue.deleted for queue in queues)
-    assert (land.vhost.queues, land.vhost.exchanges) == ({}, {})
+    assert (land.vhost.topology.queues, land.vhost.topology.exchanges) == ({}, {})
     numbered = []
     while not land.left:
         numbered.append(sum(land.broker.queue_numbered(n) is not None for n in range(1, MANY // 2 + 2)))
@@ -84,7 +85,7 @@ def test_it_is_gone_at_once_and_let_go_of_in_slices() -> None:
     assert len(numbered) >= 3, "each of them has turns of its own"
     assert sum(land.broker.queue_numbered(n) is not None for n in range(1, MANY // 2 + 2)) == 0
     land.clock.advance(0)
-    assert not land.vhost.bindings.leaving()
+    assert not land.vhost.topology.bindings.leaving()
     assert rebuilt(land.store.changes).vhosts == {}
 
 
@@ -92,11 +93,11 @@ def test_what_is_in_its_queues_counts() -> None:
     land = Land()
     for number in range(10):
         publish(land.vhost, "", f"q{2 * number}", persistent=True)
-    for _ in range(int(VACATING_SLICE)):
+    for _ in range(int(DISPOSAL_SLICE)):
         publish(land.vhost, "", "first", persistent=True)
     land.delete()
     land.finish()
-    assert len(land.store.forgotten) == VACATING_SLICE + 10
+    assert len(land.store.forgotten) == DISPOSAL_SLICE + 10
     assert list(land.first.entries) == []
 
 
@@ -129,7 +130,7 @@ def test_nothing_happens_in_a_queue_in_time(arguments: dict[str, object]) -> Non
     assert (queue.depth, len(land.store.settled), taker.taken) == (depth, 0, [])
     assert len(land.store.changes) == changes
     detach(queue, consumer, [])
-    land.vhost.consumer_gone(queue)
+    land.vhost.declarations.consumer_removed(queue)
     land.turn()
     assert land.store.settled == []
     land.finish()
@@ -140,15 +141,15 @@ def test_nothing_happens_in_a_queue_in_time(arguments: dict[str, object]) -> Non
 def test_what_is_delayed_is_never_sent() -> None:
     land = Land()
     delayed: dict[str, object] = {"x-delayed-type": "direct"}
-    land.vhost.declare_exchange("x", "x-delayed-message", True, False, False, delayed)
-    land.vhost.bind_queue("q0", "x", "k", {})
+    land.vhost.declarations.declare_exchange("x", "x-delayed-message", True, False, False, delayed)
+    land.vhost.declarations.bind_queue("q0", "x", "k", {})
     for number in range(MANY):
         add_exchange(land.vhost, f"x{number}")  # the last ones go first
     publish(land.vhost, "x", "k", persistent=True, headers={"x-delay": 1000})
-    message = Message(land.vhost.route("", "first").address, b"", 0, True, 0)
+    message = Message(land.vhost.publisher.route("", "first").address, b"", 0, True, 0)
     message.marks = DELAYED
     message.date = land.clock.date() + 1000
-    land.vhost.publish_carefully(land.vhost.route("", "first"), message)
+    land.vhost.publisher.publish_carefully(land.vhost.publisher.route("", "first"), message)
     assert delayed_in(land.first) == 1
     appended = len(land.store.enqueued)
     land.delete()
@@ -165,10 +166,10 @@ def test_it_is_made_again_under_its_name_meanwhile() -> None:
     land.delete()
     highest = land.broker.next_number
     again = land.broker.declare_vhost("v")
-    queues = [again.declare_queue(f"q{number}", True, None, False, {}) for number in range(2)]
-    again.bind_queue("q0", "amq.fanout", "", {})
+    queues = [again.declarations.declare_queue(f"q{number}", True, None, False, {}) for number in range(2)]
+    again.declarations.bind_queue("q0", "amq.fanout", "", {})
     for _ in range(2):
-        assert publish(again, "amq.fanout", persistent=True) == 1
+        assert publish(again, "amq.fanout", persistent=True) is ROUTED
     land.finish()
     assert [queue.number for queue in queues] == [highest, highest + 1]
     assert [land.broker.queue_numbered(queue.number) for queue in queues] == queues
@@ -183,7 +184,7 @@ def test_it_is_deleted_again_before_the_first_one_is_let_go_of() -> None:
     land = Land()
     land.delete()
     again = land.broker.declare_vhost("v")
-    queue = again.declare_queue("q", True, None, False, {})
+    queue = again.declarations.declare_queue("q", True, None, False, {})
     land.broker.delete_vhost("v")
     assert (land.left, queue.deleted, land.broker.vhosts) == (["v"], True, {})
     land.clock.advance(0)
@@ -193,11 +194,11 @@ def test_it_is_deleted_again_before_the_first_one_is_let_go_of() -> None:
 def test_its_bindings_go_in_slices_too() -> None:
     land = Land()
     add_exchange(land.vhost, "x")
-    gone = land.vhost.exchanges["x"]
+    gone = land.vhost.topology.exchanges["x"]
     selected: dict[str, object] = {"x-filter-jms-selector": "TRUE"}
     count = 2 * int(BINDINGS) + 500
     for number in range(count):
-        land.vhost.bind_queue("q0", "x", str(number), selected)
+        land.vhost.declarations.bind_queue("q0", "x", str(number), selected)
     land.delete()
     left = [int(gone.conditional)]
     while gone.conditional:
@@ -216,19 +217,19 @@ class Pledge(Transaction):
 class Pledged(HeldPublish):
     """A publish that is told nothing."""
 
-    def taken(self, count: int) -> None:
+    def report_outcome(self, outcome: Outcome) -> None:
         pass
 
 
 def promised(vhost: VirtualHost, key: str) -> Pledged:
     """A persistent message that is to be published by a transaction."""
-    route = vhost.route("", key)
+    route = vhost.publisher.route("", key)
     return Pledged(route, Message(route.address, b"", 0, True, 0), [], False)
 
 
 def test_a_transaction_that_waits_for_the_disk_puts_nothing_into_it() -> None:
     land = Land()
-    pledge = Pledge(land.vhost)
+    pledge = Pledge(land.vhost.publisher)
     pledge.publishes.append(promised(land.vhost, "first"))
     waiting: list[object] = []
     land.store.wait = waiting.append  # type: ignore[method-assign,assignment]

@@ -33,7 +33,7 @@ QUEUE = "queue 'q' in vhost '/'"
     ],
 )
 def test_the_list_follows_the_arguments(arguments: dict[str, object], kind: type, ranks: int) -> None:
-    entries = new_vhost().declare_queue("q", True, None, False, arguments).entries
+    entries = new_vhost().declarations.declare_queue("q", True, None, False, arguments).entries
     assert isinstance(entries, kind)
     assert entries.ranks == ranks
 

@@ -7,6 +7,7 @@ import pytest
 from broker.adapters.formats.either import view_of
 from broker.core.broker import Broker
 from broker.core.errors import PreconditionFailed, StoreFailed
+from broker.core.publishing.outcome import ROUTED, UNROUTED
 from broker.core.vhosts.definitions import restore
 from broker.core.vhosts.vhost import VirtualHost
 from tests.topology import (
@@ -35,14 +36,14 @@ def send(vhost: VirtualHost, *names: str, **more: object) -> None:
 
 def held(vhost: VirtualHost, name: str) -> list[object]:
     """The ids of the messages in a queue."""
-    entries = vhost.queues[name].entries
+    entries = vhost.topology.queues[name].entries
     return [view_of(entry.message, vhost.store).property("message_id") for entry in entries]
 
 
 def bound(vhost: VirtualHost, name: str, durable: bool = False) -> list[object]:
     """Bind a new queue to `x`; the ids of the messages that it has then."""
     add_queue(vhost, name, durable)
-    vhost.bind_queue(name, "x", "k", {})
+    vhost.declarations.bind_queue(name, "x", "k", {})
     return held(vhost, name)
 
 
@@ -68,7 +69,7 @@ def test_a_binding_that_is_there_gets_nothing_again() -> None:
     send(vhost, "a")
     assert bound(vhost, "q") == ["a"]
     assert bound(vhost, "q") == ["a"]
-    vhost.bind_queue("q", "x", "another", {})
+    vhost.declarations.bind_queue("q", "x", "another", {})
     assert held(vhost, "q") == ["a", "a"]
 
 
@@ -82,11 +83,11 @@ def test_a_message_may_ask_not_to_be_kept() -> None:
 
 def test_what_is_kept_is_not_routed() -> None:
     vhost = house(alternate_exchange="amq.fanout")
-    assert publish(vhost, "x", message_id="a") == 0
+    assert publish(vhost, "x", message_id="a") is UNROUTED
     assert vhost.counters.unroutable == 1
     add_queue(vhost, "other")
-    vhost.bind_queue("other", "amq.fanout", "", {})
-    assert publish(vhost, "x", message_id="b") == 1
+    vhost.declarations.bind_queue("other", "amq.fanout", "", {})
+    assert publish(vhost, "x", message_id="b") is ROUTED
     assert bound(vhost, "q") == ["a", "b"]
 
 
@@ -95,13 +96,13 @@ def test_the_history_goes_through_a_bound_exchange() -> None:
     send(vhost, "a", "b")
     add_queue(vhost, "q")
     add_exchange(vhost, "y", "x-recent-history", x_recent_history_length=1)
-    vhost.bind_queue("q", "y", "", {})
-    vhost.bind_exchange("y", "x", "", {})
+    vhost.declarations.bind_queue("q", "y", "", {})
+    vhost.declarations.bind_exchange("y", "x", "", {})
     assert held(vhost, "q") == ["a", "b"]
     add_queue(vhost, "late")
-    vhost.bind_queue("late", "y", "", {})
+    vhost.declarations.bind_queue("late", "y", "", {})
     assert held(vhost, "late") == ["b"]
-    vhost.bind_exchange("amq.direct", "x", "", {})
+    vhost.declarations.bind_exchange("amq.direct", "x", "", {})
     send(vhost, "c")
     assert held(vhost, "q") == ["a", "b", "c"]
 
@@ -113,14 +114,14 @@ def test_a_length_that_is_none(length: object) -> None:
         add_exchange(vhost, "x", "x-recent-history", x_recent_history_length=length)
     assert refusal.value.text.startswith("Invalid argument '")
     assert "'x-recent-history-length' of exchange 'x' must be a positive integer" in refusal.value.text
-    assert "x" not in vhost.exchanges
+    assert "x" not in vhost.topology.exchanges
 
 
 def test_persistent_messages_of_a_durable_exchange_are_appended_once_and_settled_when_they_go() -> None:
     store = RecordingStore()
     vhost = house(store, durable=True, x_recent_history_length=2)
     add_queue(vhost, "d", durable=True)
-    vhost.bind_queue("d", "x", "", {})
+    vhost.declarations.bind_queue("d", "x", "", {})
     send(vhost, "a", persistent=True)
     send(vhost, "b")
     send(vhost, "c", persistent=True)
@@ -129,8 +130,8 @@ def test_persistent_messages_of_a_durable_exchange_are_appended_once_and_settled
     bound(vhost, "late", durable=True)
     assert store.enqueued[2:] == [(store.enqueued[2][0], ["late"])]
     assert store.enqueued[2][0] is not store.enqueued[1][0], "a copy, which the log has not seen"
-    assert vhost.queues["late"].ready == 2
-    vhost.delete_exchange("x", if_unused=False)
+    assert vhost.topology.queues["late"].ready == 2
+    vhost.declarations.delete_exchange("x", if_unused=False)
     assert [message.sequence for message in store.forgotten] == [2]
     assert store.kinds()[-1] == "exchange.delete"
 
@@ -153,9 +154,9 @@ def test_the_log_finds_the_history_again() -> None:
     store = RecordingStore()
     vhost = house(store, durable=True, x_recent_history_length=2)
     add_queue(vhost, "d", durable=True)
-    history = vhost.exchanges["x"].history
+    history = vhost.topology.exchanges["x"].history
     assert history is not None
-    assert (history.queue.number, vhost.queues["d"].number) == (1, 2)
+    assert (history.queue.number, vhost.topology.queues["d"].number) == (1, 2)
     broker = restarted(store.changes)
     again = broker.queue_numbered(1)
     assert again is not None
@@ -165,7 +166,7 @@ def test_the_log_finds_the_history_again() -> None:
     assert bound(broker.vhost("/"), "q") == ["b", "c"]
     twice = restarted([*store.changes, *definitions_of(broker), *definitions_of(broker)])
     assert definitions_of(twice) == definitions_of(broker)
-    vhost.delete_exchange("x", if_unused=False)
+    vhost.declarations.delete_exchange("x", if_unused=False)
     gone = restarted(store.changes)
     assert gone.queue_numbered(1) is None
     assert gone.next_number == 3
@@ -174,7 +175,7 @@ def test_the_log_finds_the_history_again() -> None:
 def test_the_number_of_a_deleted_history_is_not_given_again() -> None:
     store = RecordingStore()
     vhost = house(store, durable=True)
-    vhost.delete_exchange("x", if_unused=False)
+    vhost.declarations.delete_exchange("x", if_unused=False)
     broker = restarted(store.changes[-1:])
     assert broker.next_number == 2
 
@@ -186,8 +187,8 @@ def test_without_a_log_nothing_is_bound_to_a_history() -> None:
     add_queue(vhost, "d", durable=True)
     store.failure = "sync failed"
     with pytest.raises(StoreFailed):
-        vhost.bind_queue("d", "x", "", {})
-    assert vhost.exchanges["x"].outgoing == {}
+        vhost.declarations.bind_queue("d", "x", "", {})
+    assert vhost.topology.exchanges["x"].outgoing == {}
 
 
 def test_a_deleted_virtual_host_takes_the_histories_along() -> None:

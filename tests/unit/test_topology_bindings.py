@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 
 from broker.core.errors import AccessRefused, BrokerError, NotFound, PreconditionFailed, StoreFailed
+from broker.core.publishing.outcome import ROUTED, UNROUTED
 from tests.topology import RecordingStore, add_exchange, add_queue, new_vhost, publish, routed
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -16,19 +17,19 @@ def test_direct() -> None:
     vhost = new_vhost()
     for name in ("a", "b"):
         add_queue(vhost, name)
-        vhost.bind_queue(name, "amq.direct", "k", {})
-    vhost.bind_queue("b", "amq.direct", "l", {})
+        vhost.declarations.bind_queue(name, "amq.direct", "k", {})
+    vhost.declarations.bind_queue("b", "amq.direct", "l", {})
     assert routed(vhost, "amq.direct", "k") == ["a", "b"]
     assert routed(vhost, "amq.direct", "l") == ["b"]
     assert routed(vhost, "amq.direct", "") == []
-    vhost.unbind_queue("a", "amq.direct", "k", {})
+    vhost.declarations.unbind_queue("a", "amq.direct", "k", {})
     assert routed(vhost, "amq.direct", "k") == ["b"]
 
 
 def test_fanout_takes_any_key() -> None:
     vhost = new_vhost()
     add_queue(vhost, "q")
-    vhost.bind_queue("q", "amq.fanout", "ignored", {})
+    vhost.declarations.bind_queue("q", "amq.fanout", "ignored", {})
     assert routed(vhost, "amq.fanout", "other") == ["q"]
 
 
@@ -56,17 +57,17 @@ def test_fanout_takes_any_key() -> None:
 def test_topic(pattern: str, keys: list[str], others: list[str]) -> None:
     vhost = new_vhost()
     add_queue(vhost, "q")
-    vhost.bind_queue("q", "amq.topic", pattern, {})
+    vhost.declarations.bind_queue("q", "amq.topic", pattern, {})
     assert [key for key in keys + others if routed(vhost, "amq.topic", key)] == keys
-    vhost.unbind_queue("q", "amq.topic", pattern, {})
+    vhost.declarations.unbind_queue("q", "amq.topic", pattern, {})
     assert [key for key in keys + others if routed(vhost, "amq.topic", key)] == []
 
 
 def test_a_literal_wildcard_in_a_key_is_a_plain_word() -> None:
     vhost = new_vhost()
     add_queue(vhost, "q")
-    vhost.bind_queue("q", "amq.topic", "a.*.c", {})
-    vhost.bind_queue("q", "amq.topic", "b.#.c", {})
+    vhost.declarations.bind_queue("q", "amq.topic", "a.*.c", {})
+    vhost.declarations.bind_queue("q", "amq.topic", "b.#.c", {})
     assert routed(vhost, "amq.topic", "a.*") == []
     assert routed(vhost, "amq.topic", "b.#") == []
 
@@ -74,25 +75,25 @@ def test_a_literal_wildcard_in_a_key_is_a_plain_word() -> None:
 def test_longest_keys_and_many_wildcards() -> None:
     vhost = new_vhost()
     add_queue(vhost, "q")
-    vhost.bind_queue("q", "amq.topic", "#.." * 85, {})
+    vhost.declarations.bind_queue("q", "amq.topic", "#.." * 85, {})
     assert routed(vhost, "amq.topic", "." * 255) == ["q"]
     assert routed(vhost, "amq.topic", "." * 254 + "x") == []
     with pytest.raises(PreconditionFailed, match="routing key is 256 bytes long"):
-        vhost.bind_queue("q", "amq.topic", "." * 256, {})
+        vhost.declarations.bind_queue("q", "amq.topic", "." * 256, {})
     with pytest.raises(PreconditionFailed, match="routing key is 256 bytes long"):
-        vhost.route("amq.topic", "." * 256)
+        vhost.publisher.route("amq.topic", "." * 256)
 
 
 def test_two_spellings_of_a_pattern_are_two_bindings() -> None:
     vhost = new_vhost()
     add_queue(vhost, "q")
-    vhost.bind_queue("q", "amq.topic", "#.*", {})
-    vhost.bind_queue("q", "amq.topic", "*.#", {})
-    vhost.unbind_queue("q", "amq.topic", "#.*", {})
+    vhost.declarations.bind_queue("q", "amq.topic", "#.*", {})
+    vhost.declarations.bind_queue("q", "amq.topic", "*.#", {})
+    vhost.declarations.unbind_queue("q", "amq.topic", "#.*", {})
     assert routed(vhost, "amq.topic", "a") == ["q"]
-    vhost.unbind_queue("q", "amq.topic", "#.*", {})
+    vhost.declarations.unbind_queue("q", "amq.topic", "#.*", {})
     assert routed(vhost, "amq.topic", "a") == ["q"]
-    vhost.unbind_queue("q", "amq.topic", "*.#", {})
+    vhost.declarations.unbind_queue("q", "amq.topic", "*.#", {})
     assert routed(vhost, "amq.topic", "a") == []
 
 
@@ -142,41 +143,41 @@ def test_two_spellings_of_a_pattern_are_two_bindings() -> None:
 def test_headers(arguments: dict[str, object], headers: dict[str, object], matches: bool) -> None:
     vhost = new_vhost()
     add_queue(vhost, "q")
-    vhost.bind_queue("q", "amq.headers", "ignored", arguments)
-    assert publish(vhost, "amq.headers", "other", headers=headers) == matches
-    vhost.unbind_queue("q", "amq.headers", "ignored", arguments)
-    assert publish(vhost, "amq.headers", "other", headers=headers) == 0
+    vhost.declarations.bind_queue("q", "amq.headers", "ignored", arguments)
+    assert publish(vhost, "amq.headers", "other", headers=headers) is (ROUTED if matches else UNROUTED)
+    vhost.declarations.unbind_queue("q", "amq.headers", "ignored", arguments)
+    assert publish(vhost, "amq.headers", "other", headers=headers) is UNROUTED
 
 
 def test_an_unknown_x_match_is_refused() -> None:
     vhost = new_vhost()
     add_queue(vhost, "q")
     with pytest.raises(PreconditionFailed) as value:
-        vhost.bind_queue("q", "amq.headers", "", {"x-match": "some"})
+        vhost.declarations.bind_queue("q", "amq.headers", "", {"x-match": "some"})
     assert value.value.text == (
         'Invalid x-match field value <<"some">>; expected all, any, all-with-x, or any-with-x'
     )
     with pytest.raises(PreconditionFailed) as kind:
-        vhost.bind_queue("q", "amq.headers", "", {"x-match": 1})
+        vhost.declarations.bind_queue("q", "amq.headers", "", {"x-match": 1})
     assert kind.value.text == "Invalid x-match field type signedint (value 1); expected longstr"
-    vhost.bind_queue("q", "amq.fanout", "", {"x-match": 1})
-    assert vhost.exchange("amq.headers").outgoing == {}
+    vhost.declarations.bind_queue("q", "amq.fanout", "", {"x-match": 1})
+    assert vhost.declarations.find_exchange("amq.headers").outgoing == {}
 
 
 def test_duplicate_bindings_deliver_once_and_arguments_tell_bindings_apart() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
-    vhost.bind_queue("q", "amq.topic", "a.*", {"n": 1})
-    epoch = vhost.epoch
-    vhost.bind_queue("q", "amq.topic", "a.*", {"n": 1})
-    assert vhost.epoch == epoch
-    vhost.bind_queue("q", "amq.topic", "a.*", {"n": True})
-    vhost.bind_queue("q", "amq.topic", "a.#", {})
-    assert len(vhost.bindings_to(queue)) == 3
-    assert publish(vhost, "amq.topic", "a.b") == 1
+    vhost.declarations.bind_queue("q", "amq.topic", "a.*", {"n": 1})
+    epoch = vhost.topology.epoch
+    vhost.declarations.bind_queue("q", "amq.topic", "a.*", {"n": 1})
+    assert vhost.topology.epoch == epoch
+    vhost.declarations.bind_queue("q", "amq.topic", "a.*", {"n": True})
+    vhost.declarations.bind_queue("q", "amq.topic", "a.#", {})
+    assert len(vhost.topology.bindings_to(queue)) == 3
+    assert publish(vhost, "amq.topic", "a.b") is ROUTED
     assert queue.ready == 1
-    vhost.unbind_queue("q", "amq.topic", "a.*", {"n": 1})
-    vhost.unbind_queue("q", "amq.topic", "a.#", {})
+    vhost.declarations.unbind_queue("q", "amq.topic", "a.*", {"n": 1})
+    vhost.declarations.unbind_queue("q", "amq.topic", "a.#", {})
     assert routed(vhost, "amq.topic", "a.b") == ["q"]
 
 
@@ -185,16 +186,28 @@ def test_refused_bindings() -> None:
     add_queue(vhost, "q")
     default = "operation not permitted on the default exchange"
     refused: list[tuple[Callable[[], object], type[BrokerError], str]] = [
-        (lambda: vhost.bind_queue("q", "", "q", {}), AccessRefused, default),
-        (lambda: vhost.unbind_queue("q", "", "q", {}), AccessRefused, default),
-        (lambda: vhost.bind_exchange("", "amq.direct", "", {}), AccessRefused, default),
-        (lambda: vhost.bind_exchange("amq.direct", "", "", {}), AccessRefused, default),
-        (lambda: vhost.unbind_exchange("", "amq.direct", "", {}), AccessRefused, default),
-        (lambda: vhost.unbind_exchange("amq.direct", "", "", {}), AccessRefused, default),
-        (lambda: vhost.bind_queue("q", "x", "", {}), NotFound, "no exchange 'x' in vhost '/'"),
-        (lambda: vhost.bind_queue("p", "amq.direct", "", {}), NotFound, "no queue 'p' in vhost '/'"),
-        (lambda: vhost.bind_exchange("x", "amq.direct", "", {}), NotFound, "no exchange 'x' in vhost '/'"),
-        (lambda: vhost.bind_exchange("amq.direct", "x", "", {}), NotFound, "no exchange 'x' in vhost '/'"),
+        (lambda: vhost.declarations.bind_queue("q", "", "q", {}), AccessRefused, default),
+        (lambda: vhost.declarations.unbind_queue("q", "", "q", {}), AccessRefused, default),
+        (lambda: vhost.declarations.bind_exchange("", "amq.direct", "", {}), AccessRefused, default),
+        (lambda: vhost.declarations.bind_exchange("amq.direct", "", "", {}), AccessRefused, default),
+        (lambda: vhost.declarations.unbind_exchange("", "amq.direct", "", {}), AccessRefused, default),
+        (lambda: vhost.declarations.unbind_exchange("amq.direct", "", "", {}), AccessRefused, default),
+        (lambda: vhost.declarations.bind_queue("q", "x", "", {}), NotFound, "no exchange 'x' in vhost '/'"),
+        (
+            lambda: vhost.declarations.bind_queue("p", "amq.direct", "", {}),
+            NotFound,
+            "no queue 'p' in vhost '/'",
+        ),
+        (
+            lambda: vhost.declarations.bind_exchange("x", "amq.direct", "", {}),
+            NotFound,
+            "no exchange 'x' in vhost '/'",
+        ),
+        (
+            lambda: vhost.declarations.bind_exchange("amq.direct", "x", "", {}),
+            NotFound,
+            "no exchange 'x' in vhost '/'",
+        ),
     ]
     for request, error, text in refused:
         with pytest.raises(error) as refusal:
@@ -205,13 +218,13 @@ def test_refused_bindings() -> None:
 def test_absent_bindings_are_removed_already() -> None:
     vhost = new_vhost()
     add_queue(vhost, "q")
-    epoch = vhost.epoch
-    vhost.unbind_queue("q", "amq.direct", "k", {})
-    vhost.unbind_queue("q", "x", "k", {})
-    vhost.unbind_queue("p", "amq.direct", "k", {})
-    vhost.unbind_exchange("x", "amq.direct", "k", {})
-    vhost.unbind_exchange("amq.direct", "x", "k", {})
-    assert vhost.epoch == epoch
+    epoch = vhost.topology.epoch
+    vhost.declarations.unbind_queue("q", "amq.direct", "k", {})
+    vhost.declarations.unbind_queue("q", "x", "k", {})
+    vhost.declarations.unbind_queue("p", "amq.direct", "k", {})
+    vhost.declarations.unbind_exchange("x", "amq.direct", "k", {})
+    vhost.declarations.unbind_exchange("amq.direct", "x", "k", {})
+    assert vhost.topology.epoch == epoch
 
 
 def test_durable_bindings_are_appended_and_others_are_not() -> None:
@@ -222,14 +235,14 @@ def test_durable_bindings_are_appended_and_others_are_not() -> None:
     add_exchange(vhost, "x", durable=True)
     add_exchange(vhost, "y")
     before = len(store.changes)
-    vhost.bind_queue("t", "x", "k", {})
-    vhost.bind_queue("d", "y", "k", {})
-    vhost.bind_exchange("y", "x", "k", {})
-    vhost.bind_queue("d", "x", "k", {"n": b"1"})
-    vhost.bind_queue("d", "x", "k", {"n": b"1"})
-    vhost.bind_exchange("amq.topic", "x", "", {})
-    vhost.unbind_queue("t", "x", "k", {})
-    vhost.unbind_queue("d", "x", "k", {"n": b"1"})
+    vhost.declarations.bind_queue("t", "x", "k", {})
+    vhost.declarations.bind_queue("d", "y", "k", {})
+    vhost.declarations.bind_exchange("y", "x", "k", {})
+    vhost.declarations.bind_queue("d", "x", "k", {"n": b"1"})
+    vhost.declarations.bind_queue("d", "x", "k", {"n": b"1"})
+    vhost.declarations.bind_exchange("amq.topic", "x", "", {})
+    vhost.declarations.unbind_queue("t", "x", "k", {})
+    vhost.declarations.unbind_queue("d", "x", "k", {"n": b"1"})
     to_queue = {
         "vhost": "/",
         "source": "x",
@@ -258,13 +271,13 @@ def test_without_a_log_no_durable_binding_changes() -> None:
     vhost = new_vhost(store)
     add_queue(vhost, "d", durable=True)
     add_queue(vhost, "t")
-    vhost.bind_queue("d", "amq.direct", "k", {})
+    vhost.declarations.bind_queue("d", "amq.direct", "k", {})
     store.failure = "sync failed"
     with pytest.raises(StoreFailed, match="the log has stopped: sync failed"):
-        vhost.bind_queue("d", "amq.direct", "l", {})
+        vhost.declarations.bind_queue("d", "amq.direct", "l", {})
     with pytest.raises(StoreFailed, match="sync failed"):
-        vhost.unbind_queue("d", "amq.direct", "k", {})
-    vhost.bind_queue("d", "amq.direct", "k", {})
-    vhost.bind_queue("t", "amq.direct", "k", {})
+        vhost.declarations.unbind_queue("d", "amq.direct", "k", {})
+    vhost.declarations.bind_queue("d", "amq.direct", "k", {})
+    vhost.declarations.bind_queue("t", "amq.direct", "k", {})
     assert routed(vhost, "amq.direct", "k") == ["d", "t"]
     assert routed(vhost, "amq.direct", "l") == []

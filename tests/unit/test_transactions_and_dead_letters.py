@@ -26,7 +26,7 @@ def house() -> House:
 
 def declare(house: House, name: str, **arguments: object) -> None:
     held = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-    house.broker.vhost("/").declare_queue(name, True, None, False, held)
+    house.broker.vhost("/").declarations.declare_queue(name, True, None, False, held)
 
 
 def dead_lettering(house: House, name: str, to: str, **arguments: object) -> None:
@@ -34,7 +34,7 @@ def dead_lettering(house: House, name: str, to: str, **arguments: object) -> Non
 
 
 def queue(house: House, name: str) -> Queue:
-    return house.broker.vhost("/").queues[name]
+    return house.broker.vhost("/").topology.queues[name]
 
 
 def counts(house: House, name: str) -> tuple[int, int]:
@@ -148,7 +148,7 @@ def test_queues_that_are_deleted_meanwhile(house: House) -> None:
     declare(house, "other")
     client = rejecting(house)
     letter = house.store.appended[-1]
-    house.broker.vhost("/").delete_queue("dead", False, False)
+    house.broker.vhost("/").declarations.delete_queue("dead", False, False)
     house.store.complete()
     assert committed(client)
     assert counts(house, "work") == (1, 0)
@@ -157,7 +157,7 @@ def test_queues_that_are_deleted_meanwhile(house: House) -> None:
 
 def test_a_queue_that_is_deleted_meanwhile_has_let_its_dead_letter_go(house: House) -> None:
     client = rejecting(house)
-    house.broker.vhost("/").delete_queue("work", False, False)
+    house.broker.vhost("/").declarations.delete_queue("work", False, False)
     house.store.complete()
     assert committed(client)
     assert counts(house, "dead") == (1, 0), "so the log has it"

@@ -24,7 +24,7 @@ def rejecting(house: House) -> Wired:
 def new_house() -> House:
     house = House()
     for name in ("work", "dead"):
-        house.broker.vhost("/").declare_queue(name, True, None, False, {})
+        house.broker.vhost("/").declarations.declare_queue(name, True, None, False, {})
     return house
 
 
@@ -32,7 +32,7 @@ def outcome(house: House, client: Wired) -> tuple[int, int, int, int]:
     """How many were dead-lettered, discarded, are dead and left, once the commit is durable."""
     house.store.complete()
     assert [type(frame) for frame in client.frames()] == [Tx.CommitOk]
-    queues, counters = house.broker.vhost("/").queues, house.broker.counters
+    queues, counters = house.broker.vhost("/").topology.queues, house.broker.counters
     died = counters.dead_lettered[REJECTED], counters.discarded[REJECTED]
     assert len(house.store.settled) == 1
     return (*died, queues["dead"].ready, queues["work"].ready + queues["work"].unacked)

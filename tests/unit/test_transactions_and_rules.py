@@ -6,6 +6,7 @@ import pytest
 from pamqp.commands import Basic, Channel, Confirm, Connection, Queue, Tx
 
 from broker.core.message import Message
+from broker.core.publishing.outcome import Outcome
 from broker.core.queues.queue import Queue as CoreQueue
 from broker.core.transactions.transaction import HeldPublish, Transaction
 from tests.frames import HEADER, frame_bytes, method_bytes
@@ -14,11 +15,11 @@ from tests.wired import House, Wired
 
 def declared(house: House, name: str, durable: bool = False, **arguments: object) -> None:
     held = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-    house.broker.vhost("/").declare_queue(name, durable, None, False, held)
+    house.broker.vhost("/").declarations.declare_queue(name, durable, None, False, held)
 
 
 def ready(house: House, name: str) -> int:
-    return int(house.broker.vhost("/").queues[name].ready)
+    return int(house.broker.vhost("/").topology.queues[name].ready)
 
 
 def test_a_transaction_that_a_full_queue_would_refuse_is_refused_as_a_whole() -> None:
@@ -35,13 +36,13 @@ def test_a_transaction_that_a_full_queue_would_refuse_is_refused_as_a_whole() ->
     assert close.name == "Channel.Close"
     assert "publish 4 of 4 in the transaction: queue 'q' in vhost '/' is full" in close.reply_text  # type: ignore[attr-defined]
     assert (ready(house, "q"), ready(house, "other")) == (0, 0)
-    rules = house.broker.vhost("/").queues["q"].rules
+    rules = house.broker.vhost("/").topology.queues["q"].rules
     assert rules is not None
     assert (rules.reserved, rules.reserved_bytes) == (0, 0)
 
 
 class Untold(HeldPublish):
-    def taken(self, count: int) -> None:
+    def report_outcome(self, outcome: Outcome) -> None:
         raise RuntimeError("nobody foresaw it")
 
 
@@ -49,13 +50,13 @@ def test_room_is_given_back_whatever_goes_wrong() -> None:
     house = House()
     declared(house, "q", max_length=9, overflow="reject-publish")
     vhost = house.broker.vhost("/")
-    transaction = Transaction(vhost)
+    transaction = Transaction(vhost.publisher)
     for _ in range(2):
-        route = vhost.route("", "q")
+        route = vhost.publisher.route("", "q")
         transaction.publishes.append(Untold(route, Message(route.address, b"", 7, False, 0), [], False))
     with pytest.raises(RuntimeError, match="nobody foresaw it"):
         transaction.commit()
-    rules = vhost.queues["q"].rules
+    rules = vhost.topology.queues["q"].rules
     assert rules is not None
     assert (rules.reserved, rules.reserved_bytes) == (0, 0)
 
