@@ -78,7 +78,7 @@ class Publisher:
         topology = self.topology
         found = Resolution(self.host.chance)
         found.run(route.exchange, keys, view, topology.exchanges)
-        topology.no_local.leave_out(found, route.publisher)
+        topology.no_local.remove_queues(found, route.publisher)
         found.delay_message(message, self._schedule)
         return found
 

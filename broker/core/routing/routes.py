@@ -45,7 +45,7 @@ def resolve_route(topology: Topology, route: Route) -> None:
     """Resolve the queues of a route from its exchange, and make the route valid."""
     found = Resolution(topology.host.chance)
     found.run(route.exchange, [route.address.routing_key], None, topology.exchanges)
-    topology.no_local.leave_out(found, route.publisher)
+    topology.no_local.remove_queues(found, route.publisher)
     queues = NO_QUEUES if found.by_message else list(found.queues)
     logged: list[Queue] = []
     careful = found.by_message

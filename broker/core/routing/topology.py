@@ -177,7 +177,7 @@ class Topology:
         self.host.schedule.allowance.use(burden(queue) // ENTRIES + len(queue.manager.all))
         dispose(queue, self.host.schedule)
         self.host.node_removed(queue)
-        self.no_local.forget(queue)
+        self.no_local.forget_queue(queue)
         return left
 
     def add_exchange(self, exchange: Exchange, number: i64) -> None:
@@ -222,12 +222,13 @@ class Topology:
     def add_binding(self, binding: Binding) -> None:
         """Add a binding between existing objects, unless it exists already."""
         if self.bindings.add(binding):
-            self.no_local.bound(binding)
+            self.no_local.add(binding)
             self.host.changed()
 
     def remove_binding(self, binding: Binding) -> list[Exchange]:
         """Remove a binding. Return its source if this was the last binding of an auto-delete exchange."""
         self.bindings.remove(binding)
+        self.no_local.remove(binding)
         self.host.changed()
         return [] if binding.source.outgoing else _unused([binding.source])
 
