@@ -228,8 +228,8 @@ class Exposition:
         labels: list[str] = []
         queues: list[MeasuredQueue] = []
         for vhost, found in list(self._measured.broker.vhosts.items()):
-            names = list(found.queues)
-            queues += found.queues.values()
+            names = list(found.topology.queues)
+            queues += found.topology.queues.values()
             for start in range(0, len(names), SLICE):
                 labels += [_labels(vhost, name) for name in names[start : start + SLICE]]
                 await asyncio.sleep(0)
@@ -244,7 +244,7 @@ def _gauges(measured: Measured) -> Iterable[Metric]:
         "connections": counters.connections_opened - counters.connections_closed,
         "channels": counters.channels_opened - counters.channels_closed,
         "virtual_hosts": len(broker.vhosts),
-        "queues": sum(len(vhost.queues) for vhost in broker.vhosts.values()),
+        "queues": sum(len(vhost.topology.queues) for vhost in broker.vhosts.values()),
         "log_bytes": log.bytes_on_disk,
         "log_segments": log.segment_count,
         "log_damaged_segments": log.damaged_segments,

@@ -65,12 +65,20 @@ class MeasuredQueue(Protocol):
         """The memory of message ids, if the queue has one."""
 
 
-class MeasuredVirtualHost(Protocol):
+class MeasuredTopology(Protocol):
     """The queues of a virtual host, by name."""
 
     @property
     def queues(self) -> Mapping[str, MeasuredQueue]:
         """Every queue."""
+
+
+class MeasuredVirtualHost(Protocol):
+    """A virtual host."""
+
+    @property
+    def topology(self) -> MeasuredTopology:
+        """Its queues."""
 
 
 class MeasuredBroker(Protocol):

@@ -222,7 +222,7 @@ class Broker(Registry):
         del self.vhosts[name]
         self.store.append_definition({"kind": VHOST + DELETED, "name": name})
         self.sinks.leave(name)
-        vhost.vacate().begin(partial(self._vacated, name))
+        vhost.dispose().begin(partial(self._disposed, name))
 
     def limit_vhost(self, name: str, connections_max: int | None, queues_max: int | None) -> None:
         """Replace the limits of a virtual host; None and negative numbers: no limit.
@@ -299,7 +299,7 @@ class Broker(Registry):
             vhost = self.vhosts.pop(text_of(change, "name"), None)
             self.sinks.leave(text_of(change, "name"))
             if vhost is not None:
-                vhost.vacate().finish()
+                vhost.dispose().finish()
         elif kind.split(".")[0] == VHOST:
             apply_to(self._known_vhost(text_of(change, "name")), change)
         elif kind.split(".")[0] == PARAMETER:
@@ -318,9 +318,8 @@ class Broker(Registry):
         Raises OSError, LogDamaged.
         """
         for queue in self.numbers.queues.values():
-            topology = queue.host
-            if topology is not None:
-                open_stream(queue, topology)
+            if queue.host is not None:
+                open_stream(queue, queue.host)
 
     def count_lost(self) -> None:
         """Count the messages lost from volatile queues, once the log has restored all definitions."""
@@ -352,7 +351,7 @@ class Broker(Registry):
             raise NotFound(f"no vhost '{name}'")
         return vhost
 
-    def _vacated(self, name: str) -> None:
+    def _disposed(self, name: str) -> None:
         for watcher in self.left:
             watcher(name)
 
@@ -371,11 +370,11 @@ class Broker(Registry):
             self._views,
             self._write_letter,
             self._trouble,
+            self.journal,
         )
         vhost.exclusive_drain = self.exclusive_drain
         vhost.receipts.write = self._write_receipt
         vhost.warn = self._warn
-        vhost.journal = self.journal
         self.vhosts[name] = vhost
         return vhost
 

@@ -114,7 +114,7 @@ class BrokerJournal:
 
     def _recorders(self) -> Iterator[WatchedQueue]:
         for vhost in list(self._broker.vhosts.values()):
-            for queue in list(vhost.queues.values()):
+            for queue in list(vhost.topology.queues.values()):
                 recorder = _recorder_of(queue)
                 if recorder is not None:
                     yield recorder

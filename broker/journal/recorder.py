@@ -19,18 +19,13 @@ from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.death import Death
 from broker.core.queues.hooks import (
-    COPIED,
-    DEAD_LETTERED,
-    EDITED,
     EXPIRED,
     MAXLEN,
-    MOVED,
-    PUBLISHED,
     REASONS,
-    REDRIVEN,
     QueueJournal,
 )
 from broker.core.queues.queue import Queue
+from broker.core.queues.source import COPIED, DEAD_LETTER_SOURCE, EDITED, MOVED, PUBLISHED, REDRIVEN, Source
 from broker.core.queues.state import QueueState
 from broker.core.streams.stream import stream_of
 from broker.core.view import Views
@@ -244,13 +239,12 @@ class QueueRecorder(WatchedQueue):
 
     # ---- ways in
 
-    def enqueued(self, entry: QueueEntry) -> None:
+    def enqueued(self, entry: QueueEntry, source: Source) -> None:
         """`entry` is new (QueueJournal)."""
         recorder = self.recorder
         if recorder.limit == 0:
             return
         message = entry.message
-        way = recorder.way
         recorder.write(
             r.ENQUEUE,
             recorder.identify(message),
@@ -258,10 +252,10 @@ class QueueRecorder(WatchedQueue):
             recorder.origin,
             self.name,
             recorder.route(message.address),
-            recorder.maker(way),
+            recorder.maker(source),
             message.size,
             flags_of(message) if self.queue.logged else 0,
-            WAY_REASONS[way],
+            WAY_REASONS[source.way],
             0,
             recorder.message_id(message),
         )
@@ -337,17 +331,27 @@ class QueueRecorder(WatchedQueue):
         if self.recorder.limit > 0:
             self._step(r.REPLACE, entry, None, 0, _REPLACED)
 
-    def removed(self, message: Message, order: i64, deliveries: i64) -> None:
+    def removed(self, message: Message, order: i64, deliveries: i64, way: i64) -> None:
         """An operator takes a message away (QueueJournal)."""
         recorder = self.recorder
         if recorder.limit > 0:
             uid = message.uid
             if uid <= 0:
                 uid = recorder.identify(message)
-            way = WAY_REASONS[recorder.way]
             who = recorder.actor_name(recorder.who())
             recorder.write(
-                r.REMOVE, uid, order, 0, self.name, None, who, message.size, 0, way, deliveries, b""
+                r.REMOVE,
+                uid,
+                order,
+                0,
+                self.name,
+                None,
+                who,
+                message.size,
+                0,
+                WAY_REASONS[way],
+                deliveries,
+                b"",
             )
 
     def unwanted(self, entry: QueueEntry) -> None:
@@ -411,18 +415,18 @@ class StreamRecorder(WatchedQueue):
                     self.trimmed(found, stored.first - 1, stored.first - found)
         self.tell(r.CHECKPOINT, self.count(), 0, NO_PLACE, LEVEL_REASONS[self.level])
 
-    def enqueued(self, entry: QueueEntry) -> None:
+    def enqueued(self, entry: QueueEntry, source: Source) -> None:
         """Nothing to tell (QueueJournal): the row was told when it was appended."""
 
     def unwanted(self, entry: QueueEntry) -> None:
         """Nothing to tell (QueueJournal): streams take immediate messages."""
 
-    def appended(self, message: Message, offset: i64) -> None:
+    def appended(self, message: Message, offset: i64, source: Source) -> None:
         """A message is appended (QueueJournal)."""
         recorder = self.recorder
         if recorder.limit == 0:
             return
-        way = DEAD_LETTERED if message.died else recorder.way
+        source = DEAD_LETTER_SOURCE if message.died else source
         recorder.write(
             r.APPEND,
             recorder.identify(message),
@@ -430,10 +434,10 @@ class StreamRecorder(WatchedQueue):
             recorder.origin,
             self.name,
             recorder.route(message.address),
-            recorder.maker(way),
+            recorder.maker(source),
             message.size,
             flags_of(message),
-            WAY_REASONS[way],
+            WAY_REASONS[source.way],
             0,
             recorder.message_id(message),
         )
@@ -550,7 +554,7 @@ class Recorder(Journal):
         if self.limit > 0:
             self.write(r.START, 0, NO_PLACE, 0, None, None, None, 0, 0, 0, 0, version.encode())
 
-    def unroutable(self, message: Message) -> None:
+    def unroutable(self, message: Message, source: Source) -> None:
         """A message was published to no queue (Journal)."""
         if self.level_number > 0 and self.limit > 0:
             uid = self.identify(message)
@@ -561,7 +565,7 @@ class Recorder(Journal):
                 0,
                 None,
                 self.route(message.address),
-                self.connection(self.publisher),
+                self._publisher_of(source),
                 message.size,
                 flags_of(message),
                 0,
@@ -576,7 +580,7 @@ class Recorder(Journal):
 
     def refused(
         self,
-        session: Session | None,
+        source: Source,
         address: Address,
         message: Message | None,
         reason: i64,
@@ -593,7 +597,7 @@ class Recorder(Journal):
                 0,
                 None if place is None else self.peer(place),
                 self.route(address),
-                self.connection(session),
+                self._publisher_of(source),
                 0 if message is None else message.size,
                 0,
                 _REFUSALS[reason],
@@ -601,10 +605,10 @@ class Recorder(Journal):
                 b"" if message is None else self.message_id(message),
             )
 
-    def rolled_back(self, session: Session | None, publishes: i64, settlements: i64, why: str) -> None:
+    def rolled_back(self, source: Source, publishes: i64, settlements: i64, why: str) -> None:
         """A transaction has been rolled back (Journal)."""
         if self.level_number > 0 and self.limit > 0:
-            actor = self.connection(session)
+            actor = self._publisher_of(source)
             self.write(
                 r.ROLLBACK, 0, NO_PLACE, settlements, None, None, actor, publishes, 0, 0, 0, why.encode()
             )
@@ -737,10 +741,12 @@ class Recorder(Journal):
         address.name = found
         return found
 
-    def connection(self, session: Session | None) -> Name | None:
+    def _publisher_of(self, source: Source) -> Name | None:
+        """The name of the publisher of a message from `source`; None: the broker publishes it."""
+        return self.connection(source) if isinstance(source, Session) else None
+
+    def connection(self, session: Session) -> Name | None:
         """The name of a connection and its channel; of a session that no client has, that of its operator."""
-        if session is None:
-            return None
         name = session.name
         if isinstance(name, Name):
             return name
@@ -796,11 +802,11 @@ class Recorder(Journal):
         operator.name = found
         return found
 
-    def maker(self, way: i64) -> Name | None:
-        """The name of the actor who brings a message into a queue in this way; None: the broker does."""
-        if way == PUBLISHED and self.publisher is not None:
-            return self.connection(self.publisher)
-        if way in (PUBLISHED, MOVED, COPIED, EDITED, REDRIVEN):
+    def maker(self, source: Source) -> Name | None:
+        """The name of the actor who brings a message from `source` into a queue; None: the broker does."""
+        if isinstance(source, Session):
+            return self.connection(source)
+        if source.way in (PUBLISHED, MOVED, COPIED, EDITED, REDRIVEN):
             return self.actor_name(self.who())
         return None
 

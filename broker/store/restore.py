@@ -22,7 +22,7 @@ def close(broker: Broker, log: Log) -> None:
     """
     for vhost in broker.vhosts.values():
         vhost.finish_settlements()
-        for queue in vhost.queues.values():
+        for queue in vhost.topology.queues.values():
             if queue.volatile is not None:
                 log.append_definition(queue_change(vhost.name, queue, True))
             if queue.logged:

@@ -35,14 +35,14 @@ def _fill(site: Site, count: int, clients: int) -> list[Wired]:
     broker.leaving.append(site.server.connections.vhost_deleted)
     broker.left.append(site.server.connections.vhost_left)
     there = broker.declare_vhost(VHOST)
-    there.declare_exchange("x", "topic", True, False, False, {})
+    there.declarations.declare_exchange("x", "topic", True, False, False, {})
     opened = [_open(site) for _ in range(clients)]
     for number in range(count):
         arguments: dict[str, object] = {"x-message-ttl": 3_600_000} if number % 2 else {}
         name = f"q{number}"
-        there.declare_queue(name, True, None, False, arguments)
+        there.declarations.declare_queue(name, True, None, False, arguments)
         for key in (name, "all"):
-            there.bind_queue(name, "x", key, {})
+            there.declarations.bind_queue(name, "x", key, {})
         client = opened[number % clients]
         client.connection.receive(publish_bytes(name, b"x" * 10) * 10)
         client.send(Basic.Consume(queue=name, consumer_tag=name), 1)

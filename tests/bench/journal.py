@@ -25,6 +25,7 @@ from broker.core.entries.entry import QueueEntry
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue
+from broker.core.queues.source import BROKER
 from broker.flavour import FLAVOUR
 from broker.journal.journal import microseconds
 from broker.journal.recorder import Recorder
@@ -51,7 +52,7 @@ def events() -> list[Figure]:
         journal = queue.journal
         assert journal is not None
         kinds: dict[str, Callable[[QueueEntry], None]] = {
-            "enqueue": journal.enqueued,
+            "enqueue": lambda entry: journal.enqueued(entry, BROKER),
             "deliver": lambda entry: journal.delivered(entry, taker),
             "ack": lambda entry: journal.settled(entry, taker),
         }

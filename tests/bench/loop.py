@@ -112,7 +112,7 @@ class Site(House):
             held[f"x-{key.replace('_', '-')}"] = value  # type: ignore[assignment]
         client.send(Queue.Declare(queue=name, arguments=held), 1)
         client.frames()
-        return self.broker.vhosts["/"].queues[name]
+        return self.broker.vhosts["/"].topology.queues[name]
 
     def fill(
         self, client: Wired, queue: str, count: int, headers: Callable[[int], FieldTable] | None = None

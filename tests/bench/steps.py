@@ -49,7 +49,7 @@ def expiry(scale: float) -> list[Figure]:
         site.loop.advance(700_000)
         site.loop.run()
         assert dead.ready == (count if more else 0)
-        assert site.broker.vhosts["/"].queues["q"].ready == 0
+        assert site.broker.vhosts["/"].topology.queues["q"].ready == 0
         figures.append(_longest(site, f"{count:,} expire, {name}"))
     return figures
 

@@ -30,7 +30,9 @@ class Operator(Operation):
     def __init__(self, world: World, model: Model) -> None:
         self.model = model
         self.probe = Probe(world, new_wire(world.scheduler).sessions[0][0], Credit(), None)
-        super().__init__(world.vhost, model.queue, QueueConsumer(self.probe, model.queue, no_ack=True))
+        super().__init__(
+            world.vhost.publisher, model.queue, QueueConsumer(self.probe, model.queue, no_ack=True)
+        )
 
     def remove(self, entry: QueueEntry) -> None:
         super().remove(entry)

@@ -101,7 +101,9 @@ def test_a_log_that_ends_in_the_middle_makes_the_same(history: list[Step], rng: 
             if step[0] == "stop":
                 for vhost in life.broker.vhosts.values():
                     changes += [
-                        queue_change(vhost.name, q, True) for q in vhost.queues.values() if q.volatile
+                        queue_change(vhost.name, q, True)
+                        for q in vhost.topology.queues.values()
+                        if q.volatile
                     ]
                 close(life.broker, life.log)
             expected = applied(changes).broker

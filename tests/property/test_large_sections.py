@@ -44,7 +44,7 @@ def test_a_body_in_pieces_is_what_it_would_be_as_a_whole(
     client.send(Queue.Declare(queue="q"), 1)
     client.frames()
     put_large(house, sections, front, piece_bytes=piece_bytes)
-    queue = house.broker.vhosts["/"].queues["q"]
+    queue = house.broker.vhosts["/"].topology.queues["q"]
     [entry] = queue.entries
     shown = shown_message(house.server, queue, entry, 0, "base64", None)
     client.send(Basic.Get(queue="q"), 1)

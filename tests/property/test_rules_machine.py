@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.message import NEVER
-from broker.core.publishing.passage import REFUSED
+from broker.core.publishing.outcome import REFUSED
 from broker.core.queues.limits import apply_rules
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import Client, number_of
@@ -53,7 +53,7 @@ class RulesMachine(RuleBasedStateMachine):
         held: dict[str, object] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
         if levels:
             held["x-max-priority"] = levels
-        self.queue = self.yard.vhost.declare_queue("q", False, None, False, held)
+        self.queue = self.yard.vhost.declarations.declare_queue("q", False, None, False, held)
         self.dead = self.yard.queue("dead")
         self.items: dict[int, Item] = {}
         self.clients: list[Client] = []
@@ -205,7 +205,7 @@ class RulesMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "queue"):
-            self.yard.vhost.delete_queue("q", False, False)
+            self.yard.vhost.declarations.delete_queue("q", False, False)
             self.yard.clock.advance(100)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.core.publishing.outcome import ROUTED, UNROUTED
 from broker.core.routing.bindings import SLICE
 from broker.core.routing.graph import Binding
 from broker.core.vhosts.vhost import VirtualHost
@@ -80,19 +81,19 @@ def follow(vhost: VirtualHost, step: Step) -> None:
     what, queue, kind, key, table = step
     if what == "bind":
         add_queue(vhost, queue)
-        vhost.bind_queue(queue, kind, key, dict(TABLES[table]))
+        vhost.declarations.bind_queue(queue, kind, key, dict(TABLES[table]))
     elif what == "unbind":
-        vhost.unbind_queue(queue, kind, key, dict(TABLES[table]))
+        vhost.declarations.unbind_queue(queue, kind, key, dict(TABLES[table]))
     else:
-        vhost.delete_queue(queue, if_unused=False, if_empty=False)
+        vhost.declarations.delete_queue(queue, if_unused=False, if_empty=False)
 
 
 def occupy(vhost: VirtualHost) -> None:
     """Leave so many bindings to be let go of that what is deleted from now on stays linked for a while."""
     queue = add_queue(vhost, "gone")
     for number in range(int(SLICE) + 1):
-        vhost.add_binding(Binding(vhost.exchanges["amq.fanout"], queue, str(number), {}))
-    vhost.delete_queue("gone", if_unused=False, if_empty=False)
+        vhost.topology.add_binding(Binding(vhost.topology.exchanges["amq.fanout"], queue, str(number), {}))
+    vhost.declarations.delete_queue("gone", if_unused=False, if_empty=False)
 
 
 @settings(deadline=None)
@@ -108,10 +109,10 @@ def test_what_is_bound_is_what_gets_messages(history: list[Step], occupied: bool
     for step in history:
         follow(vhost, step)
         model.take(step)
-    assert vhost.bindings.leaving() == occupied
+    assert vhost.topology.bindings.leaving() == occupied
     check(vhost, model)
     clock.advance(0)
-    assert not vhost.bindings.leaving()
+    assert not vhost.topology.bindings.leaving()
     check(vhost, model)
 
 
@@ -121,12 +122,16 @@ def check(vhost: VirtualHost, model: Model) -> None:
         for key in KEYS:
             for headers in HEADERS:
                 takers = model.takers(kind, key, headers)
-                before = {name: queue.ready for name, queue in vhost.queues.items()}
-                assert publish(vhost, kind, key, headers=headers) == len(takers)
-                got = {name for name, queue in vhost.queues.items() if queue.ready > before[name]}
+                before = {name: queue.ready for name, queue in vhost.topology.queues.items()}
+                assert publish(vhost, kind, key, headers=headers) is (ROUTED if takers else UNROUTED)
+                got = {name for name, queue in vhost.topology.queues.items() if queue.ready > before[name]}
                 assert got == takers
-    counted = sum(len(vhost.bindings_to(queue)) for queue in vhost.queues.values())
-    assert counted == len(model.bound) == sum(len(list(vhost.exchange(kind).bindings())) for kind in KINDS)
+    counted = sum(len(vhost.topology.bindings_to(queue)) for queue in vhost.topology.queues.values())
+    assert (
+        counted
+        == len(model.bound)
+        == sum(len(list(vhost.declarations.find_exchange(kind).bindings())) for kind in KINDS)
+    )
 
 
 @settings(deadline=None)
@@ -137,10 +142,10 @@ def test_nothing_is_left_when_everything_is_taken_away(history: list[Step]) -> N
         add_exchange(vhost, kind, kind, auto_delete=True)
     bound: set[str] = set()
     for step in history:
-        if step[0] == "bind" and step[2] in vhost.exchanges:
+        if step[0] == "bind" and step[2] in vhost.topology.exchanges:
             follow(vhost, step)
             bound.add(step[2])
     for queue in QUEUES:
-        vhost.delete_queue(queue, if_unused=False, if_empty=False)
-    assert bound.isdisjoint(vhost.exchanges), "auto-delete exchanges go with their last binding"
-    assert all(exchange.outgoing == {} for exchange in vhost.exchanges.values())
+        vhost.declarations.delete_queue(queue, if_unused=False, if_empty=False)
+    assert bound.isdisjoint(vhost.topology.exchanges), "auto-delete exchanges go with their last binding"
+    assert all(exchange.outgoing == {} for exchange in vhost.topology.exchanges.values())

@@ -46,36 +46,38 @@ def follow(broker: Broker, step: Step) -> None:
         return
     vhost = broker.vhost(name)
     if what == "queue":
-        vhost.declare_queue(queue, durable, None, auto_delete, table)
+        vhost.declarations.declare_queue(queue, durable, None, auto_delete, table)
     elif what == "exclusive":
-        vhost.declare_queue(queue, durable, OWNER, auto_delete, table)
+        vhost.declarations.declare_queue(queue, durable, OWNER, auto_delete, table)
     elif what == "lose owner":
-        vhost.delete_exclusive_queues(OWNER)
+        vhost.declarations.delete_exclusive_queues(OWNER)
     elif what == "exchange":
-        vhost.declare_exchange(exchange, KINDS[number % 4], durable, auto_delete, number > 8, table)
+        vhost.declarations.declare_exchange(
+            exchange, KINDS[number % 4], durable, auto_delete, number > 8, table
+        )
     elif what == "bind":
-        vhost.bind_queue(queue, exchange, key, table, OWNER)
+        vhost.declarations.bind_queue(queue, exchange, key, table, OWNER)
     elif what == "unbind":
-        vhost.unbind_queue(queue, exchange, key, table, OWNER)
+        vhost.declarations.unbind_queue(queue, exchange, key, table, OWNER)
     elif what == "bind exchange":
-        vhost.bind_exchange(exchange, other, key, table)
+        vhost.declarations.bind_exchange(exchange, other, key, table)
     elif what == "unbind exchange":
-        vhost.unbind_exchange(exchange, other, key, table)
+        vhost.declarations.unbind_exchange(exchange, other, key, table)
     elif what == "delete queue":
-        vhost.delete_queue(queue, durable, auto_delete, OWNER)
+        vhost.declarations.delete_queue(queue, durable, auto_delete, OWNER)
     else:
-        vhost.delete_exchange(exchange, durable)
+        vhost.declarations.delete_exchange(exchange, durable)
 
 
 def routes(broker: Broker) -> dict[tuple[str, str, str], tuple[bool, list[int]]]:
     """Where everything goes, by the numbers of the queues."""
     found = {}
     for name, vhost in broker.vhosts.items():
-        for exchange in vhost.exchanges.values():
+        for exchange in vhost.topology.exchanges.values():
             if exchange.internal:
                 continue
             for key in ["a", "a.b", "", *QUEUES]:
-                route = vhost.route(exchange.name, key)
+                route = vhost.publisher.route(exchange.name, key)
                 found[name, exchange.name, key] = route.by_message, sorted(q.number for q in route.logged)
     return found
 

@@ -60,17 +60,17 @@ class Life:
     def declare(self, name: str, **arguments: Any) -> None:
         """Declare a durable queue; `message_ttl=5` is its x-message-ttl, and so on."""
         held = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-        self.vhost.declare_queue(name, True, None, False, held)
+        self.vhost.declarations.declare_queue(name, True, None, False, held)
 
     def publish(self, queue: str, content: bytes) -> None:
         """Publish a persistent message."""
-        route = self.vhost.route("", queue)
-        self.vhost.publish(route, Message(route.address, content, len(content), True, 0))
+        route = self.vhost.publisher.route("", queue)
+        self.vhost.publisher.publish(route, Message(route.address, content, len(content), True, 0))
 
     def take(self, name: str) -> tuple[QueueConsumer, list[QueueEntry]]:
         """A new consumer of a queue, and everything in it."""
         taker = Taker()
-        queue = self.vhost.queues[name]
+        queue = self.vhost.topology.queues[name]
         consumer = QueueConsumer(taker, queue)
         attach(queue, consumer)
         while queue.deliver_single_message(consumer):
@@ -81,5 +81,5 @@ class Life:
         """The contents of each queue, whether they are ready or with somebody."""
         return {
             name: [entry.message.content or self.log.load(entry.message) for entry in queue.entries]
-            for name, queue in self.vhost.queues.items()
+            for name, queue in self.vhost.topology.queues.items()
         }

@@ -17,7 +17,7 @@ def lives(seeds: range) -> Counter[str]:
         client = ChanceClient(seed)
         client.live(STEPS)
         assert client.heard["amqp:internal-error"] == 0, f"seed {seed}"
-        for queue in client.vhost.queues.values():
+        for queue in client.vhost.topology.queues.values():
             assert (queue.unacked, queue.unacked_bytes) == (0, 0), f"seed {seed}"
             assert queue.ready == len(list(queue.entries)), f"seed {seed}"
         heard += client.heard

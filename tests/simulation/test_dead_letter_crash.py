@@ -25,7 +25,7 @@ def reject(life: Life) -> None:
     """They are refused, in several turns."""
     _, entries = life.take("work")
     for entry in entries:
-        life.vhost.queues["work"].discard(entry)
+        life.vhost.topology.queues["work"].discard(entry)
         life.log.commit()
 
 
@@ -43,7 +43,7 @@ def crowd_out(life: Life) -> None:
 def return_once_too_often(life: Life) -> None:
     """They come back, and may not."""
     consumer, entries = life.take("work")
-    release_entries(life.vhost.queues["work"], entries, consumer)
+    release_entries(life.vhost.topology.queues["work"], entries, consumer)
 
 
 DEATHS = [reject, expire, crowd_out, return_once_too_often]

@@ -12,7 +12,7 @@ import pytest
 from broker.core.errors import StoreFailed
 from broker.core.message import KNOWN, Message
 from broker.core.ports import DurableWaiter
-from broker.core.publishing.passage import DUPLICATE
+from broker.core.publishing.outcome import DUPLICATE
 from broker.core.queues.attach import detach
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.queue import queue_of
@@ -69,11 +69,11 @@ class World:
         said = rng.choice([f"id-{len(self.said)}", last, rng.choice([*unheard, last]), self.anything(last)])
         if said not in self.said:
             self.said.append(said)
-        route = self.life.vhost.route("", "q")
+        route = self.life.vhost.publisher.route("", "q")
         content = f"{said}{'' if said.count('/') else '//'}/{'x' * rng.choice([10, 1500])}".encode()
         message = Message(route.address, content, len(content), True, 0)
         try:
-            taken = self.life.vhost.publish(route, message)
+            taken = self.life.vhost.publisher.publish(route, message)
         except StoreFailed:
             return
         self.duplicates += taken == DUPLICATE
@@ -126,7 +126,7 @@ class World:
         self.check()
 
     def check(self) -> None:
-        queue = self.life.vhost.queues["q"]
+        queue = self.life.vhost.topology.queues["q"]
         there = Counter(said_by(self.life, entry.message) for entry in queue.entries)
         assert set(there.values()) <= {1}, there
         assert self.confirmed <= self.consumed | set(there), (

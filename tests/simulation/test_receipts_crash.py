@@ -13,6 +13,7 @@ import pytest
 
 from broker.core.errors import PreconditionFailed
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
+from broker.core.publishing.outcome import ROUTED, Outcome
 from broker.core.queues.queue import queue_of
 from broker.core.transactions.transaction import SETTLE, HeldPublish, Transaction
 from broker.core.view import MessageView
@@ -40,11 +41,11 @@ def prepared(disk: SimDisk) -> Life:
     life = new_life(disk)
     for name in ("q", "back", "out"):
         life.declare(name)
-    route = life.vhost.route("", "q")
+    route = life.vhost.publisher.route("", "q")
     for number in range(COUNT):
         message = Message(route.address, b"%d" % number, 1, True, 0)
         message.marks = TELLS_CONSUMED
-        life.vhost.publish_carefully(route, message)
+        life.vhost.publisher.publish_carefully(route, message)
     life.commit()
     life.commit()
     return life
@@ -64,8 +65,8 @@ def consume(life: Life) -> None:
 class Publish(HeldPublish):
     """One that nobody hears of."""
 
-    def taken(self, count: int) -> None:
-        assert count == 1
+    def report_outcome(self, outcome: Outcome) -> None:
+        assert outcome is ROUTED
 
 
 class Job(Transaction):
@@ -81,8 +82,8 @@ class Job(Transaction):
 def commit(life: Life) -> None:
     """Consume all of it and publish as much, in one transaction, and what the disk does about it."""
     consumer, entries = life.take("q")
-    job = Job(life.vhost)
-    route = life.vhost.route("", "out")
+    job = Job(life.vhost.publisher)
+    route = life.vhost.publisher.route("", "out")
     for number, entry in enumerate(entries):
         job.hold(number, entry, consumer, SETTLE)
         message = Message(route.address, b"%d" % number, 1, True, 0)

@@ -79,7 +79,7 @@ class World:
         self.life = Life(self.disk, views=view)
         for name in NAMES:
             self.life.declare(name, last_value_key=KEY)
-            self.life.vhost.bind_queue(name, "amq.fanout", "", {})
+            self.life.vhost.declarations.bind_queue(name, "amq.fanout", "", {})
         self.life.commit()
         self.life.commit()
 
@@ -89,12 +89,12 @@ class World:
         length = length or rng.choice([10, 10, 10, 1500])
         value = rng.randint(1, VALUES)
         exchange, name = rng.choice((("", "a"), ("amq.fanout", "")))
-        route = self.life.vhost.route(exchange, name)
+        route = self.life.vhost.publisher.route(exchange, name)
         self.published += 1
         content = content_of(self.published, length)
         message = Message(route.address, content, len(content), True, value)
         try:
-            self.life.vhost.publish(route, message)
+            self.life.vhost.publisher.publish(route, message)
         except StoreFailed:
             return
         slots = [(name, value) for name in (NAMES if exchange else "a")]
@@ -168,7 +168,7 @@ class World:
         in_memory = {  # of these values the queues have what was refused
             (name, int(entry.message.priority))
             for name in NAMES
-            for entry in self.life.vhost.queues[name].entries
+            for entry in self.life.vhost.topology.queues[name].entries
             if entry.message.sequence <= 0
         }
         self.taken = []
@@ -177,7 +177,7 @@ class World:
         self.life.broker.resume()
         found: dict[Slot, list[int]] = {}
         for name in NAMES:
-            for entry in self.life.vhost.queues[name].entries:
+            for entry in self.life.vhost.topology.queues[name].entries:
                 found.setdefault((name, int(entry.message.priority)), []).append(self.number_of(entry))
         self.back = {(slot, number) for slot, there in found.items() for number in there}
         for slot, latest in self.confirmed.items():

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.core.message import Message
+from broker.core.publishing.outcome import Outcome
 from broker.core.queues.attach import detach
 from broker.core.queues.queue import Queue
 from broker.core.queues.returns import release_entries
@@ -20,7 +21,7 @@ CONTENT = content_of(1, 600)
 class Held(HeldPublish):
     """A publish whose sender asks nothing."""
 
-    def taken(self, count: int) -> None:
+    def report_outcome(self, outcome: Outcome) -> None:
         pass
 
 
@@ -38,8 +39,8 @@ def fan_out(life: Life) -> None:
 
 def transact(life: Life) -> None:
     """Published to both by a transaction."""
-    route = life.vhost.route("amq.fanout", "k")
-    commit = Commit(life.vhost)
+    route = life.vhost.publisher.route("amq.fanout", "k")
+    commit = Commit(life.vhost.publisher)
     commit.publishes.append(Held(route, new_message(life), [], False))
     commit.commit()
 
@@ -54,38 +55,38 @@ def expire(life: Life) -> None:
     """Published with an expiration, which no route knows beforehand."""
     message = new_message(life)
     message.expiration = 1000
-    life.vhost.publish_carefully(life.vhost.route("amq.fanout", "k"), message)
+    life.vhost.publisher.publish_carefully(life.vhost.publisher.route("amq.fanout", "k"), message)
 
 
 def replay(life: Life) -> None:
     """Out of a history, along a binding to an exchange that leads to both."""
-    life.vhost.declare_exchange("recent", "x-recent-history", True, False, False, {})
+    life.vhost.declarations.declare_exchange("recent", "x-recent-history", True, False, False, {})
     publish_by_message(life, "recent")
-    life.vhost.bind_exchange("amq.fanout", "recent", "", {})
-    life.vhost.delete_exchange("recent", False)  # the history itself would keep the segment
+    life.vhost.declarations.bind_exchange("amq.fanout", "recent", "", {})
+    life.vhost.declarations.delete_exchange("recent", False)  # the history itself would keep the segment
 
 
 def new_message(life: Life) -> Message:
-    return Message(life.vhost.route("amq.fanout", "k").address, CONTENT, len(CONTENT), True, 0)
+    return Message(life.vhost.publisher.route("amq.fanout", "k").address, CONTENT, len(CONTENT), True, 0)
 
 
 def publish(life: Life, exchange: str = "amq.fanout", key: str = "k") -> None:
-    life.vhost.publish(life.vhost.route(exchange, key), new_message(life))
+    life.vhost.publisher.publish(life.vhost.publisher.route(exchange, key), new_message(life))
 
 
 def publish_by_message(life: Life, exchange: str) -> None:
     message = new_message(life)
-    route = life.vhost.route(exchange, "k")
-    life.vhost.publish_by_message(route, message, ["k"], life.vhost.views(message, life.log))
+    route = life.vhost.publisher.route(exchange, "k")
+    life.vhost.publisher.publish_by_message(route, message, ["k"], life.vhost.views(message, life.log))
 
 
 def both(life: Life) -> tuple[Queue, Queue]:
     """A queue that the log knows and one that it does not, bound to the same exchange."""
     life.declare("kept")
-    life.vhost.declare_queue("fleeting", False, None, False, {})
-    life.vhost.bind_queue("fleeting", "amq.fanout", "", {})
-    life.vhost.bind_queue("kept", "amq.fanout", "", {})
-    return life.vhost.queues["kept"], life.vhost.queues["fleeting"]
+    life.vhost.declarations.declare_queue("fleeting", False, None, False, {})
+    life.vhost.declarations.bind_queue("fleeting", "amq.fanout", "", {})
+    life.vhost.declarations.bind_queue("kept", "amq.fanout", "", {})
+    return life.vhost.topology.queues["kept"], life.vhost.topology.queues["fleeting"]
 
 
 def let_go(life: Life, queue: Queue) -> None:
@@ -100,8 +101,8 @@ def let_go(life: Life, queue: Queue) -> None:
         life.publish("filler", content_of(9, 3000))
         filler, more = life.take("filler")
         for entry in more:
-            life.vhost.queues["filler"].settle(entry)
-        detach(life.vhost.queues["filler"], filler, [])
+            life.vhost.topology.queues["filler"].settle(entry)
+        detach(life.vhost.topology.queues["filler"], filler, [])
         life.tidy()
         if not segments & {segment.number for segment in life.log.segments.all()}:
             return
@@ -133,7 +134,9 @@ def test_what_an_immediate_message_was_given_to(immediate: bool) -> None:
     kept, fleeting = both(life)
     consumer, taken = life.take("fleeting")
     other, others = life.take("kept")
-    life.vhost.publish(life.vhost.route("amq.fanout", "k"), new_message(life), immediate)
+    life.vhost.publisher.publish(
+        life.vhost.publisher.route("amq.fanout", "k"), new_message(life), immediate=immediate
+    )
     while fleeting.deliver_single_message(consumer) or kept.deliver_single_message(other):
         pass
     life.commit()
@@ -148,24 +151,27 @@ def test_what_an_immediate_message_was_given_to(immediate: bool) -> None:
 def test_a_history_that_is_not_logged_has_its_messages_too() -> None:
     life = Life(SimDisk(random.Random(1)), memory_budget=0)
     kept, _ = both(life)
-    life.vhost.declare_exchange("recent", "x-recent-history", False, False, False, {})
-    life.vhost.bind_exchange("amq.fanout", "recent", "", {})
+    life.vhost.declarations.declare_exchange("recent", "x-recent-history", False, False, False, {})
+    life.vhost.declarations.bind_exchange("amq.fanout", "recent", "", {})
     publish_by_message(life, "recent")
     life.commit()
     life.tidy()
     let_go(life, kept)
-    life.vhost.declare_queue("late", False, None, False, {})
-    life.vhost.bind_queue("late", "recent", "", {})
+    life.vhost.declarations.declare_queue("late", False, None, False, {})
+    life.vhost.declarations.bind_queue("late", "recent", "", {})
     assert life.held()["late"] == [CONTENT]
 
 
 def test_what_the_log_knows_for_all_or_for_none_is_one_message() -> None:
     life = Life(SimDisk(random.Random(1)), memory_budget=0)
     _, fleeting = both(life)
-    life.vhost.declare_queue("other", False, None, False, {})
-    life.vhost.bind_queue("other", "amq.direct", "k", {})
-    life.vhost.bind_queue("fleeting", "amq.direct", "k", {})
-    assert not life.vhost.route("amq.direct", "k").careful
-    assert life.vhost.route("amq.fanout", "k").careful
+    life.vhost.declarations.declare_queue("other", False, None, False, {})
+    life.vhost.declarations.bind_queue("other", "amq.direct", "k", {})
+    life.vhost.declarations.bind_queue("fleeting", "amq.direct", "k", {})
+    assert not life.vhost.publisher.route("amq.direct", "k").careful
+    assert life.vhost.publisher.route("amq.fanout", "k").careful
     publish(life, "amq.direct")
-    assert next(iter(fleeting.entries)).message is next(iter(life.vhost.queues["other"].entries)).message
+    assert (
+        next(iter(fleeting.entries)).message
+        is next(iter(life.vhost.topology.queues["other"].entries)).message
+    )

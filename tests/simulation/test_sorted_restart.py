@@ -16,14 +16,14 @@ def test_the_order_is_that_of_the_header(clean: bool) -> None:
     disk = SimDisk(random.Random(1))
     life = Life(disk, HandClock(), bare_letter)
     arguments: dict[str, object] = {"x-queue-kind": "sorted", "x-sort-key": "kind"}
-    life.vhost.declare_queue("sorted", True, None, False, arguments)
-    route = life.vhost.route("", "sorted")
+    life.vhost.declarations.declare_queue("sorted", True, None, False, arguments)
+    route = life.vhost.publisher.route("", "sorted")
     for number, kind in enumerate([3, 1, 2, 1]):
-        life.vhost.publish(route, message_of(Note(number, 1, persistent=True, kind=kind), route))
+        life.vhost.publisher.publish(route, message_of(Note(number, 1, persistent=True, kind=kind), route))
     life.sync()
     if clean:
         life.close()
     disk.kill()
     again = Life(disk, HandClock(), bare_letter)
-    queue = again.vhost.queues["sorted"]
+    queue = again.vhost.topology.queues["sorted"]
     assert [again.number(entry.message) for entry in queue.entries] == [1, 3, 2, 0]

@@ -22,7 +22,7 @@ def test_a_step_that_failed_is_not_there_after_a_restart() -> None:
     life.declare("q")
     for number in range(8):
         life.publish("q", b"%d" % number * 50)
-    staging, queue = life.broker.staging, life.vhost.queues["q"]
+    staging, queue = life.broker.staging, life.vhost.topology.queues["q"]
     stage = staging.attach(queue, "r", 1)
     for _ in range(3):
         assert stage.take_one() >= 0
@@ -50,7 +50,7 @@ def test_a_step_that_failed_is_not_there_after_a_restart() -> None:
 
     again = Life(disk)
     again.broker.resume()
-    back = again.broker.staging.existing(again.vhost.queues["q"], "r")
+    back = again.broker.staging.existing(again.vhost.topology.queues["q"], "r")
     assert (back.first, back.next, back.lost) == (0, 3, [])
     assert [back.entry(offset) is not None for offset in range(3)] == [True] * 3
     assert len(taken) == 5

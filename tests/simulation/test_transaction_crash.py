@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.core.message import Message
+from broker.core.publishing.outcome import ROUTED, Outcome
 from broker.core.transactions.transaction import DISCARD, SETTLE, HeldPublish, Transaction
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
@@ -24,8 +25,8 @@ SEEDS = range(4)  # of what a power cut leaves
 class Publish(HeldPublish):
     """One that nobody hears of."""
 
-    def taken(self, count: int) -> None:
-        assert count == 1
+    def report_outcome(self, outcome: Outcome) -> None:
+        assert outcome is ROUTED
 
 
 class Job(Transaction):
@@ -43,9 +44,9 @@ class Job(Transaction):
 def committed(life: Life, size: int) -> Job:
     """Take the work, ask for results of `size` bytes in its place and reject some, in one transaction."""
     consumer, entries = life.take("work")
-    job = Job(life.vhost)
+    job = Job(life.vhost.publisher)
     for number, queue in enumerate(RESULTS):
-        route = life.vhost.route("", queue)
+        route = life.vhost.publisher.route("", queue)
         message = Message(route.address, content_of(number, size), size, True, 0)
         job.publishes.append(Publish(route, message, [], False))
     for number, entry in enumerate(entries):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.core.publishing.dead_letters import DeadLetters
-from broker.core.publishing.passage import REFUSED
+from broker.core.publishing.outcome import REFUSED, ROUTED
 from broker.core.queues.backlog import RETRY_MS, SOON_MS, Backlog, Lane, existing_backlog
 from broker.core.queues.death import FULL
 from broker.core.queues.limits import Rules
@@ -54,7 +54,7 @@ class World:
         """Declare the targets that are not there."""
         limits = {"narrow": 2, "last": 2}
         for name in TARGETS:
-            if name in self.yard.vhost.queues:
+            if name in self.yard.vhost.topology.queues:
                 continue
             if name == "between":
                 self.yard.queue(
@@ -68,7 +68,7 @@ class World:
                 self.yard.queue(name, max_length=limits.get(name, 3), overflow="reject-publish")
 
     def queue(self, name: str) -> Queue | None:
-        return self.yard.vhost.queues.get(name)
+        return self.yard.vhost.topology.queues.get(name)
 
     # ---- steps
 
@@ -95,11 +95,13 @@ class World:
         count = self.yard.publish(name)
         number = self.yard.published
         assert count in (1, REFUSED)
-        if count == 1:
+        if count is ROUTED:
             assert not sought, "a publisher takes the room for which dead letters wait"
             self.alive.add(number)
             self.home[number] = name
-        elif name == "between" and any(number in numbers(found) for found in self.yard.vhost.queues.values()):
+        elif name == "between" and any(
+            number in numbers(found) for found in self.yard.vhost.topology.queues.values()
+        ):
             self.alive.add(number)  # refused, and its dead letter has arrived
             self.home[number] = name
 
@@ -139,12 +141,12 @@ class World:
     def route(self) -> None:
         """The exchange and its binding come and go."""
         vhost = self.yard.vhost
-        if EXCHANGE not in vhost.exchanges:
-            vhost.declare_exchange(EXCHANGE, "direct", False, False, False, {})
+        if EXCHANGE not in vhost.topology.exchanges:
+            vhost.declarations.declare_exchange(EXCHANGE, "direct", False, False, False, {})
         elif self.queue("far") is not None and self.random.random() < 0.6:
-            vhost.bind_queue("far", EXCHANGE, "far", {})
+            vhost.declarations.bind_queue("far", EXCHANGE, "far", {})
         else:
-            vhost.delete_exchange(EXCHANGE, False)
+            vhost.declarations.delete_exchange(EXCHANGE, False)
         self.yard.clock.advance(SOON_MS)
 
     def purge(self) -> None:
@@ -152,7 +154,7 @@ class World:
         queue = self.queue(name)
         assert queue is not None
         gone = {*numbers(queue), *waiting(queue)}
-        self.yard.vhost.purge_queue(name)
+        self.yard.vhost.declarations.purge_queue(name)
         self.alive -= gone
         self.died[name] = [number for number in self.died[name] if number not in gone]
 
@@ -163,7 +165,7 @@ class World:
             self.declare_targets()
         else:
             gone = set(numbers(queue))
-            self.yard.vhost.delete_queue(queue.name, False, False)
+            self.yard.vhost.declarations.delete_queue(queue.name, False, False)
             self.alive -= gone
             for died in self.died.values():
                 died[:] = [number for number in died if number not in gone]
@@ -174,7 +176,7 @@ class World:
     def check(self) -> None:
         """Each is in one place, and all counts are right."""
         places: list[int] = []
-        for queue in self.yard.vhost.queues.values():
+        for queue in self.yard.vhost.topology.queues.values():
             dead = waiting(queue)
             places += [*numbers(queue), *dead]
             assert (queue.dead, queue.dead_bytes) == (len(dead), len(dead)), "counts of what waits"
@@ -208,15 +210,15 @@ class World:
         """All ways are open: all that is there comes, in order."""
         vhost = self.yard.vhost
         self.declare_targets()
-        if EXCHANGE not in vhost.exchanges:
-            vhost.declare_exchange(EXCHANGE, "direct", False, False, False, {})
-        vhost.bind_queue("far", EXCHANGE, "far", {})
+        if EXCHANGE not in vhost.topology.exchanges:
+            vhost.declarations.declare_exchange(EXCHANGE, "direct", False, False, False, {})
+        vhost.declarations.bind_queue("far", EXCHANGE, "far", {})
         for _ in range(1000):
             if not self.alive:
                 break
             self.yard.clock.advance(SOON_MS)
             for name in TARGETS:
-                queue = vhost.queues[name]
+                queue = vhost.topology.queues[name]
                 client = self.yard.client(queue, 1)
                 self.yard.run()
                 for number in list(client.numbers):
@@ -228,7 +230,7 @@ class World:
             waited = [number for number in self.came[name] if number in set(self.died[name])]
             wanted = [number for number in self.died[name] if number in set(waited)]
             assert waited == wanted, f"those that waited in {name} come in the order in which they died"
-        for queue in vhost.queues.values():
+        for queue in vhost.topology.queues.values():
             assert (queue.messages, queue.awaited) == (0, {})
             assert queue.rules is not None
             assert not queue.rules.seekers

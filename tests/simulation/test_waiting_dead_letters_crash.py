@@ -70,7 +70,7 @@ def waiting(life: Life, queue: Queue) -> list[bytes]:
 def consume_narrow(life: Life, came: list[bytes] | None = None) -> list[bytes]:
     """Take what is in the narrow queue, one after the other as there is room; what came, in its order."""
     came = [] if came is None else came
-    narrow = life.vhost.queues["narrow"]
+    narrow = life.vhost.topology.queues["narrow"]
     while narrow.ready:
         consumer, entries = life.take("narrow")
         came += [entry.message.content or life.log.load(entry.message) for entry in entries]
@@ -113,7 +113,7 @@ def test_each_is_in_one_place_wherever_it_is_cut_and_comes(reason: str, lost: bo
             else:
                 disk.kill()
             again = Life(disk)
-            work = again.vhost.queues["work"]
+            work = again.vhost.topology.queues["work"]
             alive, dead = again.held()["work"], waiting(again, work)
             arrived = again.held()["narrow"]
             stages.add((bool(alive), bool(dead), bool(arrived)))
@@ -125,7 +125,7 @@ def test_each_is_in_one_place_wherever_it_is_cut_and_comes(reason: str, lost: bo
             again.clock.advance(TTL)
             rest = [content for content in consume_narrow(again) if content != b"occupies"]
             assert sorted(rest) == sorted(there), "all that were there have come, each once"
-            assert again.vhost.queues["work"].messages == 0
+            assert again.vhost.topology.queues["work"].messages == 0
         assert operations > 1
     assert {(True, False, True), (False, True, True)} <= stages
 
@@ -136,13 +136,13 @@ def test_what_waits_goes_on_waiting_after_a_restart_and_knows_how_it_died(reason
     life = prepared(disk)
     DEATHS[reason](life)
     settle(life)
-    backlog = existing_backlog(life.vhost.queues["work"])
+    backlog = existing_backlog(life.vhost.topology.queues["work"])
     assert backlog is not None
     before = [(death.reason, death.message.sequence) for death in backlog.deaths()]
     for end in (disk.kill, disk.crash):
         end()
         life = Life(disk)
-        work = life.vhost.queues["work"]
+        work = life.vhost.topology.queues["work"]
         assert (work.depth, work.dead, work.dead_bytes) == (0, COUNT, COUNT * SIZE)
         backlog = existing_backlog(work)
         assert backlog is not None
@@ -169,26 +169,26 @@ def test_what_waits_is_copied_forward_and_waits_still() -> None:
         life.publish("busy", b"x" * 900)
         consumer, entries = life.take("busy")
         for entry in entries:
-            life.vhost.queues["busy"].settle(entry)
-        detach(life.vhost.queues["busy"], consumer, [])
+            life.vhost.topology.queues["busy"].settle(entry)
+        detach(life.vhost.topology.queues["busy"], consumer, [])
         settle(life)
     life.tidy()
     disk.kill()
     again = Life(disk)
     assert again.log.segment_count < 10, "the old segments are gone"
-    assert waiting(again, again.vhost.queues["work"]) == CONTENTS
+    assert waiting(again, again.vhost.topology.queues["work"]) == CONTENTS
 
 
 def test_what_waits_outlives_the_end_of_its_exchange_and_of_its_policy() -> None:
     disk = SimDisk(random.Random(1))
     life = prepared(disk)
     reject(life)
-    rules = life.vhost.queues["work"].rules
+    rules = life.vhost.topology.queues["work"].rules
     assert rules is not None
     rules.apply({})
     settle(life)
     assert consume_narrow(life) == [b"occupies"]
-    assert life.vhost.queues["work"].dead == COUNT
+    assert life.vhost.topology.queues["work"].dead == COUNT
     rules.apply({DLX: "", "x-dead-letter-routing-key": "narrow"})
     life.clock.advance(SOON_MS)
     assert consume_narrow(life) == CONTENTS, "they died at least once, whatever the strategy is now"
@@ -202,7 +202,7 @@ def test_each_is_in_one_place_when_the_disk_is_full(room: int) -> None:
     reject(life)
     life.commit()
     life.tidy()
-    work = life.vhost.queues["work"]
+    work = life.vhost.topology.queues["work"]
     assert (work.depth, work.dead) == (0, COUNT)
     came = consume_narrow(life)
     assert came == [b"occupies", *CONTENTS]
@@ -210,7 +210,9 @@ def test_each_is_in_one_place_when_the_disk_is_full(room: int) -> None:
     disk.kill()
     disk.capacity = 1 << 40
     again = Life(disk)
-    there = again.held()["work"] + waiting(again, again.vhost.queues["work"]) + again.held()["narrow"]
+    there = (
+        again.held()["work"] + waiting(again, again.vhost.topology.queues["work"]) + again.held()["narrow"]
+    )
     assert len(set(there)) == len(there)
 
 
@@ -223,9 +225,9 @@ RESULTS = ("out.0", "out.1")
 def commit_job(life: Life, size: int) -> Job:
     """Take the work, acknowledge the half of it and reject the other half, and publish results."""
     consumer, entries = life.take("work")
-    job = Job(life.vhost)
+    job = Job(life.vhost.publisher)
     for number, queue in enumerate(RESULTS):
-        route = life.vhost.route("", queue)
+        route = life.vhost.publisher.route("", queue)
         message = Message(route.address, content_of(number, size), size, True, 0)
         job.publishes.append(Publish(route, message, [], False))
     for number, entry in enumerate(entries):
@@ -237,7 +239,11 @@ def commit_job(life: Life, size: int) -> Job:
 def places(life: Life) -> tuple[list[bytes], list[bytes], int]:
     """The messages in the queue, those that wait there, and how many results there are."""
     held = life.held()
-    return held["work"], waiting(life, life.vhost.queues["work"]), sum(len(held[name]) for name in RESULTS)
+    return (
+        held["work"],
+        waiting(life, life.vhost.topology.queues["work"]),
+        sum(len(held[name]) for name in RESULTS),
+    )
 
 
 REJECTED = [content for number, content in enumerate(CONTENTS) if number % 2]

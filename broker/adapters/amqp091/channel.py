@@ -19,10 +19,10 @@ from broker.adapters.amqp091.publish import (
     REMEMBERED_MAX,
     Publication,
     address_of,
-    not_taken,
     publish_special,
     refuse_publish,
     resolve,
+    return_message,
 )
 from broker.adapters.amqp091.settle import give_everything_back, hold_ack, known, settle_up_to
 from broker.adapters.amqp091.shortage import hold_publisher
@@ -31,7 +31,7 @@ from broker.core.delivery.credit import Credit
 from broker.core.delivery.journal import INVALID
 from broker.core.errors import BrokerError, ExchangeReplaced
 from broker.core.message import Address, Body, Message
-from broker.core.publishing.passage import BY_MESSAGE, REFUSED
+from broker.core.publishing.outcome import REFUSED, ROUTED
 from broker.core.queues.returns import settle_one
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091 import constants as c
@@ -69,12 +69,11 @@ class Channel(ChannelState):
         if size > WHOLE_BYTES_MAX:
             message.body = self._body
             self._body = None
-        self.virtual_host.journal.publisher = self.session
         try:
-            if publication.special or traits & SPECIAL != 0:
-                taken = publish_special(self, publication, message, traits)
+            if publication.special or route.by_message or traits & SPECIAL != 0:
+                outcome = publish_special(self, publication, message, traits)
             else:
-                taken = self.virtual_host.publish(route, message)
+                outcome = self.publisher.publish(route, message, self.session)
         except ExchangeReplaced:
             del self._publications[arguments]
             self._publish_again(arguments, content, message, traits)
@@ -82,16 +81,12 @@ class Channel(ChannelState):
         except BrokerError as error:
             refuse_publish(self, publication, message, error)
             return
-        if taken <= 0:
-            if taken == BY_MESSAGE:  # a later binding needs more than the key
-                publication.special = True
-                self._publish_again(arguments, content, message, traits)
-                return
-            if taken == REFUSED:
+        if outcome is not ROUTED:
+            if outcome is REFUSED:
                 if self.confirms is not None:
                     self.confirms.add_refused()
                 return
-            not_taken(self, publication, message, taken)
+            return_message(self, publication, message, outcome)
         if self.confirms is not None:
             self.confirms.add(message)
 

@@ -388,7 +388,7 @@ def let_go(connection: Connection091) -> None:
         before = journal.actor
         journal.actor = connection
         try:
-            connection.virtual_host.delete_exclusive_queues(connection)
+            connection.virtual_host.declarations.delete_exclusive_queues(connection)
         finally:
             journal.actor = before
 

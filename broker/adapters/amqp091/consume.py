@@ -181,7 +181,7 @@ def cancel(channel: ChannelState, frame: commands.Basic.Cancel) -> None:
         target.close()
         for consumer in list(target.consumers):
             detach(queue_of(consumer), consumer, [])
-            channel.virtual_host.consumer_gone(queue_of(consumer))
+            channel.virtual_host.declarations.consumer_removed(queue_of(consumer))
     elif channel.replies is not None and tag == channel.replies.tag:
         channel.replies.close()
         channel.replies = None
@@ -196,7 +196,7 @@ def readable(channel: ChannelState, name: str) -> Queue:
     """
     name = queue_named(channel, name)
     channel.connection.rights.require(READ, QUEUE, name)
-    return channel.virtual_host.queue(name, channel.connection)
+    return channel.virtual_host.declarations.find_queue(name, channel.connection)
 
 
 def cancel_forbidden(channel: ChannelState) -> None:
@@ -209,7 +209,7 @@ def cancel_forbidden(channel: ChannelState) -> None:
             if not channel.connection.rights.allow(READ, consumer.queue.name):
                 detach(queue_of(consumer), consumer, [])
                 target.consumer_cancelled(consumer)
-                channel.virtual_host.consumer_gone(queue_of(consumer))
+                channel.virtual_host.declarations.consumer_removed(queue_of(consumer))
 
 
 def lease_of(channel: ChannelState, queue: Queue, asked: object) -> Lease | None:

@@ -50,7 +50,7 @@ class ReplyConsumer(ChannelReplies):
         self._kept: list[Message] = []  # while the client has stopped deliveries
         self._kept_bytes: i64 = 0
 
-    def deliver(self, message: Message, counters: Counters) -> i64:
+    def deliver(self, message: Message, counters: Counters) -> None:
         """Send a reply, or drop it if the consumer has ended or cannot take it (ReplyReceiver)."""
         counters.published += 1
         channel = self.channel
@@ -62,7 +62,6 @@ class ReplyConsumer(ChannelReplies):
             counters.replies_dropped += 1
         else:
             self._write(channel, message)
-        return 1
 
     def resume(self) -> None:
         """Deliver again: the client has restarted deliveries (ChannelReplies)."""
@@ -154,7 +153,7 @@ def answered(channel: ChannelState, address: Address) -> ReplyReceiver | None:
     None also for the queue of a requester of AMQP 1.0, which is routed to as any queue is.
     """
     name = address.routing_key
-    if address.exchange or not name.startswith(PREFIX) or name in channel.virtual_host.queues:
+    if address.exchange or not name.startswith(PREFIX) or name in channel.virtual_host.topology.queues:
         return None
     return find(channel.server, channel.virtual_host, name) or NOBODY
 
@@ -163,7 +162,7 @@ def declare(channel: ChannelState, frame: commands.Queue.Declare) -> None:
     """queue.declare of a reply name: whether its requester still waits for replies. Raises NotFound."""
     name = frame.queue
     virtual_host = channel.virtual_host
-    known = name == DIRECT_REPLY_TO or name in virtual_host.queues
+    known = name == DIRECT_REPLY_TO or name in virtual_host.topology.queues
     if not known and find(channel.server, virtual_host, name) is None:
         raise NotFound(f"no queue '{name}' in vhost '{channel.virtual_host.name}'")
     if not frame.nowait:

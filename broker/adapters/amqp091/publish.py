@@ -17,8 +17,9 @@ from broker.auth.terms import WRITE
 from broker.core.errors import BrokerError, PreconditionFailed, QueueStopped, StoreFailed
 from broker.core.message import Address, Message
 from broker.core.publishing.delay import hold_until_due
-from broker.core.publishing.passage import DUPLICATE, NOT_NOW
-from broker.core.publishing.publisher import Publishing
+from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, ROUTED, Outcome
+from broker.core.publishing.publisher import Publisher
+from broker.core.queues.source import Source
 from broker.core.routing.graph import Route
 from broker.core.schedule import PROPERTIES
 from broker.core.transactions.transaction import HeldPublish
@@ -43,7 +44,7 @@ REMEMBERED_MAX: Final = 4096  # per channel; with more all are forgotten, which 
 
 @final
 class Publication:
-    """A route with the two bits of basic.publish. `special`: the hot path does not suffice.
+    """A route with the two bits of basic.publish. `special`: every message takes the slow path.
 
     `replies`: the receiver of a direct reply, if the publish is one.
     """
@@ -53,14 +54,14 @@ class Publication:
         self.mandatory = mandatory
         self.immediate = immediate
         self.replies: ReplyReceiver | None = None
-        self.special = immediate or route.by_message
+        self.special = immediate
 
 
 def resolve(rights: Rights, virtual_host: VirtualHost, arguments: bytes) -> Publication:
     """Decode basic.publish's arguments (without class and method id) and find the route.
 
     The user's rights are checked here, once for the route and not for each message.
-    Raises ProtocolError(SYNTAX_ERROR), what VirtualHost.route raises, and AccessRefused.
+    Raises ProtocolError(SYNTAX_ERROR), what Publisher.route raises, and AccessRefused.
     """
     exchange, p = _short_string(arguments, 2)
     routing_key, p = _short_string(arguments, p)
@@ -68,7 +69,7 @@ def resolve(rights: Rights, virtual_host: VirtualHost, arguments: bytes) -> Publ
         raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Publish", BASIC_PUBLISH)
     bits = arguments[p]
     rights.require(WRITE, EXCHANGE, exchange)
-    route = virtual_host.route(exchange, routing_key)
+    route = virtual_host.publisher.route(exchange, routing_key)
     rights.require_topic(WRITE, route.exchange, routing_key)
     route.pinned = True
     return Publication(route, bits & 1 != 0, bits & 2 != 0)
@@ -91,13 +92,15 @@ def _short_string(data: bytes, p: i64) -> tuple[str, i64]:
         raise ProtocolError(SYNTAX_ERROR, "a name in Basic.Publish is not UTF-8", BASIC_PUBLISH) from e
 
 
-def not_taken(channel: ChannelState, publication: Publication, message: Message, taken: i64) -> None:
-    """Return a message that its publisher wants back; `taken` is the result of VirtualHost.publish."""
-    if taken == DUPLICATE:
+def return_message(
+    channel: ChannelState, publication: Publication, message: Message, outcome: Outcome
+) -> None:
+    """Return a message that no queue accepted, if its publisher asked for this."""
+    if outcome is DUPLICATE:
         if publication.mandatory:
             _give_back(channel, message, PRECONDITION_FAILED, "DUPLICATE")
         return
-    if publication.mandatory and taken != NOT_NOW:
+    if publication.mandatory and outcome is not NO_CONSUMER:
         code = NO_ROUTE
     elif publication.immediate:
         code = NO_CONSUMERS
@@ -154,41 +157,44 @@ class HeldPublish091(HeldPublish):
         self.channel = channel
         self.publication = publication
 
-    def resolve(self, virtual_host: Publishing) -> str:
+    def resolve(self, publisher: Publisher, source: Source) -> str:
         """Find the route (HeldPublish): a direct reply needs no queue."""
         if self.publication.replies is not None:
             return ""
         try:
-            return super().resolve(virtual_host)
+            return super().resolve(publisher, source)
         except ProtocolError as error:  # its headers do not decode
             return error.text
 
-    def put(self, virtual_host: Publishing) -> i64:
+    def put(self, publisher: Publisher) -> Outcome:
         """Enqueue the message, or deliver the direct reply (HeldPublish)."""
         replies = self.publication.replies
         if replies is not None:
-            return replies.deliver(self.message, virtual_host.counters)
-        return super().put(virtual_host)
+            replies.deliver(self.message, publisher.host.counters)
+            return ROUTED
+        return super().put(publisher)
 
-    def taken(self, count: i64) -> None:
-        """Return the message if no queue took it and the publisher asked for this (HeldPublish)."""
-        if count <= 0 and self.channel.is_open():
-            not_taken(self.channel, self.publication, self.message, count)
+    def report_outcome(self, outcome: Outcome) -> None:
+        """Return the message if no queue accepted it and the publisher asked for this (HeldPublish)."""
+        if outcome is not ROUTED and self.channel.is_open():
+            return_message(self.channel, self.publication, self.message, outcome)
 
 
 DECODED: Final = SPECIAL & ~REPLIES  # traits of properties that have to be decoded
 
 
-def publish_special(channel: ChannelState, publication: Publication, message: Message, traits: i64) -> i64:
+def publish_special(
+    channel: ChannelState, publication: Publication, message: Message, traits: i64
+) -> Outcome:
     """Publish a message that is immediate, routed by more than its key, or has `traits` in SPECIAL.
 
-    In a transaction every message comes here, is held, and counts as taken. Otherwise this function returns
-    and raises what VirtualHost.publish does. Raises PreconditionFailed for a property that the publisher may
+    In a transaction every message comes here, is held, and counts as routed. Otherwise this function returns
+    and raises what Publisher.publish does. Raises PreconditionFailed for a property that the publisher may
     not set in this way, and ProtocolError for a property that does not decode.
     """
     route = publication.route
-    if route.epoch != channel.virtual_host.epoch:  # a transaction must not hold a publish that is refused now
-        channel.virtual_host.refresh(route)
+    publisher = channel.publisher
+    publisher.refresh(route)  # a transaction must not hold a publish that is refused now
     keys: list[str] = []
     view: View091 | None = None
     if traits & REPLIES != 0:
@@ -218,17 +224,19 @@ def publish_special(channel: ChannelState, publication: Publication, message: Me
     if keys:
         keys = [route.address.routing_key, *keys]
     if channel.transaction is not None:
-        return channel.transaction.hold_publish(HeldPublish091(channel, publication, message, keys))
+        channel.transaction.hold_publish(HeldPublish091(channel, publication, message, keys))
+        return ROUTED
     if publication.replies is not None:
-        return publication.replies.deliver(message, channel.server.counters)
+        publication.replies.deliver(message, channel.server.counters)
+        return ROUTED
     if not keys and not route.by_message:
-        return channel.virtual_host.publish_carefully(route, message, publication.immediate)
+        return publisher.publish_carefully(route, message, channel.session, publication.immediate)
     return _by_message(channel, publication, message, keys, view)
 
 
 def _by_message(
     channel: ChannelState, publication: Publication, message: Message, keys: list[str], view: View091 | None
-) -> i64:
+) -> Outcome:
     """Publish a message whose route depends on more than the publication."""
     route = publication.route
     if view is None:
@@ -236,7 +244,8 @@ def _by_message(
         channel.virtual_host.schedule.allowance.use(PROPERTIES)
         view = View091(Properties(message.content))
     keys = keys or [route.address.routing_key]
-    return channel.virtual_host.publish_by_message(route, message, keys, view, publication.immediate)
+    publisher, source = channel.publisher, channel.session
+    return publisher.publish_by_message(route, message, keys, view, source, publication.immediate)
 
 
 def check_user(rights: Rights, name: str) -> None:

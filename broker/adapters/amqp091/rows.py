@@ -85,7 +85,7 @@ def _special(message: Message, traits: i64, named: tuple[str, str], virtual_host
         hold_until_due(message, view, virtual_host.schedule)
     if traits & COPIES != 0:
         keys = view.further_keys()
-        exchange = virtual_host.exchanges.get(named[0])
+        exchange = virtual_host.topology.exchanges.get(named[0])
         if BCC in view.headers() and (exchange is None or not exchange.holds(view)):
             message.content = view.public_content()
     return [named[1], *keys] if keys else []
@@ -177,7 +177,7 @@ class Checker:
         check_length("exchange name", exchange)
         check_length("routing key", routing_key)
         self._rights.require(WRITE, EXCHANGES, exchange)
-        found = self._vhost.route(exchange, routing_key).exchange
+        found = self._vhost.publisher.route(exchange, routing_key).exchange
         self._rights.require_topic(WRITE, found, routing_key)
         return found
 

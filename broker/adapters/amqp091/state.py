@@ -98,6 +98,7 @@ class ChannelState(IncomingChannel):
         self.server = connection.server
         self.number = number
         self.virtual_host = virtual_host
+        self.publisher = virtual_host.publisher
         self.state = CHANNEL_OPEN
         self.session = Session(connection, number)
         self.window: Credit | None = None
@@ -209,7 +210,7 @@ class PublisherConfirms(DurableWaiter):
 class ChannelTransaction(Transaction):
     """The transaction of a channel: the work of the next tx.commit."""
 
-    def hold_publish(self, publish: HeldPublish) -> i64:
+    def hold_publish(self, publish: HeldPublish) -> None:
         """Hold a publish; return 1, as if a queue had taken it.
 
         Raises PreconditionFailed when the transaction holds too much.

@@ -41,7 +41,7 @@ def serve_first(channel: ChannelState, queue: Queue) -> bool:
 
 def _serve_named(channel: ChannelState, name: str) -> bool:
     """As `serve_first`, for the queue of a name, if it exists."""
-    queue = channel.virtual_host.queues.get(name)
+    queue = channel.virtual_host.topology.queues.get(name)
     return queue is None or serve_first(channel, queue)
 
 
@@ -88,7 +88,7 @@ def exchange_declare(channel: ChannelState, frame: commands.Exchange.Declare) ->
     if frame.passive:
         refuse_default(name)
         channel.connection.rights.require_any(EXCHANGE, name)
-        exchange = virtual_host.exchange(name)
+        exchange = virtual_host.declarations.find_exchange(name)
     else:
         exchange = requests.declare_exchange(
             channel.connection,
@@ -176,7 +176,7 @@ def queue_bind(channel: ChannelState, frame: commands.Queue.Bind) -> None:
     virtual_host = channel.virtual_host
     arguments = _arguments(frame.arguments)
     requests.bind(channel.connection, virtual_host, QUEUE, name, frame.exchange, key, arguments)
-    durable = virtual_host.queues[name].durable
+    durable = virtual_host.topology.queues[name].durable
     _answer(channel, methods.method_frame(channel.number, c.QUEUE_BIND_OK), durable, frame.nowait)
 
 
@@ -188,7 +188,7 @@ def queue_unbind(channel: ChannelState, frame: commands.Queue.Unbind) -> None:
     requests.unbind(
         channel.connection, virtual_host, QUEUE, name, frame.exchange, frame.routing_key, arguments
     )
-    queue = virtual_host.queues.get(name)
+    queue = virtual_host.topology.queues.get(name)
     durable = queue is not None and queue.durable
     _answer(channel, methods.method_frame(channel.number, c.QUEUE_UNBIND_OK), durable, False)
 

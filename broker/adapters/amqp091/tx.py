@@ -26,7 +26,7 @@ class Transaction091(ChannelTransaction):
     """The transaction of a channel after tx.select: everything held until tx.commit or tx.rollback."""
 
     def __init__(self, channel: ChannelState) -> None:
-        super().__init__(channel.virtual_host, channel.session)
+        super().__init__(channel.publisher, channel.session)
         self.channel = channel
         self.bytes: i64 = 0
         self._tags: set[int] = set()
@@ -34,7 +34,7 @@ class Transaction091(ChannelTransaction):
         self._known: i64 = 0  # and the number of its tags in `_tags`
         self.ended = False
 
-    def hold_publish(self, publish: HeldPublish) -> i64:
+    def hold_publish(self, publish: HeldPublish) -> None:
         """Hold a publish, unless the transaction holds too much (ChannelTransaction)."""
         self.bytes += held_bytes(publish.message) + PUBLISH_OVERHEAD
         limit = self.channel.server.transaction_bytes_max
@@ -43,7 +43,6 @@ class Transaction091(ChannelTransaction):
                 f"transaction of {self.bytes} bytes is larger than configured max size {limit}"
             )
         self.publishes.append(publish)
-        return 1
 
     def settle(self, tags: list[i64], outcome: i64, returned: i64) -> None:
         """Hold the settlements of these unacknowledged deliveries (ChannelTransaction)."""
@@ -93,8 +92,8 @@ class Transaction091(ChannelTransaction):
         """Forget the publishes, and make the deliveries unacknowledged again (ChannelTransaction)."""
         settlements = self.settlement_count()
         if not why or self.publishes or settlements:
-            journal = self.virtual_host.journal
-            journal.rolled_back(self.publisher, len(self.publishes), settlements, why)
+            journal = self.host.journal
+            journal.rolled_back(self.source, len(self.publishes), settlements, why)
         self.publishes = []
         self.bytes = 0
         for held in self.settlements:

@@ -271,7 +271,9 @@ class WaitingSender(Waiting):
             # the right may have been revoked while the link waited
             session.peer.rights.require(WRITE, EXCHANGE_ACCESS, DEFAULT_EXCHANGE)
             if self._made.deleted:
-                session.vhost.queue(self._made.name)  # raises NotFound, unless there is another queue by now
+                session.vhost.declarations.find_queue(
+                    self._made.name
+                )  # raises NotFound, unless there is another queue by now
         take_up_received(link, self._attach, self._answer)
         establish(session, link, self._answer)
         link.destination = destination_of(link, link.exchange, link.key)
@@ -322,7 +324,7 @@ class WaitingReceiver(Waiting):
         session = self.session
         session.peer.rights.require(READ, QUEUE, queue.name)
         if queue.deleted:
-            session.vhost.queue(queue.name, session.peer)
+            session.vhost.declarations.find_queue(queue.name, session.peer)
             raise NotFound(f"queue '{queue.name}' in vhost '{queue.vhost}' was deleted and declared again")
 
 
@@ -348,7 +350,9 @@ def _address_of(session: Session10State, target: Target) -> Address:
     except AddressError:
         return Address("", target.address or "")
     virtual_host = session.vhost
-    is_exchange = node.name in virtual_host.exchanges and node.name not in virtual_host.queues
+    is_exchange = (
+        node.name in virtual_host.topology.exchanges and node.name not in virtual_host.topology.queues
+    )
     if node.kind == EXCHANGE or (node.kind == NAME and is_exchange):
         return Address(node.name, node.key or "")
     return Address("", node.name)
@@ -632,7 +636,7 @@ def _further(session: Session10State, first: str, asked: LinkArguments) -> list[
             text = f"'{ALSO_CONSUME}' of the link names queue '{name}', which the link receives from already"
             raise PeerError(INVALID_FIELD, text)
         known.add(name)
-        queues.append(session.vhost.queue(name, session.peer))
+        queues.append(session.vhost.declarations.find_queue(name, session.peer))
     return queues
 
 

@@ -467,7 +467,7 @@ class Connection10(Connection10State):
         try:
             self._let_go()
             self.server.connections.remove(self, self.user, virtual_host.name)
-            virtual_host.delete_exclusive_queues(self)
+            virtual_host.declarations.delete_exclusive_queues(self)
         finally:
             journal.actor = before
 

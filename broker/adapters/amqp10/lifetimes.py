@@ -118,8 +118,8 @@ class Lifetime(Alarm):
         queue = self.queue
         vhost = self._vhost
         owner = queue.exclusive_owner
-        if vhost.queues.get(queue.name) is queue and (owner is not None or not queue.consumer_count):
-            vhost.delete_queue(queue.name, False, False, owner)  # else other links share it
+        if vhost.topology.queues.get(queue.name) is queue and (owner is not None or not queue.consumer_count):
+            vhost.declarations.delete_queue(queue.name, False, False, owner)  # else other links share it
 
 
 def dynamic_policy(terminus: Source | Target) -> Policy:

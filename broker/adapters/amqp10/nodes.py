@@ -103,19 +103,19 @@ def supply_of(
         raise PeerError(INVALID_FIELD, f"source '{address}' is no place to receive from")
     name = node.name
     is_exchange = node.kind == addresses.EXCHANGE
-    if node.kind == addresses.NAME and name in vhost.exchanges:
-        is_exchange = TOPIC_CAPABILITY in source.capabilities or name not in vhost.queues
+    if node.kind == addresses.NAME and name in vhost.topology.exchanges:
+        is_exchange = TOPIC_CAPABILITY in source.capabilities or name not in vhost.topology.queues
     if is_exchange:
         return _subscription(session, link, source, node, filters, check)
     session.peer.rights.require(READ, QUEUE, name)
-    if name in vhost.queues:
-        queue = vhost.queue(name, session.peer)
+    if name in vhost.topology.queues:
+        queue = vhost.declarations.find_queue(name, session.peer)
         check(name, False)
         return Supply(queue, address)
     if may_create(session, node, source.capabilities):
         check(name, False)
         return Supply(create_queue(session, node), address, is_new=True)
-    return Supply(vhost.queue(name, session.peer), address)  # raises NotFound
+    return Supply(vhost.declarations.find_queue(name, session.peer), address)  # raises NotFound
 
 
 def forget_supply(session: Session10State, supply: Supply) -> None:
@@ -123,7 +123,7 @@ def forget_supply(session: Session10State, supply: Supply) -> None:
     queue = supply.queue
     if supply.is_new or supply.policy is not None:
         session.lifetimes.pop(queue, None)
-        session.vhost.delete_queue(queue.name, False, False, queue.exclusive_owner)
+        session.vhost.declarations.delete_queue(queue.name, False, False, queue.exclusive_owner)
 
 
 def dynamic_target(session: Session10State, target: Target) -> Supply:
@@ -147,14 +147,16 @@ def _dynamic(session: Session10State, terminus: Source | Target, check: Check) -
     if VOLATILE_QUEUE in terminus.capabilities:
         name = session.peer.server.generate(REPLY_PREFIX)
         check(name, True)
-        queue = vhost.declare_queue(name, False, session.peer, False, {}, generated=True)
+        queue = vhost.declarations.declare_queue(name, False, session.peer, False, {}, generated=True)
         lifetime = session.lifetimes[queue] = Lifetime(vhost, queue, LINK_DETACH)
         return Supply(queue, queue_address(name), lifetime, policy=DeleteOnClose())
-    name = vhost.generate_name()
+    name = vhost.declarations.generate_name()
     session.peer.rights.require(CONFIGURE, QUEUE, name)
     check(name, True)
     own = isinstance(policy, DeleteOnClose) or any(each in TEMPORARY for each in terminus.capabilities)
-    queue = vhost.declare_queue(name, False, session.peer if own else None, False, {}, generated=True)
+    queue = vhost.declarations.declare_queue(
+        name, False, session.peer if own else None, False, {}, generated=True
+    )
     lifespan = lifespan_of(vhost, queue, policy)
     lifetime = session.lifetimes[queue] = Lifetime(vhost, queue, CONNECTION_CLOSE, lifespan=lifespan)
     return Supply(queue, queue_address(name), lifetime, policy=policy)
@@ -165,7 +167,7 @@ def _subscription(
 ) -> Supply:
     """Return a queue that is bound to an exchange for the link. [JMS mapping 5.2]"""
     vhost = session.vhost
-    exchange = vhost.existing_exchange(node.name)
+    exchange = vhost.topology.existing_exchange(node.name)
     key = node.key
     if key is None:
         key = ALL_KEYS if exchange.kind == TOPIC else ""
@@ -181,7 +183,7 @@ def _subscription(
     if lasting:
         name = _subscription_name(session, link, shared, GLOBAL in source.capabilities)
     else:
-        name = vhost.generate_name()
+        name = vhost.declarations.generate_name()
     no_local = filters.no_local and not shared
     if no_local:
         arguments[NO_LOCAL] = session.peer.lasting_name() if lasting else session.peer.origin.name
@@ -191,16 +193,16 @@ def _subscription(
     rights.require(READ, QUEUE, name)
     check(name, True)
     _forget_changed(session, name, node.name, key, arguments)
-    is_new = name not in vhost.queues
+    is_new = name not in vhost.topology.queues
     if is_new:
         session.peer.admit_new()
     owner = None if lasting else session.peer
-    queue = vhost.declare_queue(name, durable, owner, False, {}, generated=not lasting)
+    queue = vhost.declarations.declare_queue(name, durable, owner, False, {}, generated=not lasting)
     try:
-        vhost.bind_queue(name, node.name, key, arguments, session.peer)
+        vhost.declarations.bind_queue(name, node.name, key, arguments, session.peer)
     except BrokerError:
         if is_new:
-            vhost.delete_queue(name, False, False, owner)
+            vhost.declarations.delete_queue(name, False, False, owner)
         raise
     expiring = link_names(session.peer.server).expiring
     lifetime = Lifetime(vhost, queue, NEVER if durable else policy, source.timeout, expiring)
@@ -238,17 +240,17 @@ def _forget_changed(
     Raises ResourceLocked if the subscription is in use.
     """
     vhost = session.vhost
-    queue = vhost.queues.get(name)
+    queue = vhost.topology.queues.get(name)
     if queue is None:
         return
-    bindings = vhost.bindings_to(queue)
+    bindings = vhost.topology.bindings_to(queue)
     for binding in bindings:
         same = binding.source.name == exchange and binding.routing_key == key
         if same and binding.arguments == arguments:
             return
     if queue.consumer_count:
         raise ResourceLocked(f"subscription '{name}' is in use, and is to something else")
-    vhost.delete_queue(name, False, False, session.peer)
+    vhost.declarations.delete_queue(name, False, False, session.peer)
 
 
 def _known_subscription(session: Session10State, link: str, check: Check) -> Supply:
@@ -256,7 +258,7 @@ def _known_subscription(session: Session10State, link: str, check: Check) -> Sup
     vhost = session.vhost
     for everywhere in (False, True):
         name = _subscription_name(session, link, True, everywhere)
-        queue = vhost.queues.get(name)
+        queue = vhost.topology.queues.get(name)
         if queue is not None:
             session.peer.rights.require(READ, QUEUE, name)
             check(name, True)
@@ -266,7 +268,7 @@ def _known_subscription(session: Session10State, link: str, check: Check) -> Sup
 
 
 def _address_of(session: Session10State, queue: Queue) -> str:
-    for binding in session.vhost.bindings_to(queue):
+    for binding in session.vhost.topology.bindings_to(queue):
         if binding.source.name:
             return f"/exchanges/{quote(binding.source.name)}/{quote(binding.routing_key)}"
     return queue_address(queue.name)

@@ -25,7 +25,7 @@ from broker.core.delivery.journal import INVALID
 from broker.core.errors import AccessRefused, BrokerError, ExchangeReplaced, NotFound, PreconditionFailed
 from broker.core.message import ON_ITS_WAY, Address, Message
 from broker.core.publishing.delay import hold_until_due
-from broker.core.publishing.passage import BY_MESSAGE, DUPLICATE, REFUSED
+from broker.core.publishing.outcome import DUPLICATE, REFUSED, ROUTED, UNROUTED, Outcome
 from broker.core.routing.graph import Route
 from broker.core.schedule import METHOD, PROPERTIES
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
@@ -121,9 +121,7 @@ def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: boo
     try:
         route = _route(link, arrived)
         message = _message(route, arrived)
-        taken = _publish(link, route, message, arrived)
-        if taken == BY_MESSAGE:  # the route did not suffice, and is resolved anew
-            taken = _publish(link, route, message, arrived)
+        outcome = _publish(link, route, message, arrived)
     except ExchangeReplaced:
         routes_of(link.session.peer).forget()
         publish(link, arrived, delivery_id, settled)
@@ -136,11 +134,11 @@ def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: boo
         _note_refusal(link, arrived, message, error)
         _refuse(link, delivery_id, settled, condition_of(error), error.text)
         return
-    if taken > 0 or taken == DUPLICATE:
+    if outcome is ROUTED or outcome is DUPLICATE:
         if not settled:
             logged = message.sequence != 0 or message.marks & ON_ITS_WAY != 0
             link.owe(delivery_id, ACCEPTED_VALUE, logged)
-    elif taken == REFUSED:
+    elif outcome is REFUSED:
         if not settled:
             text = f"a queue that '{route.address.routing_key}' leads to is full"
             link.refuse(delivery_id, False, RESOURCE_LIMIT_EXCEEDED, text)
@@ -186,10 +184,10 @@ def _route(link: IncomingLink, arrived: Arrival) -> Route:
     return routes.find(exchange, key)
 
 
-def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arrival) -> i64:
-    """Publish the message; return and raise what VirtualHost.publish does."""
+def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arrival) -> Outcome:
+    """Publish the message; return and raise what Publisher.publish does."""
     virtual_host = link.session.vhost
-    virtual_host.journal.publisher = link.session
+    publisher = virtual_host.publisher
     layout = arrived.layout
     transaction = link.transaction
     if layout.properties != NONE:
@@ -201,7 +199,7 @@ def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arriva
         if replies is not None:
             return _reply(link, replies, route, message)
     if not arrived.heeded and arrived.ttl == NONE and not route.by_message and transaction is None:
-        return virtual_host.publish(route, message)
+        return publisher.publish(route, message, link.session)
     virtual_host.schedule.allowance.use(PROPERTIES)
     view = View10(arrived.content)
     rights = link.session.peer.rights
@@ -220,30 +218,31 @@ def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arriva
     if transaction is not None:
         return _post(link, transaction, route, message, keys)
     if not keys and not route.by_message:
-        return virtual_host.publish_carefully(route, message)
-    return virtual_host.publish_by_message(route, message, keys or [route.address.routing_key], view)
+        return publisher.publish_carefully(route, message, link.session)
+    keys = keys or [route.address.routing_key]
+    return publisher.publish_by_message(route, message, keys, view, link.session)
 
 
 def _post(
     link: IncomingLink, transaction: Transaction10, route: Route, message: Message, keys: list[str]
-) -> i64:
+) -> Outcome:
     """Hold a message until its transaction is discharged; an unroutable message is reported at once."""
-    if route.epoch != link.session.vhost.epoch:
-        link.session.vhost.refresh(route)
+    link.session.vhost.publisher.refresh(route)
     if not route.queues and not keys and not route.by_message:
         if link.session.vhost.journal.on:
-            link.session.vhost.journal.unroutable(message)
-        return 0
+            link.session.vhost.journal.unroutable(message, link.session)
+        return UNROUTED
     transaction.post(route, message, keys)
-    return 1
+    return ROUTED
 
 
-def _reply(link: IncomingLink, replies: ReplyReceiver, route: Route, message: Message) -> i64:
-    """Send a direct reply to a requester of AMQP 0-9-1, or hold it in a transaction; counts as taken."""
+def _reply(link: IncomingLink, replies: ReplyReceiver, route: Route, message: Message) -> Outcome:
+    """Send a direct reply to a requester of AMQP 0-9-1, or hold it in a transaction; counts as routed."""
     if link.transaction is not None:
         link.transaction.post(route, message, [], replies)
-        return 1
-    return replies.deliver(message, link.session.peer.server.counters)
+    else:
+        replies.deliver(message, link.session.peer.server.counters)
+    return ROUTED
 
 
 def _check_user(link: IncomingLink, name: bytes) -> None:

@@ -70,9 +70,9 @@ def destination_of(link: Link10, exchange: str | None, key: str | None) -> Desti
     if exchange is None:
         return None
     if exchange == DEFAULT_EXCHANGE and key is not None:
-        queue = vhost.queues.get(key)
+        queue = vhost.topology.queues.get(key)
         return None if queue is None else Destination(link, queue)
-    return Destination(link, vhost.exchanges[exchange])
+    return Destination(link, vhost.topology.exchanges[exchange])
 
 
 def is_gone(destination: Dependent | None) -> bool:
@@ -96,7 +96,7 @@ class Routes(ConnectionRoutes):
     def find(self, exchange: str, key: str) -> Route:
         """Return the route of an exchange and key.
 
-        Raises AccessRefused, and what VirtualHost.route raises.
+        Raises AccessRefused, and what Publisher.route raises.
         """
         keys = self._known.get(exchange)
         route = None if keys is None else keys.get(key)
@@ -111,7 +111,7 @@ class Routes(ConnectionRoutes):
             self.find(exchange, key)
         else:
             self._connection.rights.require(WRITE, EXCHANGE, exchange)
-            self._virtual_host.route(exchange, "")
+            self._virtual_host.publisher.route(exchange, "")
 
     def forget(self) -> None:
         """Forget all routes."""
@@ -122,7 +122,9 @@ class Routes(ConnectionRoutes):
         connection = self._connection
         rights = connection.rights
         rights.require(WRITE, EXCHANGE, exchange)
-        route = self._virtual_host.route(exchange, key, (connection.origin.name, connection.lasting_name()))
+        route = self._virtual_host.publisher.route(
+            exchange, key, (connection.origin.name, connection.lasting_name())
+        )
         rights.require_topic(WRITE, route.exchange, key)
         route.pinned = True
         if self._count >= REMEMBERED_MAX:
@@ -160,11 +162,11 @@ def place(session: Session10State, node: Node, capabilities: tuple[str, ...]) ->
     virtual_host = session.vhost
     name = node.name
     if node.kind == addresses.EXCHANGE:
-        virtual_host.existing_exchange(name)
+        virtual_host.topology.existing_exchange(name)
         return Place(name, node.key)
-    is_queue = name in virtual_host.queues
+    is_queue = name in virtual_host.topology.queues
     prefers_exchange = TOPIC_CAPABILITY in capabilities or not is_queue
-    if node.kind == addresses.NAME and prefers_exchange and name in virtual_host.exchanges:
+    if node.kind == addresses.NAME and prefers_exchange and name in virtual_host.topology.exchanges:
         return Place(name, None)
     made = None
     if not is_queue and direct_reply.find(session.peer.server, virtual_host, name) is None:
@@ -172,5 +174,7 @@ def place(session: Session10State, node: Node, capabilities: tuple[str, ...]) ->
         if may_create(session, node, capabilities):
             made = create_queue(session, node)
         else:
-            virtual_host.queue(name)  # raises NotFound; senders may use exclusive queues of others
+            virtual_host.declarations.find_queue(
+                name
+            )  # raises NotFound; senders may use exclusive queues of others
     return Place(DEFAULT_EXCHANGE, name, made)

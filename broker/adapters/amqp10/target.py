@@ -22,6 +22,7 @@ from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import ACQUIRED, QueueEntry
 from broker.core.message import NEVER, Address, Message
 from broker.core.ports import MessageStore
+from broker.core.publishing.publisher import Publisher
 from broker.core.queues.attach import detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import queue_of
@@ -156,8 +157,8 @@ class LinkTransaction(Transaction):
     in the transaction, with their sessions. A rollback releases these deliveries.
     """
 
-    def __init__(self, virtual_host: VirtualHost, publisher: Session10State, txn_id: bytes) -> None:
-        super().__init__(virtual_host, publisher)
+    def __init__(self, publisher: Publisher, session: Session10State, txn_id: bytes) -> None:
+        super().__init__(publisher, session)
         self.txn_id = txn_id
         self.over = False
         self.acquired: list[tuple[Session10State, i64]] = []
@@ -347,7 +348,7 @@ class Target10(PullingTarget):
         if not self.consumers:
             self.link.finish()
             session.peer.schedule()
-        session.vhost.consumer_gone(queue)
+        session.vhost.declarations.consumer_removed(queue)
 
     def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
         """Notify that the link is active from now on, or inactive (ConsumerTarget)."""

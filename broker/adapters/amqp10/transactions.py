@@ -17,11 +17,13 @@ from broker.adapters.peers.server import ReplyReceiver, Server
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message, held_bytes
-from broker.core.publishing.publisher import Publishing
+from broker.core.publishing.outcome import ROUTED, Outcome
+from broker.core.publishing.publisher import Publisher
 from broker.core.queues import returns
 from broker.core.queues.consumer import ConsumerTarget, QueueConsumer
 from broker.core.queues.queue import queue_of
 from broker.core.queues.returns import Addition
+from broker.core.queues.source import Source
 from broker.core.routing.graph import Route
 from broker.core.schedule import Alarm
 from broker.core.transactions.transaction import RELEASE, HeldPublish, HeldSettlement
@@ -59,19 +61,20 @@ class HeldPublish10(HeldPublish):
         super().__init__(route, message, keys, False)
         self.replies = replies
 
-    def resolve(self, virtual_host: Publishing) -> str:
+    def resolve(self, publisher: Publisher, source: Source) -> str:
         """Find the route (HeldPublish): a direct reply needs no queue."""
-        return super().resolve(virtual_host) if self.replies is None else ""
+        return super().resolve(publisher, source) if self.replies is None else ""
 
-    def put(self, virtual_host: Publishing) -> i64:
+    def put(self, publisher: Publisher) -> Outcome:
         """Enqueue the message, or deliver the direct reply (HeldPublish)."""
         replies = self.replies
         if replies is None:
-            return super().put(virtual_host)
-        return replies.deliver(self.message, virtual_host.counters)
+            return super().put(publisher)
+        replies.deliver(self.message, publisher.host.counters)
+        return ROUTED
 
-    def taken(self, count: i64) -> None:
-        """Do nothing: the sender has been told already (HeldPublish)."""
+    def report_outcome(self, outcome: Outcome) -> None:
+        """Do nothing: the sender has its outcome already (HeldPublish)."""
 
 
 @final
@@ -82,7 +85,7 @@ class Transaction10(LinkTransaction):
     """
 
     def __init__(self, link: ControllerLink, txn_id: bytes, vhost: VirtualHost) -> None:
-        super().__init__(vhost, link.session, txn_id)
+        super().__init__(vhost.publisher, link.session, txn_id)
         self.link = link
         self.doomed = ""
         self._bytes: i64 = 0
@@ -162,8 +165,8 @@ class Transaction10(LinkTransaction):
 
         `why`: the cause, for the journal; "": the client asked for it.
         """
-        journal = self.virtual_host.journal
-        journal.rolled_back(self.publisher, len(self.publishes), self.settlement_count(), why)
+        journal = self.host.journal
+        journal.rolled_back(self.source, len(self.publishes), self.settlement_count(), why)
         self.publishes = []
         back: list[tuple[QueueConsumer, list[QueueEntry]]] = []
         for held, target in zip(self.settlements, self._retired_by, strict=True):
@@ -195,7 +198,7 @@ class Transaction10(LinkTransaction):
         self.acquired = []
         for consumer, entries in back:
             if consumer.acquires:
-                returns.give_back([(consumer, entries)], abandoned(consumer), None, self.virtual_host)
+                returns.give_back([(consumer, entries)], abandoned(consumer), None, self.host)
 
     def committed(self) -> None:
         """Send the outcomes, and answer the discharge (Transaction)."""
@@ -276,7 +279,7 @@ class Transactions(ConnectionTransactions):
         self._open.pop(transaction.txn_id, None)
         overdue = self._overdue.pop(transaction.txn_id, None)
         if overdue is not None:
-            transaction.virtual_host.schedule.cancel(overdue)
+            transaction.host.schedule.cancel(overdue)
 
     def time_out(self, transaction: Transaction10) -> None:
         """Roll back a transaction that has been open for too long; later uses of its id are refused."""

@@ -12,7 +12,7 @@ from broker.core.message import Address, Message
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.publishing.passage import Passage, is_refused
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.hooks import OWN
+from broker.core.queues.source import OWN_SOURCE
 from broker.core.schedule import Alarm, Schedule
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.composing import compose
@@ -68,14 +68,14 @@ class ActivityNotices(Alarm):
 def _publish(change: _Change) -> None:
     """Enqueue a notice; it is lost if the queue is deleted, or is full and refuses it."""
     virtual_host = change.virtual_host
-    queue = virtual_host.queues.get(change.to)
+    queue = virtual_host.topology.queues.get(change.to)
     if queue is None:
         return
     body = json.dumps(change.told, ensure_ascii=False).encode()
     content = compose(change.told, body, "application/json")
     message = Message(Address(DEFAULT_EXCHANGE, change.to), content, len(body), False, 0)
     if not is_refused(virtual_host, message, [queue]):
-        Passage(message, [queue], []).put(virtual_host, OWN)
+        Passage(message, [queue], [], OWN_SOURCE).put(virtual_host)
 
 
 def check_notified(rights: Rights, virtual_host: VirtualHost, name: str, consumed: str) -> None:
@@ -86,7 +86,7 @@ def check_notified(rights: Rights, virtual_host: VirtualHost, name: str, consume
         PreconditionFailed: there is no such queue.
     """
     rights.require(WRITE, EXCHANGE, DEFAULT_EXCHANGE)
-    if name not in virtual_host.queues:
+    if name not in virtual_host.topology.queues:
         raise PreconditionFailed(
             f"invalid arg 'x-notify-active' for queue '{consumed}' in vhost '{virtual_host.name}': "
             f"there is no queue '{name}'"

@@ -35,21 +35,21 @@ def declare_exchange(
     """Create an exchange, or check that the existing one is as described."""
     refuse_default(name)
     client.rights.require(CONFIGURE, EXCHANGE, name)
-    if name not in virtual_host.exchanges:
+    if name not in virtual_host.topology.exchanges:
         client.rights.require_forwarding(EXCHANGE, name, arguments.get(ALTERNATE_EXCHANGE))
         client.admit_new()
-    return virtual_host.declare_exchange(name, kind, durable, auto_delete, internal, arguments)
+    return virtual_host.declarations.declare_exchange(name, kind, durable, auto_delete, internal, arguments)
 
 
 def delete_exchange(
     client: ServedConnection, virtual_host: VirtualHost, name: str, if_unused: bool = False
 ) -> bool:
     """Delete an exchange, which may be absent. Return whether it was durable."""
-    exchange = virtual_host.exchanges.get(name)
+    exchange = virtual_host.topology.exchanges.get(name)
     if not is_predeclared(name):
         refuse_default(name)
         client.rights.require(CONFIGURE, EXCHANGE, name)
-    virtual_host.delete_exchange(name, if_unused)
+    virtual_host.declarations.delete_exchange(name, if_unused)
     return exchange is not None and exchange.durable
 
 
@@ -65,13 +65,13 @@ def declare_queue(
     """Create a queue, or check that the existing one is as described; the empty name asks for a new name."""
     generated = not name
     if generated:
-        name = virtual_host.generate_name()
+        name = virtual_host.declarations.generate_name()
     client.rights.require(CONFIGURE, QUEUE, name)
-    if name not in virtual_host.queues:
+    if name not in virtual_host.topology.queues:
         client.rights.require_forwarding(QUEUE, name, arguments.get(DEAD_LETTER_EXCHANGE))
         client.admit_new()
     owner = client if exclusive else None
-    return virtual_host.declare_queue(name, durable, owner, auto_delete, arguments, generated)
+    return virtual_host.declarations.declare_queue(name, durable, owner, auto_delete, arguments, generated)
 
 
 def use_queue(client: ServedConnection, virtual_host: VirtualHost, name: str) -> Queue:
@@ -80,7 +80,7 @@ def use_queue(client: ServedConnection, virtual_host: VirtualHost, name: str) ->
     A deleted queue that waits for its last dead letters is not kept by this.
     """
     client.rights.require_any(QUEUE, name)
-    queue = virtual_host.queue(name, client)
+    queue = virtual_host.declarations.find_queue(name, client)
     if queue.rules is not None:
         queue.rules.touch()
     return queue
@@ -89,7 +89,7 @@ def use_queue(client: ServedConnection, virtual_host: VirtualHost, name: str) ->
 def purge_queue(client: ServedConnection, virtual_host: VirtualHost, name: str) -> Purge:
     """Purge the ready messages of a queue, in slices if they are many."""
     client.rights.require(READ, QUEUE, name)
-    return virtual_host.purge_queue(name, client)
+    return virtual_host.declarations.purge_queue(name, client)
 
 
 def delete_queue(
@@ -104,9 +104,9 @@ def delete_queue(
     Return the number of ready messages, and whether the queue was durable.
     """
     client.rights.require(CONFIGURE, QUEUE, name)
-    queue = virtual_host.queues.get(name)
+    queue = virtual_host.topology.queues.get(name)
     durable = queue is not None and queue.durable
-    return virtual_host.delete_queue(name, if_unused, if_empty, client), durable
+    return virtual_host.declarations.delete_queue(name, if_unused, if_empty, client), durable
 
 
 def bind(
@@ -125,9 +125,9 @@ def bind(
     ):
         client.admit_new()
     if kind == QUEUE:
-        virtual_host.bind_queue(destination, source, key, arguments, client)
+        virtual_host.declarations.bind_queue(destination, source, key, arguments, client)
     else:
-        virtual_host.bind_exchange(destination, source, key, arguments)
+        virtual_host.declarations.bind_exchange(destination, source, key, arguments)
 
 
 def unbind(
@@ -142,16 +142,16 @@ def unbind(
     """Remove a binding, which may be absent."""
     require_binding(client, virtual_host, kind, destination, source, key)
     if kind == QUEUE:
-        virtual_host.unbind_queue(destination, source, key, arguments, client)
+        virtual_host.declarations.unbind_queue(destination, source, key, arguments, client)
     else:
-        virtual_host.unbind_exchange(destination, source, key, arguments)
+        virtual_host.declarations.unbind_exchange(destination, source, key, arguments)
 
 
 def require_binding(
     client: ServedConnection, virtual_host: VirtualHost, kind: str, destination: str, source: str, key: str
 ) -> None:
     """Refuse a user that may neither bind nor unbind these two objects with this key."""
-    client.rights.require_binding(kind, destination, source, virtual_host.exchanges.get(source), key)
+    client.rights.require_binding(kind, destination, source, virtual_host.topology.exchanges.get(source), key)
 
 
 def _is_bound(
@@ -163,10 +163,10 @@ def _is_bound(
     arguments: dict[str, object],
 ) -> bool:
     """Whether this binding exists."""
-    exchange = virtual_host.exchanges.get(source)
-    to: Queue | Exchange | None = virtual_host.exchanges.get(destination)
+    exchange = virtual_host.topology.exchanges.get(source)
+    to: Queue | Exchange | None = virtual_host.topology.exchanges.get(destination)
     if kind == QUEUE:
-        to = virtual_host.queues.get(destination)
+        to = virtual_host.topology.queues.get(destination)
     if exchange is None or to is None:
         return False
     return exchange.binding(to, binding_key(key, arguments)) is not None

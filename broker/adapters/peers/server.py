@@ -34,8 +34,8 @@ class LinkRegister:
 class ReplyReceiver:
     """The receiver of direct replies: clients of either protocol publish to its name. [RabbitMQ]"""
 
-    def deliver(self, message: Message, counters: Counters) -> i64:
-        """Send a reply, or drop the reply if the requester cannot take it; returns 1: it counts as routed."""
+    def deliver(self, message: Message, counters: Counters) -> None:
+        """Send a reply, or drop the reply if the requester cannot take it; it counts as routed."""
         raise NotImplementedError
 
 

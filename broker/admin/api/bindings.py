@@ -37,9 +37,9 @@ Item = tuple[VirtualHost, Binding | Queue]
 
 def _all(vhosts: list[VirtualHost]) -> Iterator[Item]:
     for vhost in vhosts:
-        for queue in vhost.queues.values():
+        for queue in vhost.topology.queues.values():
             yield vhost, queue
-        for exchange in vhost.exchanges.values():
+        for exchange in vhost.topology.exchanges.values():
             for binding in exchange.bindings():
                 yield vhost, binding
 
@@ -101,10 +101,14 @@ async def post_binding(
     _require(visitor, found, source, kind, destination, key)
     require_memory(management)
     if kind == "q":
-        owner = found.queues[destination].exclusive_owner if destination in found.queues else None
-        found.bind_queue(destination, source, key, arguments, owner)
+        owner = (
+            found.topology.queues[destination].exclusive_owner
+            if destination in found.topology.queues
+            else None
+        )
+        found.declarations.bind_queue(destination, source, key, arguments, owner)
     else:
-        found.bind_exchange(destination, source, key, arguments)
+        found.declarations.bind_exchange(destination, source, key, arguments)
     await durable(management.store)
     location = f"{quote(destination, safe='')}/{quote(properties_key(key, arguments), safe='')}"
     return Response(status_code=CREATED, headers={"location": location})
@@ -138,9 +142,9 @@ async def delete_binding(
     _require(visitor, found, source, kind, destination, binding.routing_key)
     if binding.queue is not None:
         owner = binding.queue.exclusive_owner
-        found.unbind_queue(destination, source, binding.routing_key, binding.arguments, owner)
+        found.declarations.unbind_queue(destination, source, binding.routing_key, binding.arguments, owner)
     else:
-        found.unbind_exchange(destination, source, binding.routing_key, binding.arguments)
+        found.declarations.unbind_exchange(destination, source, binding.routing_key, binding.arguments)
     await durable(management.store)
     return Response(status_code=CHANGED)
 
@@ -182,4 +186,6 @@ def _require(
     if kind == "e" and not destination:
         raise bad_request("operation not permitted on the default exchange")
     of_kind = EXCHANGE if kind == "e" else QUEUE
-    visitor.rights(vhost).require_binding(of_kind, destination, source, vhost.exchanges.get(source), key)
+    visitor.rights(vhost).require_binding(
+        of_kind, destination, source, vhost.topology.exchanges.get(source), key
+    )

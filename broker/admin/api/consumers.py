@@ -78,7 +78,7 @@ async def _list(vhosts: list[VirtualHost], visitor: Visitor, options: Options) -
     consumers = [
         consumer
         for vhost in vhosts
-        for queue in vhost.queues.values()
+        for queue in vhost.topology.queues.values()
         if queue.consumer_count
         for consumer in queue.manager.all
         if visitor.monitors or _user(consumer) == visitor.name

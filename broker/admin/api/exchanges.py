@@ -27,7 +27,7 @@ router = APIRouter(tags=["exchanges"])
 
 
 async def _list(vhosts: list[VirtualHost], options: Options) -> Response:
-    exchanges = [(vhost.name, exchange) for vhost in vhosts for exchange in vhost.exchanges.values()]
+    exchanges = [(vhost.name, exchange) for vhost in vhosts for exchange in vhost.topology.exchanges.values()]
     return await answer_list(
         exchanges,
         lambda item: shown_exchange(item[1], item[0]),
@@ -65,7 +65,7 @@ async def put_exchange(
     """
     found = visitor.vhost(vhost)
     name = one_line(name)
-    existed = name in found.exchanges
+    existed = name in found.topology.exchanges
     if not existed:
         require_memory(management)
     declare_exchange(found, visitor.rights(found), name, body)
@@ -87,7 +87,7 @@ async def delete_exchange(
     found = visitor.vhost(vhost)
     existing_exchange(found, name)
     visitor.rights(found).require(CONFIGURE, EXCHANGE, name)
-    found.delete_exchange(name, if_unused == "true")
+    found.declarations.delete_exchange(name, if_unused == "true")
     await durable(management.store)
     return Response(status_code=CHANGED)
 
@@ -98,7 +98,7 @@ async def list_bindings_from(visitor: Asker, options: Options, vhost: Name, name
     found = visitor.vhost(vhost)
     exchange = existing_exchange(found, name)
     if name == DEFAULT_EXCHANGE:
-        return await _bindings(found.queues.values(), vhost, options)
+        return await _bindings(found.topology.queues.values(), vhost, options)
     return await _bindings(exchange.bindings(), vhost, options)
 
 
@@ -106,7 +106,7 @@ async def list_bindings_from(visitor: Asker, options: Options, vhost: Name, name
 async def list_bindings_to(visitor: Asker, options: Options, vhost: Name, name: ExchangeName) -> Response:
     """Return the bindings whose destination is the exchange."""
     found = visitor.vhost(vhost)
-    return await _bindings(found.bindings_to(existing_exchange(found, name)), vhost, options)
+    return await _bindings(found.topology.bindings_to(existing_exchange(found, name)), vhost, options)
 
 
 @router.get("/exchanges/{vhost}/{name}/effective")
@@ -129,7 +129,7 @@ async def _bindings(bindings: Iterable[Binding | Queue], vhost: str, options: Op
 
 def existing_exchange(vhost: VirtualHost, name: str) -> Exchange:
     """An exchange by its name. Raises ApiError."""
-    exchange = vhost.exchanges.get(name)
+    exchange = vhost.topology.exchanges.get(name)
     if exchange is None:
         raise not_found(f"no exchange '{name}' in vhost '{vhost.name}'")
     return exchange
@@ -143,8 +143,8 @@ def declare_exchange(vhost: VirtualHost, rights: Rights, name: str, fields: Fiel
     arguments = field_table(table(fields, "arguments"), where)
     kind = text(fields, "type", "direct")
     rights.require(CONFIGURE, EXCHANGE, name)
-    if name not in vhost.exchanges:
+    if name not in vhost.topology.exchanges:
         rights.require_forwarding(EXCHANGE, name, arguments.get(ALTERNATE_EXCHANGE))
-    return vhost.declare_exchange(
+    return vhost.declarations.declare_exchange(
         name, kind, flag(fields, "durable"), flag(fields, "auto_delete"), flag(fields, "internal"), arguments
     )

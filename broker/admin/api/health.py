@@ -12,6 +12,7 @@ from broker.admin.api.publish import channel_for, publish_message
 from broker.admin.api.requests import Asker, Name
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.delivery.session import taker_of
+from broker.core.publishing.outcome import ROUTED
 from broker.core.queues.attach import get_one
 
 FAILED: Final = 503
@@ -154,14 +155,14 @@ async def aliveness_test(management: Managed, visitor: Asker, vhost: Name) -> JS
     rights = visitor.rights(found)
     rights.require(CONFIGURE, QUEUE, ALIVENESS_QUEUE)
     rights.require(READ, QUEUE, ALIVENESS_QUEUE)
-    queue = found.declare_queue(ALIVENESS_QUEUE, False, None, False, {})
-    taken = publish_message(
+    queue = found.declarations.declare_queue(ALIVENESS_QUEUE, False, None, False, {})
+    outcome = publish_message(
         channel_for(management.server, rights, found), "", ALIVENESS_QUEUE, {}, b"test_message"
     )
     consumer = taker_of(queue)
     entry = get_one(queue, consumer)
     if entry is not None:
         queue.settle(entry)
-    if taken != 1 or entry is None:
+    if outcome is not ROUTED or entry is None:
         return _failed("a message that was published did not arrive")
     return _trouble(management)

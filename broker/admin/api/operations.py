@@ -42,8 +42,9 @@ from broker.core.ports import MessageStore
 from broker.core.queues.access import id_of, is_message_id, message_id, numbers_of
 from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.death import Death
-from broker.core.queues.hooks import COPIED, EDITED, EXPIRED, MOVED, PUBLISHED, REDRIVEN
+from broker.core.queues.hooks import EXPIRED
 from broker.core.queues.queue import Queue, refuse_stream
+from broker.core.queues.source import COPIED, EDITED, MOVED, PUBLISHED, REDRIVEN
 from broker.core.routing.graph import Route
 from broker.core.vhosts.vhost import VirtualHost
 from broker.core.view import PROPERTIES
@@ -273,7 +274,7 @@ async def edit_messages(
     _require_room(management)
     edit = Edit(body, int(management.server.frame_max), int(management.server.body_bytes_max))
     check_user(edit, visitor.name, rights.may_impersonate())
-    route = found.route("", name)
+    route = found.publisher.route("", name)
     return await _operate(
         found, queue, _Selection(found, body), lambda message: (route, edit.of(message, found.store)), EDITED
     )
@@ -345,8 +346,8 @@ class _Routes:
         """Return the route to a single queue, for users with write permission on the queue."""
         if ("", name) not in self._found:
             self._rights.require(WRITE, QUEUE, name)
-            self._vhost.queue(name)
-            self._found["", name] = self._vhost.route("", name)
+            self._vhost.declarations.find_queue(name)
+            self._found["", name] = self._vhost.publisher.route("", name)
         return self._found["", name]
 
     def through(self, exchange: str, key: str) -> Route:
@@ -354,7 +355,7 @@ class _Routes:
         route = self._found.get((exchange, key))
         if route is None:
             self._rights.require(WRITE, EXCHANGE, exchange)
-            route = self._vhost.route(exchange, key)
+            route = self._vhost.publisher.route(exchange, key)
             self._rights.require_topic(WRITE, route.exchange, key)
             self._found[exchange, key] = route
         return route
@@ -380,7 +381,7 @@ def _destination(management: Management, vhost: VirtualHost, rights: Rights, bod
         routes.through(exchange, given)
     else:
         rights.require(WRITE, EXCHANGE, exchange)
-        vhost.existing_exchange(exchange)
+        vhost.topology.existing_exchange(exchange)
 
     def published(message: Message) -> tuple[Route, Message]:
         route = routes.through(exchange, message.address.routing_key if given is None else given)
@@ -407,7 +408,7 @@ class _Operation(Operation):
     def __init__(self, vhost: VirtualHost, queue: Queue, way: int) -> None:
         taker = taker_of(queue)
         taker.no_ack = True  # nothing that it has counts as acknowledged
-        super().__init__(vhost, queue, taker, way)
+        super().__init__(vhost.publisher, queue, taker, way)
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def committed(self) -> None:
@@ -442,7 +443,7 @@ async def _operate(
 
 async def _with_ids(operation: _Operation, ids: set[str]) -> AsyncGenerator[QueueEntry | Death]:
     """The ready entries with these ids, in the order of the queue; then what waits to be dead-lettered."""
-    queue, store = operation.queue, operation.virtual_host.store
+    queue, store = operation.queue, operation.host.store
     found: list[QueueEntry] = []
     died: list[Death] = []
     for wanted in ids:

@@ -62,8 +62,8 @@ class _Sums:
 
     async def add(self, vhost: VirtualHost, slices: Slices) -> None:
         """Add all of a virtual host."""
-        self.objects["exchanges"] += len(vhost.exchanges)
-        queues = list(vhost.queues.values())
+        self.objects["exchanges"] += len(vhost.topology.exchanges)
+        queues = list(vhost.topology.queues.values())
         self.objects["queues"] += len(queues)
         for start in range(0, len(queues), SUMMED_AT_ONCE):
             for queue in queues[start : start + SUMMED_AT_ONCE]:

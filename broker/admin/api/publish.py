@@ -25,7 +25,7 @@ from broker.core.delivery.session import NoTurns
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.message import Address, Message
 from broker.core.names import check_length
-from broker.core.publishing.passage import DUPLICATE, REFUSED
+from broker.core.publishing.outcome import DUPLICATE, REFUSED, ROUTED, Outcome
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, header_frame_bytes, scan
 from protocol.amqp091.methods import short_string
@@ -120,19 +120,19 @@ async def publish(
     shortage = management.server.shortage.reason
     if shortage:
         raise ApiError(503, "service_unavailable", f"publishers wait: the broker is {shortage}")
-    taken = publish_message(channel, name, key, properties_of(table(body, "properties")), payload)
-    if taken == REFUSED:
+    outcome = publish_message(channel, name, key, properties_of(table(body, "properties")), payload)
+    if outcome is REFUSED:
         raise bad_request(f"a queue is full and refuses messages from exchange '{name}' with key '{key}'")
     await durable(management.store)
-    if taken == DUPLICATE:
+    if outcome is DUPLICATE:
         return JSONResponse({"routed": False, "duplicate": True})
-    return JSONResponse({"routed": taken > 0})
+    return JSONResponse({"routed": outcome is ROUTED})
 
 
 def publish_message(
     channel: Channel, exchange: str, key: str, properties: dict[str, Any], payload: bytes
-) -> int:
-    """Publish; returns how many queues took the message. Raises ApiError and what the core raises."""
+) -> Outcome:
+    """Publish a message. Raises ApiError and what the core raises."""
     try:
         check_length("routing key", key)
         arguments = b"\0\0" + short_string(exchange) + short_string(key) + b"\0"
@@ -149,14 +149,13 @@ def publish_message(
         raise bad_request(error.text) from error
 
 
-def _publish(channel: Channel, arguments: bytes, message: Message, traits: int) -> int:
+def _publish(channel: Channel, arguments: bytes, message: Message, traits: int) -> Outcome:
     """Publish `message` and have the journal know of a refusal."""
     journal = channel.virtual_host.journal
     try:
         publication = resolve(channel.connection.rights, channel.virtual_host, arguments)
         message.address = publication.route.address
-        journal.publisher = channel.session
-        return int(publish_special(channel, publication, message, traits))
+        return publish_special(channel, publication, message, traits)
     except BrokerError as error:
         if journal.on:
             journal.refused_by(channel.session, message, error)

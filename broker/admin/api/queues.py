@@ -23,7 +23,8 @@ from broker.core.queues.election import DEQUEUE, ENQUEUE, OPERATIONS, stopped
 from broker.core.queues.purge import Purge, PurgeWaiter
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Binding
-from broker.core.vhosts.vhost import VirtualHost, alter_queue, altered_arguments, stop_queue
+from broker.core.vhosts.alteration import alter_queue, altered_arguments, stop_queue
+from broker.core.vhosts.vhost import VirtualHost
 
 CREATED: Final = 201
 CHANGED: Final = 204
@@ -38,7 +39,7 @@ router = APIRouter(tags=["queues"])
 
 
 async def _list(management: Management, vhosts: list[VirtualHost], options: Options) -> Response:
-    queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
+    queues = [queue for vhost in vhosts for queue in vhost.topology.queues.values()]
 
     def show(queue: Queue) -> Shown:
         return shown_queue(queue, management.node, management.rates.of_queue(queue, queue_counters(queue)))
@@ -90,7 +91,7 @@ async def put_queue(management: Managed, visitor: Asker, vhost: Name, name: Name
     """
     found = visitor.vhost(vhost)
     name = one_line(name)
-    existed = name in found.queues
+    existed = name in found.topology.queues
     if not existed:
         require_memory(management)
     declare_queue(found, visitor.rights(found), name, body)
@@ -119,7 +120,7 @@ async def alter(management: Managed, visitor: Asker, vhost: Name, name: Name, bo
     arguments = altered_arguments(queue, changes)
     if DEAD_LETTER_EXCHANGE in changes:
         rights.require_forwarding(QUEUE, called, arguments.get(DEAD_LETTER_EXCHANGE))
-    alter_queue(found, queue, called, arguments, _is_shared(queue, body))
+    alter_queue(found.topology, queue, called, arguments, _is_shared(queue, body))
     if called != name:
         slices = Slices()
         for connection in management.connections.in_vhost(vhost):
@@ -155,7 +156,7 @@ async def delete_queue(
     queue = existing_queue(found, name)
     visitor.rights(found).require(CONFIGURE, QUEUE, name)
     # an operator may delete an exclusive queue too, which other clients may not
-    found.delete_queue(name, if_unused == "true", if_empty == "true", queue.exclusive_owner)
+    found.declarations.delete_queue(name, if_unused == "true", if_empty == "true", queue.exclusive_owner)
     await durable(management.store)
     return Response(status_code=CHANGED)
 
@@ -179,7 +180,7 @@ async def purge_queue(management: Managed, visitor: Asker, vhost: Name, name: Na
     found = visitor.vhost(vhost)
     queue = existing_queue(found, name)
     visitor.rights(found).require(READ, QUEUE, name)
-    await _Purged(found.purge_queue(name, queue.exclusive_owner)).future
+    await _Purged(found.declarations.purge_queue(name, queue.exclusive_owner)).future
     await durable(management.store)
     return Response(status_code=CHANGED)
 
@@ -189,7 +190,7 @@ async def list_queue_bindings(visitor: Asker, options: Options, vhost: Name, nam
     """Return the bindings whose destination is the queue."""
     found = visitor.vhost(vhost)
     queue = existing_queue(found, name)
-    bindings: list[Binding | Queue] = [queue, *found.bindings_to(queue)]
+    bindings: list[Binding | Queue] = [queue, *found.topology.bindings_to(queue)]
 
     def show(binding: Binding | Queue) -> Shown:
         return shown_binding(binding, vhost)
@@ -221,14 +222,14 @@ async def act_on_queue(management: Managed, visitor: Asker, vhost: Name, name: N
     visitor.rights(found).require(CONFIGURE, QUEUE, name)
     operation, off = action
     off_now = set(stopped(queue)) - {operation} | ({operation} if off else set())
-    stop_queue(found, queue, [each for each in OPERATIONS if each in off_now])
+    stop_queue(found.topology, queue, [each for each in OPERATIONS if each in off_now])
     await durable(management.store)
     return Response(status_code=CHANGED)
 
 
 def existing_queue(vhost: VirtualHost, name: str) -> Queue:
     """A queue by its name. Raises ApiError."""
-    queue = vhost.queues.get(name)
+    queue = vhost.topology.queues.get(name)
     if queue is None:
         raise not_found(f"no queue '{name}' in vhost '{vhost.name}'")
     return queue
@@ -239,7 +240,7 @@ def readable(visitor: Visitor, vhost: str, name: str) -> tuple[VirtualHost, Queu
     found = visitor.vhost(vhost)
     queue = existing_queue(found, name)
     visitor.rights(found).require(READ, QUEUE, name)
-    found.check_owner(queue, None)
+    found.declarations.check_owner(queue, None)
     return found, queue
 
 
@@ -249,6 +250,8 @@ def declare_queue(vhost: VirtualHost, rights: Rights, name: str, fields: Fields)
         raise bad_request("a queue needs a name")
     arguments = field_table(table(fields, "arguments"), f"queue '{name}' in vhost '{vhost.name}'")
     rights.require(CONFIGURE, QUEUE, name)
-    if name not in vhost.queues:
+    if name not in vhost.topology.queues:
         rights.require_forwarding(QUEUE, name, arguments.get(DEAD_LETTER_EXCHANGE))
-    return vhost.declare_queue(name, flag(fields, "durable"), None, flag(fields, "auto_delete"), arguments)
+    return vhost.declarations.declare_queue(
+        name, flag(fields, "durable"), None, flag(fields, "auto_delete"), arguments
+    )

@@ -62,7 +62,9 @@ async def list_streams(
         streams = [_stream(visitor, vhost, each) for each in dict.fromkeys(name)]
     else:
         rights = visitor.rights(found)
-        of_all = [stream for queue in found.queues.values() if (stream := stream_of(queue)) is not None]
+        of_all = [
+            stream for queue in found.topology.queues.values() if (stream := stream_of(queue)) is not None
+        ]
         streams = [stream for stream in of_all if rights.allow(READ, stream.queue.name)]
     return StreamingResponse(_list(streams, name is not None), media_type="application/json")
 

@@ -25,7 +25,7 @@ router = APIRouter(tags=["vhosts"])
 async def totals(vhost: VirtualHost, slices: Slices) -> dict[str, int]:
     """The counts of a virtual host's messages: ready, unacknowledged, held or dead."""
     ready = unacked = held = dead = 0
-    queues = list(vhost.queues.values())
+    queues = list(vhost.topology.queues.values())
     for start in range(0, len(queues), SUMMED_AT_ONCE):
         for queue in queues[start : start + SUMMED_AT_ONCE]:
             ready += int(queue.ready)

@@ -34,8 +34,8 @@ class Contents:
 
     def __init__(self, vhost: VirtualHost) -> None:
         self.vhost = vhost
-        self.queues = dict(vhost.queues)
-        self.exchanges = dict(vhost.exchanges)
+        self.queues = dict(vhost.topology.queues)
+        self.exchanges = dict(vhost.topology.exchanges)
 
     def tells_of(self, queue: Queue) -> bool:
         """Whether a queue was there, and is not one that others cannot have."""

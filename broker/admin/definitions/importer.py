@@ -86,11 +86,11 @@ def trial_steps(
 
 def _copy_exchange(broker: Broker, trial: Broker, vhost: object, name: object) -> None:
     there, copy = _both(broker, trial, vhost)
-    if there is None or copy is None or not isinstance(name, str) or name in copy.exchanges:
+    if there is None or copy is None or not isinstance(name, str) or name in copy.topology.exchanges:
         return
-    exchange = there.exchanges.get(name)
+    exchange = there.topology.exchanges.get(name)
     if exchange is not None:
-        copy.add_exchange(
+        copy.topology.add_exchange(
             new_exchange(
                 name,
                 exchange.kind,
@@ -105,12 +105,12 @@ def _copy_exchange(broker: Broker, trial: Broker, vhost: object, name: object) -
 
 def _copy_queue(broker: Broker, trial: Broker, vhost: object, name: object) -> None:
     there, copy = _both(broker, trial, vhost)
-    if there is None or copy is None or not isinstance(name, str) or name in copy.queues:
+    if there is None or copy is None or not isinstance(name, str) or name in copy.topology.queues:
         return
-    queue = there.queues.get(name)
+    queue = there.topology.queues.get(name)
     if queue is not None:
         owner = None if queue.exclusive_owner is None else _SOMEBODY
-        copy.add_queue(name, queue.durable, owner, queue.auto_delete, queue.arguments, 0)
+        copy.topology.add_queue(name, queue.durable, owner, queue.auto_delete, queue.arguments, 0)
 
 
 def _copy_user(users: Users, trial: Users, name: object) -> None:
@@ -266,9 +266,9 @@ def _check_queue_limits(trial: Broker, broker: Broker) -> Steps:
     problems: list[str] = []
     for name, vhost in trial.vhosts.items():
         limit = vhost.queues_max
-        there = broker.vhosts[name].queues if name in broker.vhosts else {}
+        there = broker.vhosts[name].topology.queues if name in broker.vhosts else {}
         added = 0
-        for queue in vhost.queues:
+        for queue in vhost.topology.queues:
             added += queue not in there
             yield
         if limit is not None and added and len(there) + added > limit:
@@ -287,11 +287,11 @@ def _take_apart(trial: Broker) -> Steps:
     20,000 queues.
     """
     for vhost in trial.vhosts.values():
-        while vhost.queues:
-            vhost.remove_queue(next(reversed(vhost.queues.values())))
+        while vhost.topology.queues:
+            vhost.topology.remove_queue(next(reversed(vhost.topology.queues.values())))
             yield
-            while vhost.bindings.leaving():
-                vhost.bindings.ring()
+            while vhost.topology.bindings.leaving():
+                vhost.topology.bindings.ring()
                 yield
 
 

@@ -19,7 +19,8 @@ from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX, one_line
 from broker.core.policies.policy import ALL, OPERATOR_POLICY, Policy, checked_policy
 from broker.core.queues.election import OPERATIONS
 from broker.core.values import show
-from broker.core.vhosts.vhost import VirtualHost, stop_queue
+from broker.core.vhosts.alteration import stop_queue
+from broker.core.vhosts.vhost import VirtualHost
 
 PROTECTED: Final = "protected_from_deletion"
 METADATA: Final = ("description", "tags", "default_queue_type", PROTECTED)
@@ -121,7 +122,7 @@ def make_exchange(target: Target, fields: Fields, vhost: str | None) -> None:
     found, name = target.vhost(fields, vhost), one_line(text(fields, "name"))
     if name == DEFAULT_EXCHANGE or name.startswith(RESERVED_PREFIX):
         return
-    found.declare_exchange(
+    found.declarations.declare_exchange(
         name,
         text(fields, "type"),
         flag(fields, "durable", True),
@@ -144,9 +145,9 @@ def make_queue(target: Target, fields: Fields, vhost: str | None) -> None:
     if kind != meant:
         arguments.setdefault(QUEUE_TYPE, kind)
     durable, auto_delete = flag(fields, "durable", True), flag(fields, "auto_delete", False)
-    queue = found.declare_queue(name, durable, None, auto_delete, arguments)
+    queue = found.declarations.declare_queue(name, durable, None, auto_delete, arguments)
     if "stopped" in fields:
-        stop_queue(found, queue, _stopped(fields["stopped"]))
+        stop_queue(found.topology, queue, _stopped(fields["stopped"]))
 
 
 def _stopped(value: object) -> list[str]:
@@ -166,10 +167,12 @@ def make_binding(target: Target, fields: Fields, vhost: str | None) -> None:
     arguments = field_table(fields.get("arguments"), f"a binding from '{source}' to '{destination}'")
     kind = text(fields, "destination_type")
     if kind == "queue":
-        queue = found.queues.get(destination)
-        found.bind_queue(destination, source, key, arguments, queue.exclusive_owner if queue else None)
+        queue = found.topology.queues.get(destination)
+        found.declarations.bind_queue(
+            destination, source, key, arguments, queue.exclusive_owner if queue else None
+        )
     elif kind == "exchange":
-        found.bind_exchange(destination, source, key, arguments)
+        found.declarations.bind_exchange(destination, source, key, arguments)
     else:
         raise PreconditionFailed(f"'destination_type' is '{kind}', allowed: queue, exchange")
 

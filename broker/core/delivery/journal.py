@@ -10,8 +10,9 @@ from broker.core.arguments.queue import OFF
 from broker.core.delivery.session import Session
 from broker.core.errors import AccessRefused, BrokerError, NotFound, QueueStopped, StoreFailed
 from broker.core.message import Address, Message
-from broker.core.queues.hooks import PUBLISHED, QueueJournal
+from broker.core.queues.hooks import QueueJournal
 from broker.core.queues.queue import Queue
+from broker.core.queues.source import Source
 
 # why a publish is refused
 QUEUE_FULL: Final = 0
@@ -53,18 +54,14 @@ class Journal:
     """The journal of events as the core sees it; this base class is switched off.
 
     `on`: some events may be recorded. `events`: the count of events since the start, as far as known. `lost`:
-    the count of events that were not written. `way`: how the message that is enqueued now comes into its
-    queue, and why an entry is removed. `publisher`: the session that publishes the message, if it is
-    published. `actor`: the origin of the current request (a `Session`, a `Connection` or an `Operator`).
-    None: no request, or that of an operator whom only the journal knows.
+    the count of events that were not written. `actor`: the origin of the current request (a `Session`, a
+    `Connection` or an `Operator`). None: no request, or that of an operator whom only the journal knows.
     """
 
     def __init__(self) -> None:
         self.on: bool = False
         self.events: i64 = 0
         self.lost: i64 = 0
-        self.way: i64 = PUBLISHED
-        self.publisher: Session | None = None
         self.actor: object | None = None
 
     def level_of(self, queue: Queue) -> str:
@@ -82,29 +79,32 @@ class Journal:
         """Return the actor of what happens now, for steps in later turns; None: the broker itself."""
         return None
 
-    def unroutable(self, message: Message) -> None:
-        """Record that a message was routed to no queue."""
+    def unroutable(self, message: Message, source: Source) -> None:
+        """Record that a message from `source` was routed to no queue."""
 
     def refused(
         self,
-        session: Session | None,
+        source: Source,
         address: Address,
         message: Message | None,
         reason: i64,
         queue: object | None = None,
     ) -> None:
-        """Record that a message was refused.
+        """Record that a message from `source` was refused.
 
         `queue`: the `Queue` that is full or stopped, if there is one.
         """
 
-    def refused_by(self, session: Session | None, message: Message, error: BrokerError) -> None:
-        """Record that `error` has refused a message of `session`."""
+    def refused_by(self, source: Source, message: Message, error: BrokerError) -> None:
+        """Record that `error` has refused a message from `source`."""
         queue = error.queue if isinstance(error, QueueStopped) else None
-        self.refused(session, message.address, message, refusal_of(error), queue)
+        self.refused(source, message.address, message, refusal_of(error), queue)
 
-    def rolled_back(self, session: Session | None, publishes: i64, settlements: i64, why: str) -> None:
-        """Record that a transaction with these numbers of publishes and settlements was rolled back."""
+    def rolled_back(self, source: Source, publishes: i64, settlements: i64, why: str) -> None:
+        """Record that a transaction of `source` was rolled back.
+
+        `publishes`, `settlements`: how many of each it had.
+        """
 
     def changed(self, change: dict[str, object]) -> None:
         """Record that a definition has changed; `change` is in the form of the log."""

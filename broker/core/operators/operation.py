@@ -15,17 +15,17 @@ from mypy_extensions import i64, mypyc_attr
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.errors import NotFound
 from broker.core.message import TELLS_CONSUMED, Message
-from broker.core.publishing.publisher import Publishing
+from broker.core.publishing.outcome import Outcome
+from broker.core.publishing.publisher import Publisher
 from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.consumers import wake_waiters
 from broker.core.queues.death import Death
-from broker.core.queues.hooks import COPIED, PUBLISHED
 from broker.core.queues.queue import Queue, offer_again, replace_outdated, stop_timer
+from broker.core.queues.source import COPIED, PUBLISHED, Source
 from broker.core.queues.state import make_acquired, make_available, owns
 from broker.core.routing.graph import Route
 from broker.core.transactions.transaction import REMOVE, HeldPublish, Transaction
-from broker.core.vhosts.vhost import VirtualHost
 
 
 def is_over(queue: Queue, entry: QueueEntry) -> bool:
@@ -90,36 +90,36 @@ class OperatorPublish(HeldPublish):
         self.own = True
         message.marks = 0 if copied else message.marks & TELLS_CONSUMED
 
-    def resolve(self, virtual_host: Publishing) -> str:
+    def resolve(self, publisher: Publisher, source: Source) -> str:
         """Find the queues (HeldPublish)."""
-        refusal = super().resolve(virtual_host)
+        refusal = super().resolve(publisher, source)
         if refusal or self.passage.queues or self.passage.keepers:
             return refusal
         address = self.route.address
         return f"exchange '{address.exchange}' leads nowhere with routing key '{address.routing_key}'"
 
-    def taken(self, count: i64) -> None:
-        """Ignored: no publisher waits for the count (HeldPublish)."""
+    def report_outcome(self, outcome: Outcome) -> None:
+        """Do nothing: no client waits for the outcome (HeldPublish)."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Operation(Transaction):
     """An operation on one queue. Its `taker` owns the marked entries and no others.
 
-    `way`: the journal's word for the operation, a constant of `broker.core.queues.hooks`. PUBLISHED: the
+    `way`: the journal's word for the operation, a constant of `broker.core.queues.source`. PUBLISHED: the
     journal has no word for it and records its steps only.
     `commit`, which also publishes `publishes`, or `abort` ends the operation.
     """
 
     def __init__(
-        self, virtual_host: VirtualHost, queue: Queue, taker: QueueConsumer, way: i64 = PUBLISHED
+        self, publisher: Publisher, queue: Queue, taker: QueueConsumer, way: i64 = PUBLISHED
     ) -> None:
-        super().__init__(virtual_host)
+        super().__init__(publisher, Source(way))
         self.way = way
         self.queue = queue
         self.taker = taker
         self.deaths: list[Death] = []  # of messages that wait to be dead-lettered and that the commit removes
-        self._by = virtual_host.journal.who()
+        self._by = publisher.host.journal.who()
 
     def remove(self, entry: QueueEntry) -> None:
         """Mark an entry, which leaves the queue with the commit."""
@@ -141,14 +141,12 @@ class Operation(Transaction):
         """Commit the operation (Transaction). Raises NotFound too, if the queue has been deleted."""
         if self.queue.deleted:
             raise NotFound(f"no queue '{self.queue.name}' in vhost '{self.queue.vhost}'")
-        journal = self.virtual_host.journal
+        journal = self.host.journal
         before = journal.actor
-        journal.way = self.way  # the journal records rows of streams as they are appended
         journal.actor = self._by
         try:
             super().commit()
         finally:
-            journal.way = PUBLISHED
             journal.actor = before
 
     def abort(self) -> None:
@@ -176,19 +174,17 @@ class Operation(Transaction):
         deaths, self.deaths = self.deaths, []
         backlog = existing_backlog(self.queue)
         if deaths and backlog is not None and not self.queue.deleted:
-            backlog.remove(deaths)
+            backlog.remove(deaths, self.way)
         super()._done()
 
     def on_durable(self, batch: i64) -> None:
         """Finish: the batch of the operation is on disk, or none of it has to be (DurableWaiter)."""
-        journal = self.virtual_host.journal
+        journal = self.host.journal
         before = journal.actor
-        journal.way = self.way
         journal.actor = self._by
         try:
             super().on_durable(batch)
         finally:
-            journal.way = PUBLISHED
             journal.actor = before
 
     def on_store_failed(self, reason: str) -> None:

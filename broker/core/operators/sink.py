@@ -27,9 +27,11 @@ from broker.core.message import Message
 from broker.core.names import check_length
 from broker.core.operators.operation import Operation
 from broker.core.ports import DurableWaiter
-from broker.core.publishing.publisher import Publishing
+from broker.core.publishing.outcome import Outcome
+from broker.core.publishing.publisher import Publisher
 from broker.core.queues.purge import dispose
 from broker.core.queues.queue import Queue, drop
+from broker.core.queues.source import BROKER, Source
 from broker.core.routing.graph import Route
 from broker.core.schedule import Alarm
 from broker.core.transactions.transaction import HeldPublish
@@ -85,7 +87,7 @@ class Attempt:
             number=number,
             vhost=virtual_host.name,
         )
-        virtual_host.numbers.queues[number] = queue
+        virtual_host.topology.numbers.queues[number] = queue
         self.queue = queue
         self.number = number
         self.batch = batch
@@ -166,9 +168,9 @@ class RowPublish(HeldPublish):
         self.mandatory = mandatory
         self.nowhere = False
 
-    def resolve(self, virtual_host: Publishing) -> str:
+    def resolve(self, publisher: Publisher, source: Source) -> str:
         """Find the queues (HeldPublish)."""
-        refusal = super().resolve(virtual_host)
+        refusal = super().resolve(publisher, source)
         passage = self.passage
         if refusal or not self.mandatory or passage.queues or passage.keepers or passage.known:
             return refusal
@@ -176,8 +178,8 @@ class RowPublish(HeldPublish):
         address = self.route.address
         return f"exchange '{address.exchange}' leads nowhere with routing key '{address.routing_key}'"
 
-    def taken(self, count: i64) -> None:
-        """Ignored: no publisher waits for the count (HeldPublish)."""
+    def report_outcome(self, outcome: Outcome) -> None:
+        """Do nothing: no client waits for the outcome (HeldPublish)."""
 
 
 def publishes_of(
@@ -198,7 +200,7 @@ def publishes_of(
         key = row.exchange, row.routing_key
         route = routes.get(key)
         if route is None:
-            route = virtual_host.route(row.exchange, row.routing_key)
+            route = virtual_host.publisher.route(row.exchange, row.routing_key)
             routes[key] = route
         publishes.append(RowPublish(route, row, mandatory))
     return publishes
@@ -215,7 +217,7 @@ def objection(
     PreconditionFailed, which are such reasons.
     """
     for publish in publishes_of(chunk, virtual_host, open_rows, mandatory, known):
-        refusal = publish.resolve(virtual_host)
+        refusal = publish.resolve(virtual_host.publisher, BROKER)
         publish.passage.unreserve()
         if publish.nowhere:
             return refusal
@@ -240,7 +242,7 @@ class Move(Operation):
         publishes: list[RowPublish],
         done: Callable[[str], None],
     ) -> None:
-        super().__init__(virtual_host, attempt.queue, attempt.taker)
+        super().__init__(virtual_host.publisher, attempt.queue, attempt.taker)
         self.publishes.extend(publishes)
         self.remove(entry)
         self._told = done
@@ -319,7 +321,7 @@ class Sink(Alarm):
             raise LimitReached(
                 f"sink '{self.query}' in vhost '{self.virtual_host.name}' has {ATTEMPTS_MAX} attempts already"
             )
-        number = self.virtual_host.numbers.take()
+        number = self.virtual_host.topology.numbers.take()
         attempt = Attempt(self.virtual_host, number, batch, partition, self.epoch)
         self.attempts[number] = attempt
         change = self._named(ATTEMPT)
@@ -465,7 +467,7 @@ class Sink(Alarm):
 
     def let_go(self, attempt: Attempt) -> None:
         """Dispose of an attempt whose end is already in the log."""
-        self.virtual_host.numbers.queues.pop(attempt.number, None)
+        self.virtual_host.topology.numbers.queues.pop(attempt.number, None)
         dispose(attempt.queue, self.virtual_host.schedule)
 
     # ---- in words
@@ -616,7 +618,7 @@ class Sinks:
             if len(attempt) != 4:
                 raise ValueError(f"an attempt has four numbers: {change}")
             if virtual_host is not None:
-                virtual_host.numbers.reserve(attempt[0])
+                virtual_host.topology.numbers.reserve(attempt[0])
             if sink is not None and attempt[0] not in sink.attempts:  # else it is described yet
                 sink.attempts[attempt[0]] = Attempt(sink.virtual_host, *attempt)
         elif kind != SINK:
@@ -651,7 +653,7 @@ def _apply(sink: Sink, change: Change) -> None:
         if len(numbers) != 4:
             raise ValueError(f"an attempt has four numbers: {change}")
         number = numbers[0]
-        sink.virtual_host.numbers.reserve(number)
+        sink.virtual_host.topology.numbers.reserve(number)
         known = before.pop(number, None)
         found[number] = known if known is not None else Attempt(sink.virtual_host, *numbers)
     for gone in before.values():

@@ -26,8 +26,6 @@ from broker.core.queues.death import (
     Notice,
 )
 from broker.core.queues.hooks import (
-    DEAD_LETTERED,
-    DELAYED,
     MAXLEN,
     QUEUE_EXPIRED,
     REASONS,
@@ -36,7 +34,9 @@ from broker.core.queues.hooks import (
     QueueLimits,
 )
 from broker.core.queues.queue import Queue
+from broker.core.queues.source import DEAD_LETTER_SOURCE
 from broker.core.routing.graph import Exchange, Route
+from broker.core.routing.routes import resolve_letter
 from broker.core.routing.topology import Topology
 from broker.core.schedule import LETTER
 from broker.core.view import MessageView
@@ -63,11 +63,11 @@ class DeadLetters:
     returns.
 
     A letter is dropped if its exchange does not exist, or if it is routed to no queue, or to a full queue
-    that accepts no more. The drop is counted and reported to `Topology.warn`. If the message is dead-lettered
-    at least once, it waits in its `Backlog` instead.
+    that accepts no more. The drop is counted and reported to `RoutingHost.warn`. If the message is
+    dead-lettered at least once, it waits in its `Backlog` instead.
 
     A letter may fail, for example because the disk cannot read its content. The failure is counted and
-    reported to `Topology.trouble`. It affects no other message: neither later letters nor the message for
+    reported to `RoutingHost.trouble`. It affects no other message: neither later letters nor the message for
     which this one had to make room. Unless it waits, the message is in no queue any more. If the log has it,
     the log goes on holding it, so that it is at its place again after a restart.
 
@@ -76,6 +76,7 @@ class DeadLetters:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
+        self._host = topology.host
         self.backlogs: dict[BacklogHook, None] = {}
         self._waiting: deque[Death] = deque()
         self._running = False
@@ -114,17 +115,13 @@ class DeadLetters:
         for backlog in self.backlogs:
             backlog.try_soon()
 
-    def pass_on(self, passage: Passage, held: Message | None, holder: Queue) -> None:
+    def put_delayed(self, passage: Passage, held: Message | None, holder: Queue) -> None:
         """Put a message on its passage, and end `held`, its logged form in `holder` until now."""
         passage.leave_out_full(False)
         self._check_rows(passage)
-        journal = self._topology.journal
-        before = journal.way
-        journal.way = DELAYED
         self._append(passage, held, holder)
-        journal.way = before
-        self._topology.counters.discarded[MAXLEN] += len(passage.full)
-        passage.put(self._topology, DELAYED)
+        self._host.counters.discarded[MAXLEN] += len(passage.full)
+        passage.put(self._host)
         self._waiting.extend(passage.deaths)
         self._run()
 
@@ -155,21 +152,21 @@ class DeadLetters:
         death.passage = None
         if death.sure and not death.queue.deleted:
             death.is_unreadable = True
-            backlog_of(death.queue, self._topology).add_unreadable(death)
+            backlog_of(death.queue, self._host).add_unreadable(death)
         else:
             _note(death)
 
     def _tell_failure(self, death: Death, error: Exception) -> None:
-        topology = self._topology
-        topology.counters.dead_letters_failed += 1
+        host = self._host
+        host.counters.dead_letters_failed += 1
         self._untold += 1
-        now = topology.schedule.now()
+        now = host.schedule.now()
         if now < self._silent_until:
             return
         self._silent_until = now + REPORT_MS
-        topology.trouble(
+        host.trouble(
             f"dead letters failed: {int(self._untold)}, the last one of queue '{death.queue.name}' in vhost "
-            f"'{topology.name}': {type(error).__name__}: {error}"
+            f"'{host.name}': {type(error).__name__}: {error}"
         )
         self._untold = 0
 
@@ -213,25 +210,27 @@ class DeadLetters:
 
         Raises OSError or LogDamaged if the disk cannot read the message's content.
         """
-        topology = self._topology
+        host = self._host
         rules = death.rules
         old = death.message
         death.passage = None
         death.planned = True
         death.full = []
         death.obstacle = ""
-        exchange = _exchange(death, topology)
+        exchange = _exchange(death, self._topology)
         if exchange is None:
             death.failure = NO_EXCHANGE
             return
-        date = topology.schedule.date()
-        letter = topology.write_letter(
+        date = host.schedule.date()
+        letter = host.write_letter(
             old,
-            topology.store,
+            host.store,
             Notice(death.queue.name, REASONS[death.reason], date, rules.dead_letter_key is None, death.past),
         )
         route = _route(death, exchange)
-        found = topology.destinations(route, [route.address.routing_key, *letter.copies], letter.view)
+        found = resolve_letter(
+            self._topology, route, [route.address.routing_key, *letter.copies], letter.view
+        )
         queues = list(found.queues)
         cycles = 0
         if death.reason != REJECTED:
@@ -244,8 +243,8 @@ class DeadLetters:
         copy.died = True
         descends(copy, old)
         copy.body = old.body
-        found.delay_message(copy, topology.schedule)
-        passage = Passage(copy, queues, found.keepers)
+        found.delay_message(copy, host.schedule)
+        passage = Passage(copy, queues, found.keepers, DEAD_LETTER_SOURCE)
         passage.leave_out_full(behind)
         death.passage = passage
         death.apart = route.by_message or bool(letter.copies) or cycles > 0
@@ -263,15 +262,14 @@ class DeadLetters:
         """
         if not death.planned or death.apart:
             return False
-        topology = self._topology
-        exchange = _exchange(death, topology)
+        exchange = _exchange(death, self._topology)
         death.full = []
         death.obstacle = ""
         if exchange is None:
             death.failure = NO_EXCHANGE
             return True
         route = _route(death, exchange)
-        queues = topology.destinations(route, [route.address.routing_key], NO_VIEW).queues
+        queues = resolve_letter(self._topology, route, [route.address.routing_key], NO_VIEW).queues
         if route.by_message:
             return False
         for queue in queues:
@@ -285,7 +283,7 @@ class DeadLetters:
 
     def put(self, death: Death) -> None:
         """Put a planned and appended dead letter into its queues."""
-        counters = self._topology.counters
+        counters = self._host.counters
         passage = passage_of(death)
         _note(death)
         if death.failure != ARRIVES:
@@ -296,11 +294,11 @@ class DeadLetters:
             counters.dead_lettered[death.reason] += 1
             if death.sure:
                 counters.dead_lettered_surely[death.reason] += 1
-        passage.put(self._topology, DEAD_LETTERED)
+        passage.put(self._host)
 
     def wait(self, death: Death, full: list[QueueLimits], told: bool = False) -> None:
         """Add a death to its backlog, where it waits for a route, or for room in the queues of `full`."""
-        backlog = backlog_of(death.queue, self._topology)
+        backlog = backlog_of(death.queue, self._host)
         backlog.add(death, full, told)
         if not death.planned:
             return  # behind others that have been reported
@@ -311,8 +309,8 @@ class DeadLetters:
         )
 
     def _send(self, death: Death) -> None:
-        topology = self._topology
-        topology.schedule.allowance.use(LETTER)
+        host = self._host
+        host.schedule.allowance.use(LETTER)
         if death.sure and must_line_up(death):
             self.wait(death, [])
             return
@@ -331,12 +329,12 @@ class DeadLetters:
                 passage.unreserve()
                 self._append(passage, death.held, death.holder)
             elif death.held is not None:
-                self._topology.store.append_settle(death.held, death.holder)
+                self._host.store.append_settle(death.held, death.holder)
             self.put(death)
 
     def _check_rows(self, passage: Passage) -> None:
         """Raise StoreFailed if a stream would get the letter and the log accepts no appends."""
-        store = self._topology.store
+        store = self._host.store
         if store.failure and passage.streams:
             raise StoreFailed(store.refusal)  # the log goes on holding it
 
@@ -345,7 +343,7 @@ class DeadLetters:
 
         The first of these that stores it durably ends `held`, which the log has held until now.
         """
-        store = self._topology.store
+        store = self._host.store
         logged = passage.logged
         if logged and held is not None:
             store.append_death(passage.message, logged, held, holder)
@@ -357,7 +355,7 @@ class DeadLetters:
             if held is not None:
                 store.append_burial(held, holder)
                 held = None
-        passage.append_identity(self._topology)
+        passage.append_identity(self._host)
         for death in passage.deaths:
             death.held = held
             death.holder = holder
@@ -368,7 +366,7 @@ class DeadLetters:
     # ---- warnings
 
     def _dropped(self, death: Death) -> None:
-        counters = self._topology.counters
+        counters = self._host.counters
         counters.letters_dropped[death.reason * len(CAUSES) + death.failure] += 1
         death.rules.drops += 1
         if self._tell(
@@ -379,13 +377,13 @@ class DeadLetters:
 
     def _tell(self, death: Death, text: str) -> bool:
         """Warn once per queue and minute."""
-        topology = self._topology
+        host = self._host
         rules = death.rules
-        now = topology.schedule.now()
+        now = host.schedule.now()
         if now < rules.silent_until:
             return False
         rules.silent_until = now + TOLD_MS
-        topology.warn(f"queue '{death.queue.name}' in vhost '{topology.name}': {text}{why_not(death)}")
+        host.warn(f"queue '{death.queue.name}' in vhost '{host.name}': {text}{why_not(death)}")
         return True
 
 

@@ -12,9 +12,10 @@ from broker.core.errors import PreconditionFailed
 from broker.core.message import BY_CLOCK, DELAYED, NOT_BY_CLOCK, NOT_DELAYED, Message, copy_of
 from broker.core.queues.limits import Rules
 from broker.core.queues.queue import Queue
+from broker.core.queues.source import BROKER, Source
 from broker.core.routing.graph import Exchange, Keeper
+from broker.core.routing.host import RoutingHost
 from broker.core.routing.kinds import DELAY, delay_of
-from broker.core.routing.topology import Topology
 from broker.core.schedule import RETRY_MS, Held, Schedule, Timetable
 from broker.core.values import show, type_name
 from broker.core.view import MessageView, milliseconds
@@ -79,10 +80,10 @@ class DelayedMessages(Timetable):
     again.
     """
 
-    def __init__(self, queue: Queue, topology: Topology) -> None:
-        super().__init__(topology.schedule)
+    def __init__(self, queue: Queue, host: RoutingHost) -> None:
+        super().__init__(host.schedule)
         self.queue = queue
-        self.topology = topology
+        self.host = host
 
     def send(self, copy: Message, keys: list[str], held: Message) -> bool:
         """Send `copy` on, instead of `held`; false if it cannot be accepted now."""
@@ -94,8 +95,8 @@ class DelayedMessages(Timetable):
 
     def release(self, message: Message) -> i64:
         """Send a message that is due (Timetable)."""
-        topology = self.topology
-        store = topology.store
+        host = self.host
+        store = host.store
         if store.failure and message.persistent:
             return RETRY_MS
         if store.unsynced_bytes > UNSYNCED_MAX:
@@ -103,7 +104,7 @@ class DelayedMessages(Timetable):
         try:
             if self.is_refused(message):
                 return self._postpone(message, RETRY_MS)
-            view = topology.views(message, store)
+            view = host.views(message, store)
             content = message.content
             if delay_of(view) > 0:
                 content = view.released_content(DELAY)
@@ -113,14 +114,14 @@ class DelayedMessages(Timetable):
             return self._postpone(message, UNREADABLE_WAIT_MS)
         keys = [message.address.routing_key, *view.further_keys()]
         copy = _copy(message, content)
-        copy.date = topology.schedule.date()
+        copy.date = host.schedule.date()
         if not self.send(copy, keys, message):
             return self._postpone(message, RETRY_MS)
         return 0
 
     def _postpone(self, message: Message, wait: i64) -> i64:
         """Hold a message for longer, so that the others need not wait for it."""
-        self.hold(message, self.topology.schedule.date_after(wait), self.waits_by_clock(message))
+        self.hold(message, self.host.schedule.date_after(wait), self.waits_by_clock(message))
         return 0
 
 
@@ -136,7 +137,7 @@ class QueueDelays(DelayedMessages):
     def send(self, copy: Message, keys: list[str], held: Message) -> bool:
         """Put the message into the queue (DelayedMessages)."""
         logged = held if held.sequence != 0 else None
-        self.topology.pass_on(copy, self.queue, logged)
+        self.host.put_delayed(copy, self.queue, logged)
         return True
 
     def drop(self, held: Held) -> None:
@@ -146,7 +147,7 @@ class QueueDelays(DelayedMessages):
             return
         self.cancel(held)
         if self.queue.logged and message.sequence != 0:
-            self.topology.store.append_settle(message, self.queue)
+            self.host.store.append_settle(message, self.queue)
 
     def move(self, held: Held, date: i64) -> Held | None:
         """Set another date for a message; None if it does not wait any more.
@@ -161,7 +162,7 @@ class QueueDelays(DelayedMessages):
         if message is None:
             return None
         if self.queue.logged and message.sequence != 0:
-            store = self.topology.store
+            store = self.host.store
             store.require()
             content = message.content
             moved = copy_of(message, store.load(message) if content is None else content)
@@ -173,24 +174,24 @@ class QueueDelays(DelayedMessages):
         return self.hold(message, date, False)
 
 
-def delay(queue: Queue, topology: Topology, message: Message) -> None:
-    """Hold a message in `queue` until its date; the message was appended before if need be.
+def delay(queue: Queue, host: RoutingHost, message: Message, source: Source = BROKER) -> None:
+    """Delay a message in `queue` until its date; the message was appended before if need be.
 
     A stream gets the message at once, because its rows cannot be changed later.
     """
     if queue.stream is not None:
-        queue.enqueue(message)
+        queue.enqueue(message, source)
         return
-    delays_of(queue, topology).add(message)
+    delays_of(queue, host).add(message)
 
 
-def delays_of(queue: Queue, topology: Topology) -> QueueDelays:
+def delays_of(queue: Queue, host: RoutingHost) -> QueueDelays:
     """Return the delayed messages of `queue`, made when they are needed."""
     if queue.rules is None:
-        queue.rules = Rules(queue, topology)
+        queue.rules = Rules(queue, host)
     delays = queue.rules.timetable
     if delays is None:
-        delays = QueueDelays(queue, topology)
+        delays = QueueDelays(queue, host)
         queue.rules.timetable = delays
     assert isinstance(delays, QueueDelays), "a queue of clients"
     return delays
@@ -212,10 +213,10 @@ def _copy(message: Message, content: bytes) -> Message:
 class Delays(Keeper):
     """The messages that a delayed exchange holds, each until its `date`."""
 
-    def __init__(self, exchange: Exchange, queue: Queue, topology: Topology) -> None:
+    def __init__(self, exchange: Exchange, queue: Queue, host: RoutingHost) -> None:
         super().__init__(queue, 1)
-        self._timetable = _ExchangeDelays(exchange, queue, topology)
-        queue.rules = rules = Rules(queue, topology)
+        self._timetable = _ExchangeDelays(exchange, queue, host)
+        queue.rules = rules = Rules(queue, host)
         rules.timetable = self._timetable
 
     def __len__(self) -> int:
@@ -230,8 +231,8 @@ class Delays(Keeper):
 class _ExchangeDelays(DelayedMessages):
     """The messages that a delayed exchange holds, and routes when they are due."""
 
-    def __init__(self, exchange: Exchange, queue: Queue, topology: Topology) -> None:
-        super().__init__(queue, topology)
+    def __init__(self, exchange: Exchange, queue: Queue, host: RoutingHost) -> None:
+        super().__init__(queue, host)
         self._exchange = exchange
 
     def waits_by_clock(self, message: Message) -> bool:
@@ -240,4 +241,4 @@ class _ExchangeDelays(DelayedMessages):
 
     def send(self, copy: Message, keys: list[str], held: Message) -> bool:
         """Route the message as the bindings are now (DelayedMessages)."""
-        return self.topology.send(copy, self._exchange, keys, held, self.queue)
+        return self.host.send_delayed(copy, self._exchange, keys, held, self.queue)

@@ -11,7 +11,7 @@ from broker.core.message import KNOWN, NEVER, Message
 from broker.core.names import is_short
 from broker.core.queues.duplicates import memory_of, new_mark
 from broker.core.queues.queue import Queue
-from broker.core.routing.topology import Topology
+from broker.core.routing.host import RoutingHost
 from broker.core.values import show, type_name
 from broker.core.view import MessageView
 
@@ -47,21 +47,21 @@ class Identity:
             and memory.knows_sequence(self.producer, self.sequence)
         )
 
-    def append(self, message: Message, queues: list[Queue], topology: Topology) -> None:
+    def append(self, message: Message, queues: list[Queue], host: RoutingHost) -> None:
         """Append that these queues have had the message, in the batch of the message."""
-        date = topology.schedule.date()
-        self._batch = topology.store.batch
+        date = host.schedule.date()
+        self._batch = host.store.batch
         if self.key:
             mark = new_mark(self.key, NEVER, message.persistent, date)
-            self._append(mark, [queue for queue in queues if _remembers_ids(queue)], topology)
+            self._append(mark, [queue for queue in queues if _remembers_ids(queue)], host)
         if self.producer:
             mark = new_mark(self.producer, self.sequence, message.persistent, date)
-            self._append(mark, [queue for queue in queues if _remembers_producers(queue)], topology)
+            self._append(mark, [queue for queue in queues if _remembers_producers(queue)], host)
 
-    def _append(self, mark: Message, queues: list[Queue], topology: Topology) -> None:
+    def _append(self, mark: Message, queues: list[Queue], host: RoutingHost) -> None:
         logged = [queue for queue in queues if queue.logged] if mark.persistent else []
-        if logged and not topology.store.failure:
-            topology.store.append_message(mark, logged)
+        if logged and not host.store.failure:
+            host.store.append_message(mark, logged)
         if queues:
             self._marks.append((mark, queues))
 
@@ -111,7 +111,7 @@ def _remembers_producers(queue: Queue) -> bool:
     return memory is not None and memory.producers_max > 0
 
 
-def identity_of(message: Message, queues: list[Queue], topology: Topology) -> Identity | None:
+def identity_of(message: Message, queues: list[Queue], host: RoutingHost) -> Identity | None:
     """Return the identity of a message, as far as these queues need it; None: no need, or no identity.
 
     Raises:
@@ -124,7 +124,7 @@ def identity_of(message: Message, queues: list[Queue], topology: Topology) -> Id
         producers = producers or _remembers_producers(queue)
     if not ids and not producers:
         return None
-    view = topology.views(message, topology.store)
+    view = host.views(message, host.store)
     key = _id(view) if ids else ""
     producer = ""
     sequence: i64 = 0
@@ -137,22 +137,22 @@ def identity_of(message: Message, queues: list[Queue], topology: Topology) -> Id
 
 
 def leave_out_known(
-    identity: Identity, message: Message, queues: list[Queue], topology: Topology
+    identity: Identity, message: Message, queues: list[Queue], host: RoutingHost
 ) -> list[Queue]:
     """Return the queues that have not had the message, and count the duplicates.
 
     Raises:
         StoreFailed: a queue with a duplicate would have to confirm it as durable, and the log has stopped.
     """
-    date = topology.schedule.date()
+    date = host.schedule.date()
     left: list[Queue] = []
     for queue in queues:
         memory = memory_of(queue)
         if memory is not None and identity.is_known(queue, date):
             if queue.logged and message.persistent:
-                topology.store.require()
+                host.store.require()
             memory.duplicates += 1
-            topology.counters.duplicate += 1
+            host.counters.duplicate += 1
             message.marks |= KNOWN
         else:
             left.append(queue)

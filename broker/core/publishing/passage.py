@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from mypy_extensions import i64
-
 from broker.core.message import DELAYED, TELLS_ARRIVAL, TELLS_CONSUMED, Message, copy_of, uid_of
 from broker.core.ports import MessageStore
 from broker.core.publishing.identity import Identity, identity_of, leave_out_known
@@ -17,8 +15,9 @@ from broker.core.queues.death import Death, LetterPassage
 from broker.core.queues.hooks import MAXLEN, QueueLimits
 from broker.core.queues.limits import Rules
 from broker.core.queues.queue import Queue
+from broker.core.queues.source import Source
 from broker.core.routing.graph import Keeper
-from broker.core.routing.topology import Topology
+from broker.core.routing.host import RoutingHost
 
 
 def unlogged_twin(message: Message, queues: list[Queue], keepers: list[Keeper]) -> Message:
@@ -43,7 +42,7 @@ def _twin(message: Message) -> Message:
     return twin
 
 
-def is_refused(topology: Topology, message: Message, queues: list[Queue]) -> bool:
+def is_refused(host: RoutingHost, message: Message, queues: list[Queue]) -> bool:
     """Whether one of the queues is full; then none gets the message, and its publisher gets a nack.
 
     Full queues that dead-letter refused messages do so. [RabbitMQ x-overflow; there the other queues get the
@@ -54,9 +53,9 @@ def is_refused(topology: Topology, message: Message, queues: list[Queue]) -> boo
     full = [queue for queue in queues if queue.rules is not None and queue.rules.refuses(message)]
     if not full:
         return False
-    topology.counters.overflowed += 1
+    host.counters.overflowed += 1
     for queue in full:
-        topology.refused(queue, message)
+        host.dead_letter_refused(queue, message)
     return True
 
 
@@ -68,7 +67,7 @@ def first_full(message: Message, queues: list[Queue]) -> Queue | None:
     return None
 
 
-def set_date(topology: Topology, message: Message, queues: list[Queue]) -> None:
+def set_date(host: RoutingHost, message: Message, queues: list[Queue]) -> None:
     """Date a message that may be logged if its time to live is limited, and let its queues watch that.
 
     A message that wants receipts is dated too, because the log stores such marks only for dated messages.
@@ -78,9 +77,9 @@ def set_date(topology: Topology, message: Message, queues: list[Queue]) -> None:
         if queue.rules is not None:
             limited = limited or queue.rules.ttl >= 0
         elif message.expiration >= 0 and queue.stream is None:
-            queue.rules = Rules(queue, topology)
+            queue.rules = Rules(queue, host)
     if limited and message.date == 0 and message.persistent:
-        message.date = topology.schedule.date()
+        message.date = host.schedule.date()
 
 
 NO_RULES: Final[list[QueueLimits]] = []
@@ -89,7 +88,7 @@ NO_DEATHS: Final[list[Death]] = []
 
 @final
 class Passage(LetterPassage):
-    """The passage of `message` to `queues` and `keepers`.
+    """The passage of `message` from `source` to `queues` and `keepers`.
 
     `identity`: the message's identity, if one of the queues remembers it. `known`: the message is a duplicate
     for all queues.
@@ -97,10 +96,11 @@ class Passage(LetterPassage):
     other full queues. `leave_out_full` sets both.
     """
 
-    def __init__(self, message: Message, queues: list[Queue], keepers: list[Keeper]) -> None:
+    def __init__(self, message: Message, queues: list[Queue], keepers: list[Keeper], source: Source) -> None:
         self.message = message
         self.queues = queues
         self.keepers = keepers
+        self.source = source
         self.identity: Identity | None = None
         self.known = False
         self.deaths: list[Death] = NO_DEATHS
@@ -126,51 +126,51 @@ class Passage(LetterPassage):
         """The queues that store it in a stream, persistent or not."""
         return [queue for queue in self.queues if queue.stream is not None]
 
-    def identify(self, topology: Topology) -> None:
+    def identify(self, host: RoutingHost) -> None:
         """Leave out queues for which the message is a duplicate.
 
         Raises:
             PreconditionFailed: the identity is malformed.
             StoreFailed: a queue with a duplicate cannot confirm it as durable.
         """
-        identity = identity_of(self.message, self.queues, topology)
+        identity = identity_of(self.message, self.queues, host)
         if identity is None:
             return
-        left = leave_out_known(identity, self.message, self.queues, topology)
+        left = leave_out_known(identity, self.message, self.queues, host)
         self.known = not left and not any(keeper.takes for keeper in self.keepers)
         self.queues = left
         self.identity = identity
 
-    def identify_again(self, topology: Topology) -> None:
+    def identify_again(self, host: RoutingHost) -> None:
         """Leave out queues as `identify` does, for a message that was published before.
 
         A malformed identity is ignored, because there is no publisher to inform: it published to queues that
         did not ask.
         """
         try:
-            self.identify(topology)
+            self.identify(host)
         except Exception:
             self.identity = None
 
-    def append(self, topology: Topology) -> bool:
+    def append(self, host: RoutingHost) -> bool:
         """Append the message for its logged queues; false if there is none. The log must accept appends."""
         logged = self.logged
         if logged:
-            topology.store.append_message(self.message, logged)
+            host.store.append_message(self.message, logged)
         self.append_rows()
-        self.append_identity(topology)
+        self.append_identity(host)
         return bool(logged) or bool(self.streams)
 
     def append_rows(self) -> None:
         """Append the message to its streams. The log must accept appends."""
         for queue in self.queues:
             if queue.stream is not None:
-                queue.stream.append(self.message)
+                queue.stream.append(self.message, self.source)
 
-    def append_identity(self, topology: Topology) -> None:
+    def append_identity(self, host: RoutingHost) -> None:
         """Append, next to the message, that its queues have had it."""
         if self.identity is not None:
-            self.identity.append(self.message, self.queues, topology)
+            self.identity.append(self.message, self.queues, host)
 
     def leave_out_full(self, behind: bool) -> None:
         """Leave out full queues; `behind`: also queues where dead letters wait for room."""
@@ -231,29 +231,15 @@ class Passage(LetterPassage):
 
     # ---- the enqueue
 
-    def put(self, topology: Topology, way: i64) -> None:
-        """Put the message, which has been appended, into its queues.
-
-        `way`: for the journal, such as PUBLISHED.
-        """
-        journal = topology.journal
-        before = journal.way
-        journal.way = way
+    def put(self, host: RoutingHost) -> None:
+        """Put the message, which has been appended, into its queues."""
         message = self.message
         twin = unlogged_twin(message, self.queues, self.keepers)
         for keeper in self.keepers:
             keeper.add(message if keeper.queue.logged else twin)
         for queue in self.queues:
-            queue.enqueue(message if queue.logged else twin)
-        journal.way = before
+            queue.enqueue(message if queue.logged else twin, self.source)
         if self.identity is not None:
             self.identity.keep(self.queues)
         if message.marks & TELLS_ARRIVAL:
-            topology.arrived(message, self.queues)
-
-
-# answers of `publish` instead of a number of queues
-BY_MESSAGE: Final[i64] = -1  # nothing was done, the caller must use `publish_by_message`
-REFUSED: Final[i64] = -3  # a queue is full: no queue has got the message
-NOT_NOW: Final[i64] = -2  # no consumer of the queues could get an immediate message at once
-DUPLICATE: Final[i64] = -4  # a duplicate for all queues
+            host.write_arrival_receipts(message, self.queues)

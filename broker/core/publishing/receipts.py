@@ -20,9 +20,10 @@ from broker.core.message import DELAYED, TELLS_ARRIVAL, TELLS_CONSUMED, Address,
 from broker.core.names import DEFAULT_EXCHANGE, is_short
 from broker.core.ports import DurableWaiter
 from broker.core.publishing.passage import Passage, set_date
-from broker.core.queues.hooks import OWN
 from broker.core.queues.queue import Queue
+from broker.core.queues.source import OWN_SOURCE
 from broker.core.queues.state import QueueState
+from broker.core.routing.host import RoutingHost
 from broker.core.routing.topology import Topology
 from broker.core.schedule import RECEIPT, Alarm
 from broker.core.values import show, type_name
@@ -81,6 +82,7 @@ class Receipts(Alarm):
         super().__init__()
         self.write: ReceiptWriter = bare_receipt
         self._topology = topology
+        self._host = topology.host
         self._due: deque[Passage] = deque()
         self._waiting: _Batch | None = None
         self._foretold: dict[tuple[Message, QueueState], _Foretold] = {}
@@ -106,18 +108,18 @@ class Receipts(Alarm):
 
         It is dropped if its queue does not exist or is full, or if the disk cannot read the message.
         """
-        topology = self._topology
+        host = self._host
         waits = (queue.logged and message.sequence != 0) or (
             isinstance(queue, Queue) and queue.stream is not None
         )
         foretold = self._foretold.pop((message, queue), None)
         if foretold is not None:
-            waits = waits and foretold.batch > topology.store.durable
+            waits = waits and foretold.batch > host.store.durable
             passage: Passage | None = foretold.passage
         else:
             passage = self._appended(message, queue, what)
         if passage is None:
-            topology.counters.receipts_dropped += 1
+            host.counters.receipts_dropped += 1
         elif waits:
             self._wait(passage, what)
         else:
@@ -130,11 +132,11 @@ class Receipts(Alarm):
 
         If true, the caller must report the event when it happens, or else call `withdraw`.
         """
-        topology = self._topology
-        passage = None if topology.store.failure else self._appended(message, queue, what)
+        host = self._host
+        passage = None if host.store.failure else self._appended(message, queue, what)
         if passage is None:
             return False
-        self._foretold[(message, queue)] = _Foretold(passage, topology.store.batch)
+        self._foretold[(message, queue)] = _Foretold(passage, host.store.batch)
         return True
 
     def withdraw(self, message: Message, queue: QueueState) -> None:
@@ -143,7 +145,7 @@ class Receipts(Alarm):
         if foretold is None:
             return
         passage = foretold.passage
-        store = self._topology.store
+        store = self._host.store
         passage.unreserve()
         passage.leave_out_deleted(store)
         for holder in passage.logged:
@@ -151,36 +153,36 @@ class Receipts(Alarm):
 
     def _appended(self, message: Message, queue: QueueState, what: str) -> Passage | None:
         """Write a receipt, append it if possible, and reserve its room."""
-        topology = self._topology
-        topology.schedule.allowance.use(RECEIPT)
+        host = self._host
+        host.schedule.allowance.use(RECEIPT)
         try:
             passage = self._written(message, queue, what)
         except Exception as error:
-            topology.trouble(f"a receipt cannot be written: {type(error).__name__}: {error}")
+            host.trouble(f"a receipt cannot be written: {type(error).__name__}: {error}")
             return None
         if passage is not None:
-            if not topology.store.failure:
-                passage.append(topology)
+            if not host.store.failure:
+                passage.append(host)
             passage.reserve()
         return passage
 
     def _wait(self, passage: Passage, what: str) -> None:
         """Put a receipt into its queue when the batch being filled is on disk."""
-        topology = self._topology
+        host = self._host
         batch = self._waiting
-        if batch is None or batch.number != topology.store.batch:
-            batch = _Batch(self, topology, topology.store.batch)
+        if batch is None or batch.number != host.store.batch:
+            batch = _Batch(self, host, host.store.batch)
             self._waiting = batch
             batch.add(passage, what)
-            topology.store.wait(batch)
+            host.store.wait(batch)
         else:
             batch.add(passage, what)
 
     def _written(self, message: Message, queue: QueueState, what: str) -> Passage | None:
-        topology = self._topology
-        view = topology.views(message, topology.store)
+        host = self._host
+        view = host.views(message, host.store)
         to = str(view.headers().get(RECEIPT_TO))
-        target = topology.queues.get(to)
+        target = self._topology.queues.get(to)
         if target is None:
             return None
         name = _text(view.property("message_id"))
@@ -190,7 +192,7 @@ class Receipts(Alarm):
             "message_id": name,
             "exchange": message.address.exchange,
             "routing_key": message.address.routing_key,
-            "time": int(topology.schedule.date()),
+            "time": int(host.schedule.date()),
         }
         body = json.dumps(told, ensure_ascii=False).encode()
         correlation = name or _text(view.property("correlation_id"))
@@ -199,36 +201,36 @@ class Receipts(Alarm):
         receipt = Message(address, content, len(body), message.persistent, 0)
         if target.rules is not None and target.rules.refuses(receipt):
             return None
-        set_date(topology, receipt, [target])
-        return Passage(receipt, [target], [])
+        set_date(host, receipt, [target])
+        return Passage(receipt, [target], [], OWN_SOURCE)
 
     def now_due(self, passages: list[Passage]) -> None:
         """Put receipts into their queues after the current step."""
-        schedule = self._topology.schedule
+        schedule = self._host.schedule
         self._due.extend(passages)
         schedule.set(self, schedule.now())
 
     def dropped(self, passage: Passage) -> None:
         """Drop a receipt whose event did not become durable."""
         passage.unreserve()
-        self._topology.counters.receipts_dropped += 1
+        self._host.counters.receipts_dropped += 1
 
     def ring(self) -> None:
         """Put a slice of due receipts into their queues (Alarm)."""
-        topology = self._topology
+        host = self._host
         for _ in range(SLICE):
             if not self._due:
                 return
             passage = self._due.popleft()
             passage.unreserve()
-            passage.leave_out_deleted(topology.store)
+            passage.leave_out_deleted(host.store)
             if passage.queues:
-                topology.counters.receipts_sent += 1
-                passage.put(topology, OWN)
+                host.counters.receipts_sent += 1
+                passage.put(host)
             else:
-                topology.counters.receipts_dropped += 1
+                host.counters.receipts_dropped += 1
         if self._due:
-            topology.schedule.set(self, topology.schedule.now())
+            host.schedule.set(self, host.schedule.now())
 
 
 @final
@@ -249,10 +251,10 @@ class _Batch(DurableWaiter):
     These receipts are only in memory then.
     """
 
-    def __init__(self, receipts: Receipts, topology: Topology, number: i64) -> None:
+    def __init__(self, receipts: Receipts, host: RoutingHost, number: i64) -> None:
         self.number = number
         self._receipts = receipts
-        self._topology = topology
+        self._host = host
         self._passages: list[tuple[Passage, str]] = []
         self._again = False
 
@@ -266,7 +268,7 @@ class _Batch(DurableWaiter):
 
     def on_store_failed(self, reason: str) -> None:
         """Drop the receipts, or let them wait again: the batch is not on disk (DurableWaiter)."""
-        again = _Batch(self._receipts, self._topology, -1)
+        again = _Batch(self._receipts, self._host, -1)
         again._again = True
         for passage, what in self._passages:
             if what == CONSUMED and not self._again:
@@ -274,7 +276,7 @@ class _Batch(DurableWaiter):
             else:
                 self._receipts.dropped(passage)
         if again._passages:
-            self._topology.store.wait(again)
+            self._host.store.wait(again)
 
 
 def _text(value: object | None) -> str:

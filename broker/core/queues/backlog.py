@@ -236,15 +236,15 @@ class Backlog(BacklogHook):
             if lane is not None and lane.first is death and not lane.is_woken:
                 lane.wake()
 
-    def remove(self, deaths: list[Death]) -> None:
-        """Remove seized `deaths`, whose transaction is on disk."""
+    def remove(self, deaths: list[Death], way: i64) -> None:
+        """Remove seized `deaths`, whose transaction is on disk. `way`: for the journal (`source`)."""
         queue = self.queue
         for death in deaths:
             self._end_seizure(death)
             if death.lane is None:
                 continue
             if queue.journal is not None:
-                queue.journal.removed(death.message, death.order, death.deliveries)
+                queue.journal.removed(death.message, death.order, death.deliveries, way)
             self._drop(death)
         self._left()
 

@@ -11,6 +11,7 @@ from broker.core.arguments.consumer import Extent
 from broker.core.entries.cursor import QueueContext
 from broker.core.entries.entry import EntryFilter, Holder, QueueEntry
 from broker.core.queues.lease import Lease
+from broker.core.queues.source import PUBLISHED, Source
 from broker.core.queues.state import QueueState
 
 # States. The order matters: up to NOT_INTERESTED nothing is delivered; from NOTIFIED on a turn is kept.
@@ -45,13 +46,14 @@ DETACHED: Final = "detached"  # it was cancelled, or its channel or connection c
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class TargetSession:
+class TargetSession(Source):
     """The session of consumer targets, as queues see it; `broker.core.delivery.session` extends this class.
 
     `targets`: the targets of the session, in the order in which they were attached.
     """
 
     def __init__(self) -> None:
+        super().__init__(PUBLISHED)
         self.targets: dict[ConsumerTarget, None] = {}
 
 

@@ -18,18 +18,9 @@ from broker.core.entries.timers import Timers
 from broker.core.message import Message
 from broker.core.ports import StreamWatcher
 from broker.core.queues.consumer import INTERESTED, NOTIFIED, QueueConsumer, TargetSession
+from broker.core.queues.source import Source
 from broker.core.queues.state import QueueState
 from broker.core.schedule import Alarm, Schedule, Timetable
-
-# how a message comes into queues
-PUBLISHED: Final = 0
-DEAD_LETTERED: Final = 1
-MOVED: Final = 2
-COPIED: Final = 3
-DELAYED: Final = 4  # its delay is over
-OWN: Final = 5  # the broker's own message, such as a receipt
-EDITED: Final = 6
-REDRIVEN: Final = 7  # it was a dead letter
 
 # why a message dies
 REJECTED: Final = 0
@@ -66,8 +57,8 @@ class QueueJournal:
     The base class is of no use by itself: a queue that is not journaled has none at all.
     """
 
-    def enqueued(self, entry: QueueEntry) -> None:
-        """Record that `entry` is new; the journal's `way` says how it came."""
+    def enqueued(self, entry: QueueEntry, source: Source) -> None:
+        """Record that `entry` is new, and where it came from."""
         raise NotImplementedError
 
     def delivered(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
@@ -109,8 +100,8 @@ class QueueJournal:
         """Record that a later message has taken the place of `entry`."""
         raise NotImplementedError
 
-    def removed(self, message: Message, order: i64, deliveries: i64) -> None:
-        """Record that an operator removes a message; the journal's `way` says whether it was moved."""
+    def removed(self, message: Message, order: i64, deliveries: i64, way: i64) -> None:
+        """Record that an operator removes a message; `way` says whether it was moved (`source`)."""
         raise NotImplementedError
 
     def unwanted(self, entry: QueueEntry) -> None:
@@ -124,8 +115,8 @@ class QueueJournal:
         """
         raise NotImplementedError
 
-    def appended(self, message: Message, offset: i64) -> None:
-        """Record that `message` has been appended to the queue, a stream, with this offset."""
+    def appended(self, message: Message, offset: i64, source: Source) -> None:
+        """Record that `message` from `source` has been appended to the queue, a stream, with this offset."""
         raise NotImplementedError
 
     def shown(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
@@ -579,8 +570,8 @@ class StreamSink(StreamWatcher):
         """Apply these arguments from now on."""
         raise NotImplementedError
 
-    def append(self, message: Message) -> None:
-        """Append a message; the store accepts appends."""
+    def append(self, message: Message, source: Source) -> None:
+        """Append a message from `source`; the store accepts appends."""
         raise NotImplementedError
 
     def open_cursor(self, consumer: QueueConsumer) -> QueueContext:

@@ -20,7 +20,7 @@ def nobody_told(text: str) -> None:
 
 
 class QueueHost:
-    """The virtual host as its queues see it; `Publishing` and `Declarations` implement the methods.
+    """The virtual host as its queues see it; `broker.core.vhosts.vhost` implements the methods.
 
     `warn`: logs a warning. `settlements`: deliveries that clients have ended and that are processed in later
     turns.

@@ -15,18 +15,19 @@ from broker.core.queues.consumer import INTERESTED, NOTIFIED, ConsumerLevel, Que
 from broker.core.queues.consumers import all_levels, levels_for, notify_consumer, wake_for_earlier
 from broker.core.queues.hooks import EXPIRED
 from broker.core.queues.queue import Queue, dead_letter, drop, next_in_time, stop_timer
+from broker.core.queues.source import BROKER, Source
 
 HAND_OVER_MAX: Final[i64] = 200  # entries delivered ahead of their turn for one that must not wait
 
 
-def enqueue_immediate(queue: Queue, message: Message) -> bool:
-    """Deliver `message` now or not at all.
+def enqueue_immediate(queue: Queue, message: Message, source: Source = BROKER) -> bool:
+    """Deliver `message` from `source` now or not at all.
 
     The check and the removal are one synchronous step that no other delivery can enter. So the original's
     race between them cannot happen: no immediate entry is AVAILABLE when this returns.
     """
     if queue.stream is not None:  # it is appended, and consumers get it when it is on disk
-        queue.enqueue(message)
+        queue.enqueue(message, source)
         return True
     latest = queue.entries.latest
     if latest is not None and latest.holds(message):  # it might replace that one and then be dropped
@@ -35,7 +36,7 @@ def enqueue_immediate(queue: Queue, message: Message) -> bool:
         return False
     entry = queue.link(message)
     if queue.journal is not None:
-        queue.journal.enqueued(entry)
+        queue.journal.enqueued(entry, source)
     _wake_for(queue, entry)
     if _deliver_now(queue, entry):
         if queue.rules is not None:

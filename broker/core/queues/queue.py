@@ -57,6 +57,7 @@ from broker.core.queues.hooks import (
     StreamSink,
 )
 from broker.core.queues.host import QueueHost
+from broker.core.queues.source import BROKER, Source
 from broker.core.queues.state import count_linked, make_acquired, make_dequeued
 from broker.core.queues.volatile import Volatile
 
@@ -99,13 +100,13 @@ class Queue(ConsumedQueue):
         self.stops: Stops | None = None
         self.journal: QueueJournal | None = None
 
-    def enqueue(self, message: Message) -> QueueEntry:
-        """Link `message` at its place and notify. The caller has appended it to the log."""
+    def enqueue(self, message: Message, source: Source = BROKER) -> QueueEntry:
+        """Link `message` from `source` at its place and notify. The caller has appended it to the log."""
         entry = self.link(message)
         self.published += 1
         self.counters.made_ready += 1
         if self.journal is not None:
-            self.journal.enqueued(entry)
+            self.journal.enqueued(entry, source)
         if self.rules is not None and not self.rules.admit(entry):
             return entry
         if self.manager.interested != 0 or self.manager.non_acquiring.head is not None or self.waiting:

@@ -19,30 +19,52 @@ NO_LOCAL: Final = "x-no-local"
 class NoLocal:
     """The queues of one virtual host that do not receive their own connection's messages (no-local).
 
-    They are left out when a publisher's route is resolved, so that no message has to be inspected.
+    They are removed when a publisher's route is resolved, so that no message has to be inspected. The newest
+    binding of a queue with the argument `x-no-local` counts. The effect ends when all such bindings of the
+    queue are deleted.
     """
 
     def __init__(self) -> None:
-        self._shunned: dict[Queue, str] = {}
+        self._bindings: dict[Queue, list[Binding]] = {}
 
-    def bound(self, binding: Binding) -> None:
-        """Note the publisher that a new binding excludes from its queue, if it does."""
-        publisher = binding.arguments.get(NO_LOCAL)
-        if binding.queue is not None and isinstance(publisher, str):
-            self._shunned[binding.queue] = publisher
+    def add(self, binding: Binding) -> None:
+        """Exclude the publisher that a new binding names, if it names one."""
+        queue = binding.queue
+        if queue is not None and isinstance(binding.arguments.get(NO_LOCAL), str):
+            self._bindings.setdefault(queue, []).append(binding)
 
-    def forget(self, queue: Queue) -> None:
+    def remove(self, binding: Binding) -> None:
+        """End the effect of a deleted binding."""
+        queue = binding.queue
+        bindings = None if queue is None else self._bindings.get(queue)
+        if queue is not None and bindings is not None and binding in bindings:
+            bindings.remove(binding)
+            if not bindings:
+                del self._bindings[queue]
+
+    def forget_queue(self, queue: Queue) -> None:
         """Forget a deleted queue."""
-        self._shunned.pop(queue, None)
+        self._bindings.pop(queue, None)
 
-    def leave_out(self, found: Resolution, publisher: tuple[str, ...]) -> None:
+    def remove_queues(self, found: Resolution, publisher: tuple[str, ...]) -> None:
         """Remove the queues that must not receive the messages of a publisher with these names."""
-        if not publisher or not self._shunned:
+        if not publisher or not self._bindings:
             return
         for queue in list(found.queues):
-            shunned = self._shunned.get(queue)
-            if shunned is not None and shunned in publisher:
+            if queue in self._bindings and self._excluded_publisher(queue) in publisher:
                 del found.queues[queue]
+
+    def _excluded_publisher(self, queue: Queue) -> object:
+        """Return the name of the publisher whose messages the queue must not receive, None without one.
+
+        Bindings of deleted exchanges are forgotten here, because they are unlinked in slices.
+        """
+        bindings = [binding for binding in self._bindings[queue] if not binding.source.deleted]
+        if not bindings:
+            del self._bindings[queue]
+            return None
+        self._bindings[queue] = bindings
+        return bindings[-1].arguments.get(NO_LOCAL)
 
 
 SLICE: Final[i64] = 1000  # deleted bindings unlinked in one turn: one or two milliseconds

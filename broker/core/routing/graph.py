@@ -183,10 +183,10 @@ class Route(LetterRoute):
     """The queues to which an exchange and a routing key lead, each once.
 
     Publishers keep routes. A route is valid while its `epoch` is that of its virtual host; otherwise
-    `VirtualHost.publish` resolves it again. `logged` are those of `queues` whose persistent messages go to
+    `Publisher.publish` resolves it again. `logged` are those of `queues` whose persistent messages go to
     the log.
     `by_message`: an exchange on the way looks at more than the key, so every message must be routed
-    separately, with `VirtualHost.publish_by_message`; `queues` is empty then. `pinned`: the publisher may use
+    separately, with `Publisher.publish_by_message`; `queues` is empty then. `pinned`: the publisher may use
     only this very exchange, and needs a new permission for another one of its name. `careful`: the route is
     `by_message`, or leads to a queue that is stopped, may refuse messages or limits their time, or to both
     logged and unlogged queues. `publisher`: the publisher's names, for queues that do not receive their own

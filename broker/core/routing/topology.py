@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.core.arguments.queue import PARTITIONS, is_stream, is_volatile, number_argument
 from broker.core.arguments.rule import Arguments
-from broker.core.chance import Chance
-from broker.core.counters import Counters
-from broker.core.delivery.journal import SILENT, Journal
 from broker.core.entries.index import new_index
 from broker.core.entries.list import FifoEntryList
 from broker.core.errors import NotFound
-from broker.core.message import Message
 from broker.core.names import DEFAULT_EXCHANGE
-from broker.core.ports import MessageStore
-from broker.core.queues.death import DeathHost, LetterWriter, bare_letter
-from broker.core.queues.election import EXCLUSIVE_DRAIN, declared_election
-from broker.core.queues.host import nobody_told
+from broker.core.queues.election import declared_election
 from broker.core.queues.order import new_discipline
 from broker.core.queues.purge import burden, dispose
 from broker.core.queues.queue import Queue
 from broker.core.queues.volatile import Volatile
 from broker.core.routing.bindings import Bindings, NoLocal
 from broker.core.routing.exchanges import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange
-from broker.core.routing.graph import Binding, Exchange, Keeper, Resolution, Route
+from broker.core.routing.graph import Binding, Exchange
+from broker.core.routing.host import RoutingHost
 from broker.core.routing.kinds import DelayedExchange, new_exchange
-from broker.core.schedule import ENTRIES, Schedule
+from broker.core.schedule import ENTRIES
 from broker.core.streams.list import new_entry_list
-from broker.core.view import MessageView, Views
 
 
 def last_number(number: i64, arguments: Arguments) -> i64:
@@ -72,88 +64,29 @@ PREDECLARED: Final = (
 )
 
 
-class Topology(DeathHost):
+@final
+class Topology:
     """The exchanges, queues and bindings of one virtual host.
 
     Every step leaves the topology consistent, and makes routes that were resolved before stale. Nothing is
     refused here, and nothing is appended to the log. The callers do that: clients' requests (`Declarations`)
     and recovery (`definitions.apply_change`).
+
+    `host`: the virtual host. `numbers`: the numbers of logged queues. `epoch`: grows with every change; a
+    `Route` of an earlier epoch is stale.
     """
 
-    def __init__(
-        self,
-        name: str,
-        store: MessageStore,
-        counters: Counters,
-        numbers: QueueNumbers,
-        schedule: Schedule,
-        chance: Chance,
-        views: Views,
-        write_letter: LetterWriter = bare_letter,
-        trouble: Callable[[str], None] = nobody_told,
-    ) -> None:
-        super().__init__(store, schedule, chance, views, EXCLUSIVE_DRAIN, trouble)
-        self.name = name
-        self.write_letter = write_letter
-        self.counters = counters
-        self.journal: Journal = SILENT
+    def __init__(self, host: RoutingHost, numbers: QueueNumbers) -> None:
+        self.host = host
         self.numbers = numbers
         self.epoch: i64 = 1
-        self.connections_max: int | None = None  # limits of the virtual host; None: there is none
-        self.queues_max: int | None = None
-        self.description = ""
-        self.tags: tuple[str, ...] = ()
-        self.default_queue_type: str | None = None
         self.queues: dict[str, Queue] = {}
         self.exchanges: dict[str, Exchange] = {DEFAULT_EXCHANGE: DefaultExchange(self.queues)}
         for exchange, kind in PREDECLARED:
             self.exchanges[exchange] = new_exchange(exchange, kind, True, False, False, {})
-        self.bindings = Bindings(schedule)
+        self.bindings = Bindings(host.schedule)
         self.no_local = NoLocal()
         self._owned: dict[object, dict[Queue, None]] = {}
-
-    def changed(self) -> None:
-        """Make resolved routes stale (QueueHost)."""
-        self.epoch += 1
-
-    def destinations(self, route: Route, keys: list[str], view: MessageView) -> Resolution:
-        """Resolve the queues of a message with these routing keys; internal exchanges are allowed."""
-        raise NotImplementedError
-
-    def send(self, message: Message, source: Exchange, keys: list[str], held: Message, holder: Queue) -> bool:
-        """Route a message that `source` has held, as `held` in `holder`, by the present bindings.
-
-        False, and nothing was done, if one of its queues is full.
-        """
-        raise NotImplementedError
-
-    def pass_on(self, message: Message, queue: Queue, held: Message | None) -> None:
-        """Put a message that `queue` has held until its date, as `held` in the log, into `queue`."""
-        raise NotImplementedError
-
-    def refused(self, queue: Queue, message: Message) -> None:
-        """Dead-letter a message that `queue` refuses, if the queue dead-letters refused messages."""
-        raise NotImplementedError
-
-    def arrived(self, message: Message, queues: list[Queue]) -> None:
-        """Write the receipts for the arrival of a message in `queues`."""
-        raise NotImplementedError
-
-    def new_delays(self, exchange: Exchange, queue: Queue) -> Keeper:
-        """Make the keeper of messages that `exchange` delays; `queue` stores them."""
-        raise NotImplementedError
-
-    def cover_queue(self, queue: Queue) -> None:
-        """Apply the policies that match a queue, which is new or altered."""
-        raise NotImplementedError
-
-    def cover_exchange(self, exchange: Exchange) -> None:
-        """Apply the policies that match an exchange, which is new."""
-        raise NotImplementedError
-
-    def removed(self, node: Queue | Exchange) -> None:
-        """Inform dependent objects that a queue or an exchange has been deleted."""
-        raise NotImplementedError
 
     def existing_exchange(self, name: str) -> Exchange:
         """Find an exchange, also the default one.
@@ -163,7 +96,7 @@ class Topology(DeathHost):
         """
         exchange = self.exchanges.get(name)
         if exchange is None:
-            raise NotFound(f"no exchange '{name}' in vhost '{self.name}'")
+            raise NotFound(f"no exchange '{name}' in vhost '{self.host.name}'")
         return exchange
 
     def bindings_to(self, destination: Queue | Exchange) -> list[Binding]:
@@ -187,29 +120,29 @@ class Topology(DeathHost):
         volatile = is_volatile(arguments)
         queue = Queue(
             name,
-            self.store,
-            new_entry_list(arguments, self.headers),
-            self.counters,
+            self.host.store,
+            new_entry_list(arguments, self.host.headers),
+            self.host.counters,
             durable=durable,
             logged=number > 0 and not volatile and not is_stream(arguments),
             number=number,
-            vhost=self.name,
+            vhost=self.host.name,
         )
         queue.exclusive_owner = exclusive_owner
         queue.auto_delete = auto_delete
         queue.arguments = arguments
-        queue.set_discipline(new_discipline(queue, self.views, self.schedule))
-        queue.index = new_index(self.store, arguments, self.views)
-        self.cover_queue(queue)
+        queue.set_discipline(new_discipline(queue, self.host.views, self.host.schedule))
+        queue.index = new_index(self.host.store, arguments, self.host.views)
+        self.host.cover_queue(queue)
         queue.election = declared_election(queue)
         if number > 0 and volatile:
-            queue.volatile = Volatile(queue, self)
+            queue.volatile = Volatile(queue, self.host)
         self.queues[name] = queue
         if number > 0:
             self.numbers.queues[number] = queue
         if exclusive_owner is not None:
             self._owned.setdefault(exclusive_owner, {})[queue] = None
-        self.changed()
+        self.host.changed()
         return queue
 
     def rename_queue(self, queue: Queue, name: str) -> None:
@@ -221,7 +154,7 @@ class Topology(DeathHost):
         queue.name = name
         self.queues[name] = queue
         self.bindings.renamed(queue)
-        self.changed()
+        self.host.changed()
         if queue.journal is not None:
             queue.journal.renamed()
 
@@ -240,11 +173,11 @@ class Topology(DeathHost):
         if owner is not None:
             self._disown(owner, queue)
         left = _unused(self.bindings.cut_off(queue))
-        self.changed()
-        self.schedule.allowance.use(burden(queue) // ENTRIES + len(queue.manager.all))
-        dispose(queue, self.schedule)
-        self.removed(queue)
-        self.no_local.forget(queue)
+        self.host.changed()
+        self.host.schedule.allowance.use(burden(queue) // ENTRIES + len(queue.manager.all))
+        dispose(queue, self.host.schedule)
+        self.host.node_removed(queue)
+        self.no_local.forget_queue(queue)
         return left
 
     def add_exchange(self, exchange: Exchange, number: i64) -> None:
@@ -255,47 +188,48 @@ class Topology(DeathHost):
         if exchange.keeps:
             queue = Queue(
                 "",
-                self.store,
+                self.host.store,
                 FifoEntryList(),
-                self.counters,
+                self.host.counters,
                 durable=exchange.durable,
                 logged=number > 0,
                 number=number,
-                vhost=self.name,
+                vhost=self.host.name,
             )
             exchange.keep_in(queue)
             if isinstance(exchange, DelayedExchange):
-                exchange.delays = self.new_delays(exchange, queue)
+                exchange.delays = self.host.new_delays(exchange, queue)
             if number > 0:
                 self.numbers.queues[number] = queue
         self.exchanges[exchange.name] = exchange
-        self.cover_exchange(exchange)
-        self.changed()
+        self.host.cover_exchange(exchange)
+        self.host.changed()
 
     def remove_exchange(self, exchange: Exchange) -> list[Exchange]:
         """Remove an exchange with its bindings, both ways. Return the exchanges that this leaves unused."""
         del self.exchanges[exchange.name]
         exchange.deleted = True
         left = _unused(self.bindings.cut_off(exchange))
-        self.changed()
+        self.host.changed()
         kept = exchange.kept
         if kept is not None:
             self.numbers.queues.pop(kept.number, None)
-            dispose(kept, self.schedule)
+            dispose(kept, self.host.schedule)
             exchange.forget_keeper()
-        self.removed(exchange)
+        self.host.node_removed(exchange)
         return left
 
     def add_binding(self, binding: Binding) -> None:
         """Add a binding between existing objects, unless it exists already."""
         if self.bindings.add(binding):
-            self.no_local.bound(binding)
-            self.changed()
+            self.no_local.add(binding)
+            self.host.changed()
 
     def remove_binding(self, binding: Binding) -> list[Exchange]:
         """Remove a binding. Return its source if this was the last binding of an auto-delete exchange."""
         self.bindings.remove(binding)
-        self.changed()
+        self.no_local.remove(binding)
+        self.host.changed()
         return [] if binding.source.outgoing else _unused([binding.source])
 
     def _disown(self, owner: object, queue: Queue) -> None:
@@ -304,10 +238,12 @@ class Topology(DeathHost):
         if not owned:
             del self._owned[owner]
 
-    def finish_settlements(self) -> None:
-        """Finish all settles and requeues of clients."""
-        for settlement in list(self.settlements):
-            settlement.finish(None)
+    def clear(self) -> None:
+        """Forget all queues and exchanges: the virtual host is deleted."""
+        self.queues = {}
+        self.exchanges = {}
+        self._owned = {}
+        self.host.changed()
 
 
 def _unused(sources: list[Exchange]) -> list[Exchange]:

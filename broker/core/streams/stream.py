@@ -27,6 +27,7 @@ from broker.core.queues.consumers import notify_browsers
 from broker.core.queues.hooks import StreamSink
 from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue
+from broker.core.queues.source import Source
 from broker.core.queues.state import count_rows
 from broker.core.schedule import Alarm
 from broker.core.streams.extent import stream_context
@@ -74,14 +75,14 @@ class QueueStream(StreamSink):
         self.bytes_max = number_argument(held, MAX_LENGTH_BYTES, 0)
         self._retention.ring()
 
-    def append(self, message: Message) -> None:
-        """Append a message; the store accepts appends."""
+    def append(self, message: Message, source: Source) -> None:
+        """Append a message from `source`; the store accepts appends (StreamSink)."""
         stored = self.partitions[self._partition(message)]
         offset = stored.next
         stored.append(message, self.host.schedule.date(), self._filter_value(message))
         message.marks |= IN_STREAM
         if self.queue.journal is not None:
-            self.queue.journal.appended(message, offset)
+            self.queue.journal.appended(message, offset, source)
 
     def open_cursor(self, consumer: QueueConsumer) -> QueueContext:
         """Make the cursor of a consumer that is being attached (StreamSink)."""

@@ -34,8 +34,9 @@ from broker.core.publishing.dead_letters import (
     passage_of,
     passages_of,
 )
-from broker.core.publishing.passage import DUPLICATE, Passage, first_full, set_date
-from broker.core.publishing.publisher import Publishing
+from broker.core.publishing.outcome import DUPLICATE, ROUTED, Outcome
+from broker.core.publishing.passage import Passage, first_full, set_date
+from broker.core.publishing.publisher import Publisher
 from broker.core.publishing.receipts import Foretelling
 from broker.core.queues.backlog import tell_log
 from broker.core.queues.consumer import QueueConsumer
@@ -54,9 +55,10 @@ from broker.core.queues.returns import (
     restore,
     seen,
 )
+from broker.core.queues.source import BROKER, Source
 from broker.core.queues.state import QueueState, owns
 from broker.core.routing.graph import Keeper, Route
-from broker.core.routing.topology import Topology
+from broker.core.routing.host import RoutingHost
 
 # outcomes of a delivery
 SETTLE: Final = 0
@@ -134,11 +136,11 @@ class HeldSettlement:
             if store.failure and (passage.logged or passage.streams):
                 raise PreconditionFailed(store.refusal)
 
-    def append(self, topology: Topology, receipts: Foretelling) -> bool:
+    def append(self, host: RoutingHost, receipts: Foretelling) -> bool:
         """Append the settlement to the log, with dead letters and receipts; false if nothing was appended."""
         appended = False
         for passage in self._passages():
-            if passage.append(topology):
+            if passage.append(host):
                 appended = True
         if self.outcome == RELEASE:
             return appended
@@ -149,14 +151,17 @@ class HeldSettlement:
                 tell_log(self.waits[entry][0])
                 appended = appended or (queue.logged and message.sequence != 0)
             elif queue.logged and message.sequence != 0:
-                topology.store.append_transacted_settle(message, queue)
+                host.store.append_transacted_settle(message, queue)
                 appended = True
             if message.marks != 0 and self.outcome == SETTLE:
                 receipts.consumed(message, queue)
         return appended
 
-    def put(self, store: MessageStore, dead_letters: DeadLetters) -> None:
-        """Remove the entries that are not just settled, and put their dead letters into queues."""
+    def put(self, store: MessageStore, dead_letters: DeadLetters, way: i64) -> None:
+        """Remove the entries that are not just settled, and put their dead letters into queues.
+
+        `way`: for the journal, the `Source.way` of the transaction.
+        """
         queue = queue_of(self.consumer)
         seen(self.entries, self.consumer)
         journal = queue.journal
@@ -169,7 +174,7 @@ class HeldSettlement:
                 continue
             is_discarded = self.outcome == DISCARD and not self.deaths and not self.waits
             if journal is not None and self.outcome == REMOVE:
-                journal.removed(entry.message, entry.order, entry.delivery_count)
+                journal.removed(entry.message, entry.order, entry.delivery_count, way)
             elif journal is not None and is_discarded:
                 journal.discarded(entry, REJECTED)
             drop(queue, entry)
@@ -198,20 +203,22 @@ class HeldSettlement:
         return passages_of(self.deaths)
 
 
-def settle_held(settlements: list[HeldSettlement], topology: Publishing, over: Callable[[], None]) -> None:
+def settle_held(
+    settlements: list[HeldSettlement], publisher: Publisher, way: i64, over: Callable[[], None]
+) -> None:
     """Settle the valid deliveries, and requeue those to be released; `over` is called when all is done.
 
-    This is done at once, unless very many are settled: then in slices.
+    This is done at once, unless very many are settled: then in slices. `way`: for the journal.
     """
     runs = [(held.consumer, held.entries) for held in settlements if held.outcome == SETTLE]
     if not are_few(runs):
-        CommittedLater(settlements, runs, topology, over).begin()
+        CommittedLater(settlements, runs, publisher, way, over).begin()
         return
     for held in settlements:
         if held.outcome == SETTLE:
             leave_all(held.entries, held.consumer)
         elif held.outcome != RELEASE:
-            held.put(topology.store, topology.dead_letters)
+            held.put(publisher.host.store, publisher.dead_letters, way)
     _release(settlements)
     for held in settlements:
         restore(held.entries, held.consumer)
@@ -256,18 +263,21 @@ class CommittedLater(Later):
         self,
         settlements: list[HeldSettlement],
         runs: list[Run],
-        publishing: Publishing,
+        publisher: Publisher,
+        way: i64,
         over: Callable[[], None],
     ) -> None:
-        super().__init__(runs, None, publishing)
-        self._publishing = publishing
+        super().__init__(runs, None, publisher.host)
+        self._publisher = publisher
+        self._host = publisher.host
+        self._way = way
         self._settlements = settlements
         self._next: i64 = 0  # the first of them that is not done yet
         self._over = over
 
     def begin(self) -> None:
         """Append the settles to the log, and settle in memory in later turns (Later)."""
-        topology = self._publishing
+        host = self._host
         for consumer, entries in reversed(self._left):
             queue = consumer.queue
             if not queue.logged or not consumer.acquires:
@@ -275,9 +285,9 @@ class CommittedLater(Later):
             for entry in reversed(entries):
                 message = entry.message
                 if message.sequence != 0 and owns(consumer, entry, consumer.queue):
-                    topology.store.append_settle(message, queue)
-        topology.settlements.append(self)
-        topology.schedule.set(self, topology.schedule.now())
+                    host.store.append_settle(message, queue)
+        host.settlements.append(self)
+        host.schedule.set(self, host.schedule.now())
         self._go_on()
 
     def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
@@ -307,11 +317,11 @@ class CommittedLater(Later):
         over, self._over = self._over, _nothing
         self.finish(None)
         self._over = over
-        self._publishing.schedule.set(self, self._publishing.schedule.now())
+        self._host.schedule.set(self, self._host.schedule.now())
 
     def ring(self) -> None:
         """Settle a slice, or report that all is done (Alarm)."""
-        if self in self._publishing.settlements:
+        if self in self._host.settlements:
             super().ring()
         else:
             self._over()
@@ -325,7 +335,7 @@ class CommittedLater(Later):
                 return
             self._next += 1
             if held.outcome != RELEASE:
-                held.put(self._publishing.store, self._publishing.dead_letters)
+                held.put(self._host.store, self._publisher.dead_letters, self._way)
         _release(settlements)
         for held in settlements:
             if held.outcome != SETTLE:
@@ -334,7 +344,7 @@ class CommittedLater(Later):
 
 
 NO_KEEPERS: Final[list[Keeper]] = []
-UNRESOLVED: Final = Passage(Message(NOWHERE, None, 0, False, 0), [], NO_KEEPERS)
+UNRESOLVED: Final = Passage(Message(NOWHERE, None, 0, False, 0), [], NO_KEEPERS, BROKER)
 """The passage of a publish that has not been resolved, or was refused: it has no queues."""
 
 
@@ -356,27 +366,27 @@ class HeldPublish:
         self.reason: i64 = INVALID
         self.full: Queue | None = None
 
-    def taken(self, count: i64) -> None:
-        """Note that the commit has published the message; `count` is the result of Publishing.publish."""
+    def report_outcome(self, outcome: Outcome) -> None:
+        """Report the outcome: the commit has published the message."""
         raise NotImplementedError
 
-    def resolve(self, virtual_host: Publishing) -> str:
-        """Resolve the queues of the message. Return why they would not keep it, "" if they would.
+    def resolve(self, publisher: Publisher, source: Source) -> str:
+        """Resolve the queues of the message. Return why they would not accept it, "" if they would.
 
-        Raises the errors of Publishing.refresh, PreconditionFailed and StoreFailed.
+        Raises the errors of Publisher.refresh, PreconditionFailed and StoreFailed.
         """
         route = self.route
         message = self.message
-        if route.epoch != virtual_host.epoch:
-            virtual_host.refresh(route)
+        host = publisher.host
+        publisher.refresh(route)
         if self.keys or route.by_message:
-            view = virtual_host.views(message, virtual_host.store)
-            found = virtual_host.resolve(route, message, self.keys or [route.address.routing_key], view)
-            passage = Passage(message, list(found.queues), found.keepers)
+            view = host.views(message, host.store)
+            found = publisher.resolve(route, message, self.keys or [route.address.routing_key], view)
+            passage = Passage(message, list(found.queues), found.keepers, source)
         else:
-            passage = Passage(message, route.queues, NO_KEEPERS)
+            passage = Passage(message, route.queues, NO_KEEPERS, source)
         if not self.own:
-            passage.identify(virtual_host)
+            passage.identify(host)
         everywhere = passage.queues
         if passage.keepers:
             everywhere = everywhere + [keeper.queue for keeper in passage.keepers]
@@ -385,48 +395,46 @@ class HeldPublish:
             self.reason = STOPPED
             self.full = first_stopped(everywhere)
         else:
-            refusal = virtual_host.refusal(message, everywhere, self.immediate)
-            if refusal and refusal == virtual_host.store.refusal:
+            refusal = publisher.refusal(message, everywhere, self.immediate)
+            if refusal and refusal == host.store.refusal:
                 self.reason = LOG_FAILED
             elif refusal:
                 self.reason = QUEUE_FULL
                 self.full = first_full(message, everywhere)
         if not refusal:
-            set_date(virtual_host, message, passage.queues)
+            set_date(host, message, passage.queues)
             passage.reserve()
             self.passage = passage
         return refusal
 
-    def put(self, virtual_host: Publishing) -> i64:
-        """Put the message, which has been appended, into its queues.
-
-        Return the result of Publishing.publish.
-        """
-        virtual_host.counters.published += 1
+    def put(self, publisher: Publisher) -> Outcome:
+        """Put the message, which has been appended, into its queues."""
+        publisher.host.counters.published += 1
         passage = self.passage
         if passage.known:
             return DUPLICATE
         wanted: i64 = len(passage.queues)
         passage.unreserve()
-        passage.leave_out_deleted(virtual_host.store)
-        count = virtual_host.put(passage, self.immediate)
-        return count if len(passage.queues) == wanted else wanted
+        passage.leave_out_deleted(publisher.host.store)
+        outcome = publisher.put(passage, self.immediate)
+        return outcome if len(passage.queues) == wanted else ROUTED
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Transaction(DurableWaiter):
     """A transaction, made for one commit.
 
-    A subclass implements `committed` and `failed`, one of which is called, once. `publisher`: the session of
-    the publishes, if it is a client's transaction.
+    A subclass implements `committed` and `failed`, one of which is called, once. `source`: the session of the
+    publishes, or how an operation puts messages into queues.
     """
 
-    def __init__(self, virtual_host: Publishing, publisher: Session | None = None) -> None:
-        self.virtual_host = virtual_host
+    def __init__(self, publisher: Publisher, source: Source = BROKER) -> None:
         self.publisher = publisher
+        self.host = publisher.host
+        self.source = source
         self.publishes: list[HeldPublish] = []
         self.settlements: list[HeldSettlement] = []
-        self.receipts = Foretelling(virtual_host.receipts)
+        self.receipts = Foretelling(publisher.receipts)
 
     def committed(self) -> None:
         """Report that everything has been done and is durable."""
@@ -481,7 +489,6 @@ class Transaction(DurableWaiter):
             NotFound, AccessRefused, PreconditionFailed: a publish is refused, or a dead letter cannot be
                 stored; the text says which one and why. Nothing was done.
         """
-        self.virtual_host.journal.publisher = self.publisher
         try:
             self._check()
             appended = self._append()
@@ -489,7 +496,7 @@ class Transaction(DurableWaiter):
             self._unreserve()
             raise
         if appended:
-            self.virtual_host.store.wait(self)
+            self.host.store.wait(self)
         else:
             self.on_durable(0)
 
@@ -497,18 +504,18 @@ class Transaction(DurableWaiter):
         """Append everything to the log; false if there is nothing to wait for."""
         appended = False
         for publish in self.publishes:
-            if publish.passage.append(self.virtual_host) or publish.message.marks & ON_ITS_WAY:
+            if publish.passage.append(self.host) or publish.message.marks & ON_ITS_WAY:
                 appended = True
             self.receipts.arrival(publish.message, publish.passage.queues)
         for settlement in self.settlements:
-            if settlement.append(self.virtual_host, self.receipts):
+            if settlement.append(self.host, self.receipts):
                 appended = True
         return appended
 
     def _check(self) -> None:
         for number, publish in enumerate(self.publishes, 1):
             try:
-                refusal = publish.resolve(self.virtual_host)
+                refusal = publish.resolve(self.publisher, self.source)
             except BrokerError as error:
                 queue = error.queue if isinstance(error, QueueStopped) else None
                 self._tell_refusal(publish, refusal_of(error), queue)
@@ -517,14 +524,14 @@ class Transaction(DurableWaiter):
                 self._tell_refusal(publish, publish.reason, publish.full)
                 raise PreconditionFailed(self._which(number, refusal))
         for settlement in self.settlements:
-            settlement.resolve(self.virtual_host.store, self.virtual_host.dead_letters)
+            settlement.resolve(self.host.store, self.publisher.dead_letters)
 
     def _tell_refusal(self, publish: HeldPublish, reason: i64, queue: object | None) -> None:
         """Record in the journal which publish of a client is refused, and why."""
-        journal = self.virtual_host.journal
-        if journal.on and self.publisher is not None:
+        journal = self.host.journal
+        if journal.on and isinstance(self.source, Session):
             message = publish.message
-            journal.refused(self.publisher, publish.route.address, message, reason, queue)
+            journal.refused(self.source, publish.route.address, message, reason, queue)
 
     def _unreserve(self) -> None:
         self.receipts.withdraw()
@@ -539,11 +546,10 @@ class Transaction(DurableWaiter):
 
     def on_durable(self, batch: i64) -> None:
         """Do everything: the batch of the transaction is on disk, or none of it has to be (DurableWaiter)."""
-        self.virtual_host.journal.publisher = self.publisher
         try:
             for publish in self.publishes:
-                publish.taken(publish.put(self.virtual_host))
-            settle_held(self.settlements, self.virtual_host, self._done)
+                publish.report_outcome(publish.put(self.publisher))
+            settle_held(self.settlements, self.publisher, self.source.way, self._done)
         except Exception:  # after any error, the room is released
             self._unreserve()
             raise

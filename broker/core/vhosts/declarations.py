@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, final
 
 from broker.core.arguments.equivalence import (
     assert_same_exchange_arguments,
@@ -16,82 +16,47 @@ from broker.core.arguments.queue import (
     check_queue_arguments,
     strategy_warning,
 )
-from broker.core.chance import Chance
-from broker.core.counters import Counters
 from broker.core.errors import AccessRefused, LimitReached, NotFound, PreconditionFailed, locked
-from broker.core.names import check_name, is_predeclared, refuse_default
+from broker.core.names import check_length, check_name, is_predeclared, refuse_default
 from broker.core.policies.policy import typed
-from broker.core.ports import MessageStore
 from broker.core.publishing.delay import delayed_in
-from broker.core.publishing.publisher import Publishing
-from broker.core.queues.death import LetterWriter, bare_letter
+from broker.core.publishing.publisher import Publisher
 from broker.core.queues.hooks import QUEUE_DELETED
-from broker.core.queues.host import nobody_told
 from broker.core.queues.limits import touch
 from broker.core.queues.purge import Purge, purge
 from broker.core.queues.queue import Queue
-from broker.core.queues.state import QueueState
-from broker.core.routing.graph import Exchange
+from broker.core.routing.graph import Binding, Exchange, binding_key
 from broker.core.routing.kinds import check_kind, new_exchange
-from broker.core.routing.topology import QueueNumbers
-from broker.core.schedule import Schedule
+from broker.core.routing.topology import Topology
 from broker.core.streams.stream import open_stream
-from broker.core.vhosts.changes import exchange_change, exchange_deleted, queue_change, queue_deleted
-from broker.core.vhosts.deletion import Dependents, Vacating
-from broker.core.vhosts.policies import Policies
-from broker.core.view import Views
+from broker.core.vhosts.changes import (
+    binding_change,
+    binding_deleted,
+    exchange_change,
+    exchange_deleted,
+    queue_change,
+    queue_deleted,
+)
+from broker.core.vhosts.deletion import Dependents
 
 _GENERATED_PREFIX: Final = "amq.gen-"
 
 
-class Declarations(Publishing):
-    """The requests of clients. `owner` is the requesting connection; only it may use its exclusive queues."""
+@final
+class Declarations:
+    """The objects of one virtual host as clients declare, bind and delete them.
+
+    `owner` of the methods is the requesting connection; only it may use its exclusive queues.
+    """
 
     def __init__(
-        self,
-        name: str,
-        store: MessageStore,
-        counters: Counters,
-        names: Callable[[], str],
-        numbers: QueueNumbers,
-        schedule: Schedule,
-        views: Views,
-        write_letter: LetterWriter = bare_letter,
-        trouble: Callable[[str], None] = nobody_told,
+        self, topology: Topology, publisher: Publisher, dependents: Dependents, names: Callable[[], str]
     ) -> None:
-        super().__init__(
-            name, store, counters, numbers, schedule, Chance(names), views, write_letter, trouble
-        )
+        self._topology = topology
+        self._host = topology.host
+        self._publisher = publisher
+        self._dependents = dependents
         self._names = names
-        self.policies = Policies(self)
-        self.dependents = Dependents(schedule)
-
-    def cover_queue(self, queue: Queue) -> None:
-        """Apply the policies that match a queue (Topology)."""
-        self.policies.cover_queue(queue)
-
-    def cover_exchange(self, exchange: Exchange) -> None:
-        """Apply the policies that match an exchange (Topology)."""
-        self.policies.cover_exchange(exchange)
-
-    def removed(self, node: Queue | Exchange) -> None:
-        """Inform dependent objects that a queue or an exchange has been deleted (Topology)."""
-        self.dependents.cut_off(node)
-
-    def vacate(self) -> Vacating:
-        """Drop everything, because the virtual host is deleted.
-
-        The caller disposes of the returned contents.
-        """
-        self.policies.stop()
-        for settlement in list(self.settlements):
-            settlement.vacating()
-        vacating = Vacating(self, self.dependents, self.queues, self.exchanges)
-        self.queues = {}
-        self.exchanges = {}
-        self._owned = {}
-        self.changed()
-        return vacating
 
     def declare_exchange(
         self,
@@ -113,7 +78,7 @@ class Declarations(Publishing):
         check_kind(kind)
         refuse_default(name)
         where = self._exchange_text(name)
-        found = self.exchanges.get(name)
+        found = self._topology.exchanges.get(name)
         if found is not None:
             assert_same_field("type", found.kind, kind, where)
             assert_same_field("durable", found.durable, durable, where)
@@ -124,16 +89,18 @@ class Declarations(Publishing):
         check_name("exchange", name)
         check_exchange_arguments(arguments, where)
         if durable:
-            self.store.require()
+            self._host.store.require()
         exchange = new_exchange(name, kind, durable, auto_delete, internal, arguments)
-        self.add_exchange(exchange, self.numbers.take() if durable and exchange.keeps else 0)
+        self._topology.add_exchange(
+            exchange, self._topology.numbers.take() if durable and exchange.keeps else 0
+        )
         if durable:
-            self.store.append_definition(exchange_change(self.name, exchange))
-        elif self.journal.on:
-            self.journal.changed(exchange_change(self.name, exchange))
+            self._host.store.append_definition(exchange_change(self._host.name, exchange))
+        elif self._host.journal.on:
+            self._host.journal.changed(exchange_change(self._host.name, exchange))
         return exchange
 
-    def exchange(self, name: str) -> Exchange:
+    def find_exchange(self, name: str) -> Exchange:
         """Find an exchange (a passive declaration).
 
         Raises:
@@ -141,7 +108,7 @@ class Declarations(Publishing):
             AccessRefused: the default exchange.
         """
         refuse_default(name)
-        return self.existing_exchange(name)
+        return self._topology.existing_exchange(name)
 
     def delete_exchange(self, name: str, if_unused: bool) -> None:
         """Delete an exchange with its bindings; an absent exchange counts as deleted.
@@ -154,13 +121,13 @@ class Declarations(Publishing):
         refuse_default(name)
         if is_predeclared(name):
             raise AccessRefused(f"deletion of system {self._exchange_text(name)} not allowed")
-        exchange = self.exchanges.get(name)
+        exchange = self._topology.exchanges.get(name)
         if exchange is None:
             return
         if if_unused and exchange.outgoing:
             raise PreconditionFailed(f"{self._exchange_text(name)} in use")
         if exchange.durable:
-            self.store.require()
+            self._host.store.require()
         self.delete_exchanges([exchange])
 
     def declare_queue(
@@ -192,9 +159,9 @@ class Declarations(Publishing):
             check_name("queue", name)
         durable = durable and exclusive_owner is None
         where = self._queue_text(name)
-        found = self.queues.get(name)
-        if self.default_queue_type is not None and durable and not auto_delete:
-            arguments = typed(arguments, self.default_queue_type, found.arguments if found else None)
+        found = self._topology.queues.get(name)
+        if self._host.default_queue_type is not None and durable and not auto_delete:
+            arguments = typed(arguments, self._host.default_queue_type, found.arguments if found else None)
         if found is not None:
             if found.exclusive_owner is not exclusive_owner:
                 raise locked(self._queue_text(name))
@@ -204,39 +171,39 @@ class Declarations(Publishing):
             touch(found)
             return found
         check_queue_arguments(arguments, where)
-        if self.queues_max is not None and len(self.queues) >= self.queues_max:
+        if self._host.queues_max is not None and len(self._topology.queues) >= self._host.queues_max:
             raise LimitReached(
                 f"cannot declare queue '{name}': "
-                f"queue limit in vhost '{self.name}' ({self.queues_max}) is reached"
+                f"queue limit in vhost '{self._host.name}' ({self._host.queues_max}) is reached"
             )
         check_lasting(arguments, durable, exclusive_owner is not None, auto_delete, where)
         if durable:
-            self.store.require()
-        number = self.numbers.take(arguments) if durable else 0
-        queue = self.add_queue(name, durable, exclusive_owner, auto_delete, arguments, number)
-        open_stream(queue, self)
+            self._host.store.require()
+        number = self._topology.numbers.take(arguments) if durable else 0
+        queue = self._topology.add_queue(name, durable, exclusive_owner, auto_delete, arguments, number)
+        open_stream(queue, self._host)
         if durable:
-            self.store.append_definition(queue_change(self.name, queue))
+            self._host.store.append_definition(queue_change(self._host.name, queue))
         warning = strategy_warning(queue.effective, arguments)
         if warning:
-            self.warn(f"{where}: {warning}")
+            self._host.warn(f"{where}: {warning}")
         return queue
 
     def generate_name(self) -> str:
         """Return a name that no queue has."""
         name = ""
-        while not name or name in self.queues:
+        while not name or name in self._topology.queues:
             name = _GENERATED_PREFIX + self._names()
         return name
 
-    def queue(self, name: str, owner: object | None = None) -> Queue:
+    def find_queue(self, name: str, owner: object | None = None) -> Queue:
         """Find a queue (a passive declaration, and every other use).
 
         Raises:
             NotFound: no queue has this name.
             ResourceLocked: the queue is exclusive to another connection.
         """
-        queue = self.queues.get(name)
+        queue = self._topology.queues.get(name)
         if queue is None:
             raise NotFound(f"no {self._queue_text(name)}")
         self.check_owner(queue, owner)
@@ -250,7 +217,7 @@ class Declarations(Publishing):
             PreconditionFailed: it has consumers and `if_unused` is set, or messages and `if_empty`.
             StoreFailed: the queue is durable and the log has stopped.
         """
-        queue = self.queues.get(name)
+        queue = self._topology.queues.get(name)
         if queue is None:
             return 0
         self.check_owner(queue, owner)
@@ -260,20 +227,20 @@ class Declarations(Publishing):
         if if_unused and queue.consumer_count:
             raise PreconditionFailed(f"{self._queue_text(name)} in use")
         if queue.durable:
-            self.store.require()
-        self._delete_queue(queue)
+            self._host.store.require()
+        self.remove_queue(queue)
         return ready
 
     def delete_exclusive_queues(self, owner: object) -> None:
         """Delete the exclusive queues of a connection that has ended."""
-        for queue in self.owned_by(owner):
-            self._delete_queue(queue)
+        for queue in self._topology.owned_by(owner):
+            self.remove_queue(queue)
 
-    def consumer_gone(self, queue: Queue) -> None:
+    def consumer_removed(self, queue: Queue) -> None:
         """Delete an auto-delete queue if its last consumer was cancelled or lost."""
-        if queue.auto_delete and not queue.consumer_count and self.queues.get(queue.name) is queue:
-            self._delete_queue(queue)
-        self.dependents.left(queue)
+        if queue.auto_delete and not queue.consumer_count and self._topology.queues.get(queue.name) is queue:
+            self.remove_queue(queue)
+        self._dependents.left(queue)
 
     def purge_queue(self, name: str, owner: object | None = None) -> Purge:
         """Drop the ready messages of a queue, in slices if they are many.
@@ -283,7 +250,7 @@ class Declarations(Publishing):
             ResourceLocked: the queue is exclusive to another connection.
             Unsupported: the queue is a stream.
         """
-        return purge(self.queue(name, owner), self.schedule)
+        return purge(self.find_queue(name, owner), self._host.schedule)
 
     def check_owner(self, queue: Queue, owner: object | None) -> None:
         """Refuse a queue that is exclusive to another connection.
@@ -299,39 +266,139 @@ class Declarations(Publishing):
         pending = exchanges
         while pending:
             exchange = pending.pop()
-            if self.exchanges.get(exchange.name) is exchange:
+            if self._topology.exchanges.get(exchange.name) is exchange:
                 if exchange.durable:  # first, because this record lets the store forget its kept messages
-                    self.store.append_definition(exchange_deleted(self.name, exchange))
-                elif self.journal.on:
-                    self.journal.changed(exchange_deleted(self.name, exchange))
-                pending += self.remove_exchange(exchange)
+                    self._host.store.append_definition(exchange_deleted(self._host.name, exchange))
+                elif self._host.journal.on:
+                    self._host.journal.changed(exchange_deleted(self._host.name, exchange))
+                pending += self._topology.remove_exchange(exchange)
 
-    def queue_unused(self, queue: QueueState) -> None:
-        """Delete a queue that was unused for as long as its arguments say (QueueHost)."""
-        found = self.queues.get(queue.name)
-        if found is queue and found is not None:
-            self._delete_queue(found)
-
-    def note_queue(self, queue: QueueState) -> None:
-        """Append the queue's definition, which contains the change (QueueHost)."""
-        found = self.queues.get(queue.name)
-        if found is queue and found is not None:
-            self.store.append_definition(queue_change(self.name, found))
-
-    def _delete_queue(self, queue: Queue) -> None:
+    def remove_queue(self, queue: Queue) -> None:
+        """Delete a queue and append the change, whoever uses the queue."""
         if queue.unacked > 0:
-            for settlement in list(self.settlements):
+            for settlement in list(self._host.settlements):
                 settlement.deleting(queue)
         if queue.manager.discards is not None:
             queue.manager.discards.finish()
         if queue.rules is not None and queue.rules.outlasts(QUEUE_DELETED):
             return  # it is deleted after its messages
         if queue.durable:  # first, because this record lets the store forget its messages
-            self.store.append_definition(queue_deleted(self.name, queue))
-        self.delete_exchanges(self.remove_queue(queue))
+            self._host.store.append_definition(queue_deleted(self._host.name, queue))
+        self.delete_exchanges(self._topology.remove_queue(queue))
+
+    def bind_queue(
+        self,
+        queue: str,
+        exchange: str,
+        routing_key: str,
+        arguments: dict[str, object],
+        owner: object | None = None,
+    ) -> None:
+        """Bind a queue to an exchange; an existing equal binding stays the only one.
+
+        Raises:
+            AccessRefused: the default exchange.
+            NotFound: the exchange or the queue does not exist.
+            ResourceLocked: the queue is exclusive to another connection.
+            PreconditionFailed: the exchange does not support the arguments.
+            StoreFailed: both ends are durable and the log has stopped.
+        """
+        refuse_default(exchange)
+        source = self._topology.existing_exchange(exchange)
+        self._bind(source, self.find_queue(queue, owner), routing_key, arguments)
+
+    def unbind_queue(
+        self,
+        queue: str,
+        exchange: str,
+        routing_key: str,
+        arguments: dict[str, object],
+        owner: object | None = None,
+    ) -> None:
+        """Remove a binding to a queue; an absent one counts as removed.
+
+        Raises:
+            AccessRefused: the default exchange.
+            ResourceLocked: the queue is exclusive to another connection.
+            StoreFailed: the binding is durable and the log has stopped.
+        """
+        refuse_default(exchange)
+        found = self._topology.queues.get(queue)
+        if found is not None:
+            self.check_owner(found, owner)
+        self._unbind(exchange, found, routing_key, arguments)
+
+    def bind_exchange(
+        self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        """Bind an exchange to another: matching messages are routed on to `destination`. Cycles are allowed.
+
+        Raises:
+            AccessRefused: the default exchange on either side.
+            NotFound: one of them does not exist.
+            PreconditionFailed: the source does not support the arguments.
+            StoreFailed: both ends are durable and the log has stopped.
+        """
+        refuse_default(destination)
+        refuse_default(source)
+        start = self._topology.existing_exchange(source)
+        self._bind(start, self._topology.existing_exchange(destination), routing_key, arguments)
+
+    def unbind_exchange(
+        self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        """Remove a binding to an exchange; an absent one counts as removed.
+
+        Raises:
+            AccessRefused: the default exchange on either side.
+            StoreFailed: the binding is durable and the log has stopped.
+        """
+        refuse_default(destination)
+        refuse_default(source)
+        self._unbind(source, self._topology.exchanges.get(destination), routing_key, arguments)
+
+    def _bind(
+        self, source: Exchange, destination: Queue | Exchange, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        check_length("routing key", routing_key)
+        binding = Binding(source, destination, routing_key, arguments)
+        source.check(binding)
+        if source.binding(destination, binding.key) is not None:
+            return
+        history = source.history
+        if binding.durable or history is not None:
+            self._host.store.require()
+        if binding.durable:
+            self._host.store.append_definition(binding_change(self._host.name, binding))
+        elif self._host.journal.on:
+            self._host.journal.changed(binding_change(self._host.name, binding))
+        self._topology.add_binding(binding)
+        if history is not None:
+            for message in history.messages(self._host.schedule.date()):
+                self._publisher.replay(message, binding)
+
+    def _unbind(
+        self,
+        exchange: str,
+        destination: Queue | Exchange | None,
+        routing_key: str,
+        arguments: dict[str, object],
+    ) -> None:
+        source = self._topology.exchanges.get(exchange)
+        if source is None or destination is None:
+            return
+        binding = source.binding(destination, binding_key(routing_key, arguments))
+        if binding is None:
+            return
+        if binding.durable:
+            self._host.store.require()
+            self._host.store.append_definition(binding_deleted(self._host.name, binding))
+        elif self._host.journal.on:
+            self._host.journal.changed(binding_deleted(self._host.name, binding))
+        self.delete_exchanges(self._topology.remove_binding(binding))
 
     def _queue_text(self, name: str) -> str:
-        return f"queue '{name}' in vhost '{self.name}'"
+        return f"queue '{name}' in vhost '{self._host.name}'"
 
     def _exchange_text(self, name: str) -> str:
-        return f"exchange '{name}' in vhost '{self.name}'"
+        return f"exchange '{name}' in vhost '{self._host.name}'"

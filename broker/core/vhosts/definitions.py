@@ -25,6 +25,7 @@ from broker.core.queues.queue import Queue
 from broker.core.queues.returns import restore_annotations
 from broker.core.queues.volatile import LOST
 from broker.core.routing.graph import Binding, Exchange, binding_key
+from broker.core.routing.host import RoutingHost
 from broker.core.routing.kinds import new_exchange
 from broker.core.routing.topology import Topology, last_number
 from broker.core.streams.list import StreamEntryList
@@ -53,7 +54,7 @@ from broker.core.vhosts.changes import (
 from broker.core.vhosts.vhost import VirtualHost
 
 
-def apply_change(topology: VirtualHost, change: Change) -> None:
+def apply_change(vhost: VirtualHost, change: Change) -> None:
     """Apply one change at recovery. An existing object stays, and the deletion of an absent one is no error.
 
     Exchanges that lose their last binding are not deleted here: the log has such deletions too.
@@ -61,9 +62,10 @@ def apply_change(topology: VirtualHost, change: Change) -> None:
     Raises:
         ValueError: no change of a queue, an exchange, a binding or a policy.
     """
+    topology = vhost.topology
     kind = text_of(change, "kind")
     if kind == QUEUE:
-        _apply_queue(topology, change)
+        _apply_queue(vhost, change)
     elif kind == QUEUE + DELETED:
         queue = topology.queues.get(text_of(change, "name"))
         topology.numbers.reserve(number_of(change, "last" if "last" in change else "number"))
@@ -81,15 +83,16 @@ def apply_change(topology: VirtualHost, change: Change) -> None:
     elif kind == BINDING + DELETED:
         _apply_binding_deleted(topology, change)
     elif kind in (POLICY, OPERATOR_POLICY):
-        _apply_policy(topology, change, kind == OPERATOR_POLICY)
+        _apply_policy(vhost, change, kind == OPERATOR_POLICY)
     elif kind in (POLICY + DELETED, OPERATOR_POLICY + DELETED):
-        topology.policies.remove(text_of(change, "name"), kind == OPERATOR_POLICY + DELETED)
+        vhost.policies.remove(text_of(change, "name"), kind == OPERATOR_POLICY + DELETED)
     else:
         raise ValueError(f"no definition is of kind {kind!r}")
     topology.bindings.finish()  # a long log may delete more bindings than ever existed at once
 
 
-def _apply_queue(topology: VirtualHost, change: Change) -> None:
+def _apply_queue(vhost: VirtualHost, change: Change) -> None:
+    topology = vhost.topology
     name = text_of(change, "name")
     number = number_of(change, "number")
     if number < 1:
@@ -98,7 +101,7 @@ def _apply_queue(topology: VirtualHost, change: Change) -> None:
     topology.numbers.reserve(last_number(number, arguments))
     queue = topology.queues.get(name)
     same = topology.numbers.queues.get(number)
-    if same is not None and same.vhost == topology.name and same.name != name:
+    if same is not None and same.vhost == vhost.name and same.name != name:
         if queue is not None:
             topology.remove_queue(queue)
         topology.rename_queue(same, name)
@@ -107,7 +110,7 @@ def _apply_queue(topology: VirtualHost, change: Change) -> None:
         # the same queue, altered, or described again at the head of a segment: it may hold messages already
         queue.auto_delete = flag_of(change, "auto_delete")
         queue.arguments = arguments
-        topology.policies.cover_queue(queue)
+        vhost.policies.cover_queue(queue)
     else:
         if queue is not None:
             topology.remove_queue(queue)
@@ -119,7 +122,7 @@ def _apply_queue(topology: VirtualHost, change: Change) -> None:
         queue.entries.offsets_found = change.get(OFFSETS)
 
 
-def _apply_exchange(topology: VirtualHost, change: Change) -> None:
+def _apply_exchange(topology: Topology, change: Change) -> None:
     name = text_of(change, "name")
     arguments = decode_table(change.get("arguments"))
     flags = flag_of(change, "auto_delete"), flag_of(change, "internal")
@@ -131,7 +134,7 @@ def _apply_exchange(topology: VirtualHost, change: Change) -> None:
     topology.numbers.reserve(number)
     old = topology.exchanges.get(exchange.name)
     if old is not None:
-        if exchange_change(topology.name, old) == change:
+        if exchange_change(topology.host.name, old) == change:
             return
         topology.remove_exchange(old)
     topology.add_exchange(exchange, number)
@@ -142,7 +145,7 @@ def _kept_number(change: Change) -> int:
     return number_of(change, "number") if "number" in change else 0
 
 
-def _apply_binding(topology: VirtualHost, change: Change) -> None:
+def _apply_binding(topology: Topology, change: Change) -> None:
     source = topology.exchanges.get(text_of(change, "source"))
     destination = _destination(topology, change)
     if source is None or destination is None:
@@ -155,7 +158,7 @@ def _apply_binding(topology: VirtualHost, change: Change) -> None:
     topology.add_binding(binding)
 
 
-def _apply_binding_deleted(topology: VirtualHost, change: Change) -> None:
+def _apply_binding_deleted(topology: Topology, change: Change) -> None:
     source = topology.exchanges.get(text_of(change, "source"))
     destination = _destination(topology, change)
     if source is None or destination is None:
@@ -166,10 +169,10 @@ def _apply_binding_deleted(topology: VirtualHost, change: Change) -> None:
         topology.remove_binding(binding)
 
 
-def _apply_policy(topology: VirtualHost, change: Change, operator: bool) -> None:
+def _apply_policy(vhost: VirtualHost, change: Change, operator: bool) -> None:
     try:
         policy = checked_policy(
-            topology.name,
+            vhost.name,
             text_of(change, "name"),
             change.get("pattern"),
             change.get("definition"),
@@ -180,17 +183,17 @@ def _apply_policy(topology: VirtualHost, change: Change, operator: bool) -> None
         )
     except PreconditionFailed as error:
         raise ValueError(error.text) from error
-    topology.policies.put(policy)
+    vhost.policies.put(policy)
 
 
-def _destination(topology: VirtualHost, change: Change) -> Queue | Exchange | None:
+def _destination(topology: Topology, change: Change) -> Queue | Exchange | None:
     name = text_of(change, "destination")
     if text_of(change, "destination_type") == QUEUE:
         return topology.queues.get(name)
     return topology.exchanges.get(name)
 
 
-def described(topology: VirtualHost) -> Iterator[list[Change]]:
+def described(vhost: VirtualHost) -> Iterator[list[Change]]:
     """Yield the declarations that recreate everything durable, in a valid order: one list for each object.
 
     The list is empty if an object needs no declaration, so that each takes a short time. Between two lists
@@ -204,19 +207,20 @@ def described(topology: VirtualHost) -> Iterator[list[Change]]:
     - All ends of bindings exist before the first binding is described, so no later change of a binding is
       lost. A binding that was lost before is described if it still exists.
     """
-    vhost = topology.name
-    policies = topology.policies
+    name = vhost.name
+    policies = vhost.policies
+    topology = vhost.topology
     for policy in policies.all():
         there = policies.named(policy.operator).get(policy.name) is policy
-        yield [policy.change(vhost)] if there else []
+        yield [policy.change(name)] if there else []
     for exchange in list(topology.exchanges.values()):
-        yield [exchange_change(vhost, exchange)] if _is_kept(exchange) else []
+        yield [exchange_change(name, exchange)] if _is_kept(exchange) else []
     for queue in list(topology.queues.values()):
-        yield [queue_change(vhost, queue)] if queue.durable and not queue.deleted else []
+        yield [queue_change(name, queue)] if queue.durable and not queue.deleted else []
     for exchange in list(topology.exchanges.values()):
         yield []
         if exchange.durable:
-            yield from _bindings(vhost, exchange)
+            yield from _bindings(name, exchange)
 
 
 def _is_kept(exchange: Exchange) -> bool:
@@ -278,27 +282,26 @@ def restore(
         if memory is not None:
             memory.restore(message)
         return memory is not None
-    host = queue.host
-    topology = host if isinstance(host, Topology) else None
-    if topology is None and queue.rules is not None and queue.rules.timetable is not None:
+    host = queue.host if isinstance(queue.host, RoutingHost) else None
+    if host is None and queue.rules is not None and queue.rules.timetable is not None:
         queue.rules.timetable.add(message)  # the queue is that of a delayed exchange
         return True
-    if topology is not None and message.marks & DELAYED != 0:
-        delay(queue, topology, message)
+    if host is not None and message.marks & DELAYED != 0:
+        delay(queue, host, message)
         return True
     latest = queue.entries.latest
     if latest is not None:
         latest.set_aside(message)
-    if topology is not None and marked_reason(delivery_count) >= 0:
-        backlog_of(queue, topology).restore(queue.link(message), delivery_count, annotations)
+    if host is not None and marked_reason(delivery_count) >= 0:
+        backlog_of(queue, host).restore(queue.link(message), delivery_count, annotations)
         return True
     entry = queue.link(message)
     entry.redelivered = redelivered
     entry.delivery_count = delivery_count
     if annotations:
         restore_annotations(queue, entry, annotations)
-    if message.expiration >= 0 and queue.rules is None and topology is not None:
-        queue.rules = Rules(queue, topology)
+    if message.expiration >= 0 and queue.rules is None and host is not None:
+        queue.rules = Rules(queue, host)
     if queue.rules is not None:
         queue.rules.restored(entry)
     return True

@@ -10,6 +10,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from broker.core.entries.list import EmptyListener
 from broker.core.publishing.delay import delayed_in
+from broker.core.queues.host import QueueHost
 from broker.core.queues.purge import burden, cut_off, dispose
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Exchange
@@ -30,13 +31,13 @@ class Lifespan(Alarm, EmptyListener):
     """
 
     def __init__(
-        self, topology: Topology, dependents: Dependents, queue: Queue, links: bool, messages: bool
+        self, host: QueueHost, dependents: Dependents, queue: Queue, links: bool, messages: bool
     ) -> None:
         super().__init__()
         self.links = links
         self.messages = messages
         self._queue = queue
-        self._topology = topology
+        self._host = host
         self._dependents = dependents
         self._has_maker = True
         dependents.lifespans[queue] = self
@@ -51,7 +52,7 @@ class Lifespan(Alarm, EmptyListener):
     def look(self) -> None:
         """Check the queue soon, because a link, a consumer or a message has left."""
         if self.due == 0 and not self._has_maker:
-            self._topology.schedule.set(self, self._topology.schedule.now())
+            self._host.schedule.set(self, self._host.schedule.now())
 
     def ring(self) -> None:
         """Delete the queue if nothing keeps it (Alarm)."""
@@ -60,7 +61,7 @@ class Lifespan(Alarm, EmptyListener):
             return
         if self.messages and (queue.messages + delayed_in(queue)):
             return
-        self._topology.queue_unused(queue)
+        self._host.queue_unused(queue)
 
 
 SLICE: Final[i64] = 50  # dependents notified in one turn, each of which may write a frame
@@ -145,36 +146,31 @@ class Dependents(Alarm):
             self._schedule.set(self, self._schedule.now())
 
 
-VACATING_SLICE: Final[i64] = 5000  # entries that leave in one turn: one or two milliseconds
+DISPOSAL_SLICE: Final[i64] = 5000  # entries that leave in one turn: one or two milliseconds
 QUEUE: Final[i64] = 25  # the cost of a queue, an exchange or a consumer, in entries
 
 
 @final
-class Vacating(Alarm):
+class Disposal(Alarm):
     """The queues and exchanges of a deleted virtual host, which are disposed of in later turns.
 
     From the start no client finds any of them, and nothing happens in them, neither by timers nor by their
     clients. To the log the virtual host is deleted as a whole.
     """
 
-    def __init__(
-        self,
-        topology: Topology,
-        dependents: Dependents,
-        queues: dict[str, Queue],
-        exchanges: dict[str, Exchange],
-    ) -> None:
+    def __init__(self, topology: Topology, dependents: Dependents) -> None:
         super().__init__()
         self._topology = topology
+        self._host = topology.host
         self._dependents = dependents
-        self._queues = queues
-        self._exchanges = exchanges
+        self._queues = topology.queues
+        self._exchanges = topology.exchanges
         self._done: Callable[[], None] | None = None
-        self._by = topology.journal.who()
-        schedule = topology.schedule
-        for queue in queues.values():
+        self._by = topology.host.journal.who()
+        schedule = topology.host.schedule
+        for queue in self._queues.values():
             cut_off(queue, schedule)
-        for exchange in exchanges.values():
+        for exchange in self._exchanges.values():
             exchange.deleted = True
             if exchange.kept is not None:
                 cut_off(exchange.kept, schedule)
@@ -187,23 +183,23 @@ class Vacating(Alarm):
     def finish(self) -> None:
         """Dispose of the rest now."""
         while self._queues or self._exchanges:
-            self._let_go(VACATING_SLICE)
+            self._dispose_slice(DISPOSAL_SLICE)
         self._topology.bindings.finish()
-        self._topology.schedule.cancel(self)
+        self._host.schedule.cancel(self)
 
     def ring(self) -> None:
         """Dispose of a slice (Alarm)."""
-        self._let_go(VACATING_SLICE)
+        self._dispose_slice(DISPOSAL_SLICE)
         if self._queues or self._exchanges:
-            schedule = self._topology.schedule
+            schedule = self._host.schedule
             schedule.set(self, schedule.now())
         elif self._done is not None:
             self._done()
 
-    def _let_go(self, room: i64) -> None:
+    def _dispose_slice(self, room: i64) -> None:
         """Dispose of exchanges, then of queues, up to the cost `room`."""
         topology = self._topology
-        journal = topology.journal
+        journal = topology.host.journal
         before = journal.actor
         journal.actor = self._by
         try:
@@ -212,7 +208,7 @@ class Vacating(Alarm):
             journal.actor = before
 
     def _dispose_some(self, topology: Topology, room: i64) -> None:
-        schedule = topology.schedule
+        schedule = topology.host.schedule
         schedule.set(topology.bindings, schedule.now())  # bindings are removed in separate turns
         while self._exchanges and room > 0:
             exchange = self._exchanges.popitem()[1]
@@ -232,6 +228,6 @@ class Vacating(Alarm):
         cost = QUEUE * (1 + len(queue.manager.all)) + burden(queue)
         topology = self._topology
         topology.numbers.queues.pop(queue.number, None)
-        dispose(queue, topology.schedule)
+        dispose(queue, topology.host.schedule)
         self._dependents.cut_off(queue)
         return cost

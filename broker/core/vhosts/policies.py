@@ -48,6 +48,7 @@ class Policies:
         self.policies: dict[str, Policy] = {}
         self.operator_policies: dict[str, Policy] = {}
         self._topology = topology
+        self._host = topology.host
         self._ranked: list[Policy] = []
         self._operators_ranked: list[Policy] = []
         self._effects: dict[tuple[Policy, ...], Effect] = {}
@@ -59,9 +60,9 @@ class Policies:
         Raises:
             StoreFailed: the log has stopped.
         """
-        self._topology.store.require()
+        self._host.store.require()
         if not self._has(policy):
-            self._topology.store.append_definition(policy.change(self._topology.name))
+            self._host.store.append_definition(policy.change(self._host.name))
             self.put(policy)
 
     def delete(self, name: str, operator: bool = False) -> None:
@@ -73,10 +74,10 @@ class Policies:
         """
         kind = OPERATOR_POLICY if operator else POLICY
         if name not in self.named(operator):
-            raise NotFound(f"no {kind.replace('_', ' ')} '{name}' in vhost '{self._topology.name}'")
-        self._topology.store.require()
-        vhost = self._topology.name
-        self._topology.store.append_definition({"kind": kind + ".delete", "vhost": vhost, "name": name})
+            raise NotFound(f"no {kind.replace('_', ' ')} '{name}' in vhost '{self._host.name}'")
+        self._host.store.require()
+        vhost = self._host.name
+        self._host.store.append_definition({"kind": kind + ".delete", "vhost": vhost, "name": name})
         self.remove(name, operator)
 
     def named(self, operator: bool) -> dict[str, Policy]:
@@ -104,7 +105,7 @@ class Policies:
 
     def changes(self) -> list[dict[str, object]]:
         """Return the changes that recreate these policies."""
-        return [policy.change(self._topology.name) for policy in self.all()]
+        return [policy.change(self._host.name) for policy in self.all()]
 
     def all(self) -> list[Policy]:
         """Return the policies and the operator policies."""
@@ -122,18 +123,18 @@ class Policies:
         queue.effect = effect
         queue.effective = queue.arguments if effect is NO_EFFECT else effect.on_queue(queue.arguments)
         if is_stream(queue.arguments):  # only retention and the journal apply to streams
-            queue.host = self._topology
+            queue.host = self._host
             if queue.stream is not None:
                 queue.stream.apply(queue.effective)
-            queue.journal = self._topology.journal.of(queue)
+            queue.journal = self._host.journal.of(queue)
             return
         queue.entries.apply(queue.effective)
         set_limit(queue)
-        apply_retry(queue, self._topology)
-        apply_rules(queue, self._topology)
-        apply_memory(queue, self._topology)
-        apply_serving(queue, self._topology.schedule)
-        queue.journal = self._topology.journal.of(queue)
+        apply_retry(queue, self._host)
+        apply_rules(queue, self._host)
+        apply_memory(queue, self._host)
+        apply_serving(queue, self._host.schedule)
+        queue.journal = self._host.journal.of(queue)
 
     def allow_creation(self, name: str, queue_type: str) -> bool | None:
         """Return whether clients may create a queue by naming it; None if no policy decides."""
@@ -159,7 +160,7 @@ class Policies:
         held = alternate if isinstance(alternate, str) else None
         if held != exchange.alternate:
             exchange.alternate = held
-            self._topology.changed()
+            self._host.changed()
 
     def explain_queue(self, queue: Queue) -> dict[str, Effective]:
         """Return the value, the source and the overridden claims of each effective key of a queue."""
@@ -210,6 +211,7 @@ class PolicyWalk(Alarm):
         super().__init__()
         self._policies = policies
         self._topology = topology
+        self._host = topology.host
         self._changed: list[Policy] = []
         self._queues: list[Queue] = []
         self._exchanges: list[Exchange] = []
@@ -220,12 +222,12 @@ class PolicyWalk(Alarm):
         self._changed += changed
         self._queues = list(self._topology.queues.values())
         self._exchanges = list(self._topology.exchanges.values())
-        schedule = self._topology.schedule
+        schedule = self._host.schedule
         schedule.set(self, schedule.now())
 
     def ring(self) -> None:
         """Take some more steps (Alarm)."""
-        schedule = self._topology.schedule
+        schedule = self._host.schedule
         self._step(SLICE, schedule.now() + SLICE_MS)
         if self._changed:
             schedule.set(self, schedule.now())
@@ -234,7 +236,7 @@ class PolicyWalk(Alarm):
         """Walk to the end."""
         while self._changed:
             self._step(SLICE, _NO_END)
-        self._topology.schedule.cancel(self)
+        self._host.schedule.cancel(self)
 
     def stop(self) -> None:
         """End the walk without further objects."""
@@ -250,7 +252,7 @@ class PolicyWalk(Alarm):
             callback()
 
     def _step(self, budget: i64, end: i64) -> None:
-        schedule = self._topology.schedule
+        schedule = self._host.schedule
         tries: i64 = min(len(self._changed), FEW)
         policies: i64 = len(self._policies.policies) + len(self._policies.operator_policies)
         while budget > 0 and self._exchanges and schedule.now() < end:

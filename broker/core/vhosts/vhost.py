@@ -1,218 +1,161 @@
-"""A virtual host: clients declare, bind and alter its objects, and publish to it.
-
-[Bernstein and Newcomer, Principles of Transaction Processing 4.5: modify a queue's attributes]
-"""
+"""A virtual host: its topology, its publisher, its policies, and what clients may declare in it."""
 
 from __future__ import annotations
 
-from typing import Final, final
+from collections.abc import Callable
+from typing import final
 
-from broker.core.arguments.queue import check_queue_arguments, kind_of
-from broker.core.arguments.rule import Arguments
-from broker.core.errors import PreconditionFailed
-from broker.core.names import check_length, check_name, refuse_default
-from broker.core.policies.policy import ARGUMENT_PREFIX, QUEUE_KEYS, WITHOUT_EFFECT
-from broker.core.queues.election import set_stopped, stopped
+from broker.core.chance import Chance
+from broker.core.counters import Counters
+from broker.core.delivery.journal import SILENT, Journal
+from broker.core.message import Message
+from broker.core.ports import MessageStore
+from broker.core.publishing.dead_letters import DeadLetters
+from broker.core.publishing.delay import Delays
+from broker.core.publishing.passage import Passage
+from broker.core.publishing.publisher import Publisher
+from broker.core.publishing.receipts import Receipts
+from broker.core.queues.death import Death, LetterWriter, bare_letter
+from broker.core.queues.hooks import BacklogHook
+from broker.core.queues.host import nobody_told
 from broker.core.queues.queue import Queue
-from broker.core.routing.graph import Binding, Exchange, binding_key
-from broker.core.vhosts.changes import binding_change, binding_deleted, queue_change
+from broker.core.queues.source import DELAY_SOURCE
+from broker.core.queues.state import QueueState
+from broker.core.routing.graph import Exchange, Keeper
+from broker.core.routing.host import RoutingHost
+from broker.core.routing.topology import QueueNumbers, Topology
+from broker.core.schedule import Schedule
+from broker.core.vhosts.changes import queue_change
 from broker.core.vhosts.declarations import Declarations
+from broker.core.vhosts.deletion import Dependents, Disposal
+from broker.core.vhosts.policies import Policies
+from broker.core.view import Views
 
 
 @final
-class VirtualHost(Declarations):
-    """A name space of exchanges and queues.
+class VirtualHost(RoutingHost):
+    """A name space of exchanges and queues, with the parts that serve it.
 
-    `epoch` grows with every change of them; a `Route` of an older epoch is stale. `names` returns the random
-    part of the queue names that the broker generates, `numbers` the numbers of logged queues.
+    `topology`: its exchanges, queues and bindings. `declarations`: the requests of clients to change these.
+    `publisher`: routes messages and puts them into queues. `dependents`: objects that end with a queue or an
+    exchange.
+
+    `names` returns the random part of the queue names that the broker generates, `numbers` the numbers of
+    logged queues.
     """
 
-    def bind_queue(
+    def __init__(
         self,
-        queue: str,
-        exchange: str,
-        routing_key: str,
-        arguments: dict[str, object],
-        owner: object | None = None,
+        name: str,
+        store: MessageStore,
+        counters: Counters,
+        names: Callable[[], str],
+        numbers: QueueNumbers,
+        schedule: Schedule,
+        views: Views,
+        write_letter: LetterWriter = bare_letter,
+        trouble: Callable[[str], None] = nobody_told,
+        journal: Journal = SILENT,
     ) -> None:
-        """Bind a queue to an exchange; an existing equal binding stays the only one.
-
-        Raises:
-            AccessRefused: the default exchange.
-            NotFound: the exchange or the queue does not exist.
-            ResourceLocked: the queue is exclusive to another connection.
-            PreconditionFailed: the exchange does not support the arguments.
-            StoreFailed: both ends are durable and the log has stopped.
-        """
-        refuse_default(exchange)
-        source = self.existing_exchange(exchange)
-        self._bind(source, self.queue(queue, owner), routing_key, arguments)
-
-    def unbind_queue(
-        self,
-        queue: str,
-        exchange: str,
-        routing_key: str,
-        arguments: dict[str, object],
-        owner: object | None = None,
-    ) -> None:
-        """Remove a binding to a queue; an absent one counts as removed.
-
-        Raises:
-            AccessRefused: the default exchange.
-            ResourceLocked: the queue is exclusive to another connection.
-            StoreFailed: the binding is durable and the log has stopped.
-        """
-        refuse_default(exchange)
-        found = self.queues.get(queue)
-        if found is not None:
-            self.check_owner(found, owner)
-        self._unbind(exchange, found, routing_key, arguments)
-
-    def bind_exchange(
-        self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
-    ) -> None:
-        """Bind an exchange to another: matching messages are routed on to `destination`. Cycles are allowed.
-
-        Raises:
-            AccessRefused: the default exchange on either side.
-            NotFound: one of them does not exist.
-            PreconditionFailed: the source does not support the arguments.
-            StoreFailed: both ends are durable and the log has stopped.
-        """
-        refuse_default(destination)
-        refuse_default(source)
-        start = self.existing_exchange(source)
-        self._bind(start, self.existing_exchange(destination), routing_key, arguments)
-
-    def unbind_exchange(
-        self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
-    ) -> None:
-        """Remove a binding to an exchange; an absent one counts as removed.
-
-        Raises:
-            AccessRefused: the default exchange on either side.
-            StoreFailed: the binding is durable and the log has stopped.
-        """
-        refuse_default(destination)
-        refuse_default(source)
-        self._unbind(source, self.exchanges.get(destination), routing_key, arguments)
-
-    def _bind(
-        self, source: Exchange, destination: Queue | Exchange, routing_key: str, arguments: dict[str, object]
-    ) -> None:
-        check_length("routing key", routing_key)
-        binding = Binding(source, destination, routing_key, arguments)
-        source.check(binding)
-        if source.binding(destination, binding.key) is not None:
-            return
-        history = source.history
-        if binding.durable or history is not None:
-            self.store.require()
-        if binding.durable:
-            self.store.append_definition(binding_change(self.name, binding))
-        elif self.journal.on:
-            self.journal.changed(binding_change(self.name, binding))
-        self.add_binding(binding)
-        if history is not None:
-            for message in history.messages(self.schedule.date()):
-                self.replay(message, binding)
-
-    def _unbind(
-        self,
-        exchange: str,
-        destination: Queue | Exchange | None,
-        routing_key: str,
-        arguments: dict[str, object],
-    ) -> None:
-        source = self.exchanges.get(exchange)
-        if source is None or destination is None:
-            return
-        binding = source.binding(destination, binding_key(routing_key, arguments))
-        if binding is None:
-            return
-        if binding.durable:
-            self.store.require()
-            self.store.append_definition(binding_deleted(self.name, binding))
-        elif self.journal.on:
-            self.journal.changed(binding_deleted(self.name, binding))
-        self.delete_exchanges(self.remove_binding(binding))
-
-
-ALTERABLE: Final = frozenset(ARGUMENT_PREFIX + key for key in QUEUE_KEYS - WITHOUT_EFFECT)
-"""The alterable arguments: policies can set them too, so every queue supports a change of them."""
-
-
-def stop_queue(topology: VirtualHost, queue: Queue, names: list[str]) -> None:
-    """Switch off exactly these operations, `election.ENQUEUE` and `DEQUEUE`.
-
-    Raises:
-        StoreFailed: the queue is durable and the log has stopped.
-    """
-    if stopped(queue) == names:
-        return
-    if queue.durable:
-        topology.store.require()
-    set_stopped(queue, names)
-    _append(topology, queue)
-
-
-def altered_arguments(queue: Queue, changes: Arguments) -> Arguments:
-    """Return the arguments of `queue` with `changes`; None removes an argument.
-
-    Raises:
-        PreconditionFailed: an argument cannot be altered, or not to that value.
-    """
-    where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
-    for name in changes:
-        if name not in ALTERABLE:
-            raise PreconditionFailed(
-                f"arg '{name}' of {where} cannot be altered, others can: {', '.join(sorted(ALTERABLE))}"
-            )
-    altered = {name: value for name, value in (queue.arguments | changes).items() if value is not None}
-    check_queue_arguments(altered, where)
-    kind, changed = kind_of(queue.arguments), kind_of(altered)
-    if changed != kind:
-        names = ", ".join(f"'{name}'" for name in sorted(changes))
-        raise PreconditionFailed(
-            f"arg {names} of {where} cannot be altered so: the queue would be of the kind '{changed}' "
-            f"and is of the kind '{kind}'"
+        super().__init__(
+            name, store, counters, journal, schedule, Chance(names), views, write_letter, trouble
         )
-    return altered
+        self.topology = Topology(self, numbers)
+        self.dead_letters = DeadLetters(self.topology)
+        self.receipts = Receipts(self.topology)
+        self.publisher = Publisher(self.topology, self.dead_letters, self.receipts)
+        self.policies = Policies(self.topology)
+        self.dependents = Dependents(schedule)
+        self.declarations = Declarations(self.topology, self.publisher, self.dependents, names)
 
+    def dispose(self) -> Disposal:
+        """Remove everything, because the virtual host is deleted.
 
-def alter_queue(topology: VirtualHost, queue: Queue, name: str, arguments: Arguments, shared: bool) -> None:
-    """Rename `queue` to `name` and set these arguments, which `altered_arguments` has checked.
+        The caller disposes of the returned contents.
+        """
+        self.policies.stop()
+        for settlement in list(self.settlements):
+            settlement.vacating()
+        disposal = Disposal(self.topology, self.dependents)
+        self.topology.clear()
+        return disposal
 
-    Its messages, its consumers and its bindings stay. `shared`: an exclusive queue becomes usable by all
-    connections, and is not deleted with its connection.
+    def finish_settlements(self) -> None:
+        """Finish all settles and requeues of clients."""
+        for settlement in list(self.settlements):
+            settlement.finish(None)
 
-    Raises:
-        AccessRefused: the new name begins with `amq.`.
-        PreconditionFailed: there is a queue of that name, or it is too long.
-        StoreFailed: the queue is durable and the log has stopped.
-    """
-    renamed = name != queue.name
-    if renamed:
-        check_name("queue", name)
-        if name in topology.queues:
-            raise PreconditionFailed(
-                f"queue '{queue.name}' cannot be called '{name}': there is such a queue in vhost "
-                f"'{topology.name}'"
-            )
-    if queue.durable:
-        topology.store.require()
-    queue.arguments = arguments
-    if renamed:
-        topology.rename_queue(queue, name)
-    topology.cover_queue(queue)
-    if shared:
-        topology.share_queue(queue)
-    _append(topology, queue)
+    # ---- as queues see it
 
+    def changed(self) -> None:
+        """Make resolved routes stale, and retry dead letters that wait for a route (QueueHost)."""
+        self.topology.epoch += 1
+        self.dead_letters.routes_changed()
 
-def _append(topology: VirtualHost, queue: Queue) -> None:
-    if topology.journal.on:
-        topology.journal.changed(queue_change(topology.name, queue))
-    if queue.durable:
-        topology.store.append_definition(queue_change(topology.name, queue))
+    def consumed(self, message: Message, queue: QueueState) -> None:
+        """Write the receipts for a message that has been consumed from `queue` (QueueHost)."""
+        self.receipts.consumed(message, queue)
+
+    def queue_unused(self, queue: QueueState) -> None:
+        """Delete a queue that was unused for as long as its arguments say (QueueHost)."""
+        found = self.topology.queues.get(queue.name)
+        if found is queue and found is not None:
+            self.declarations.remove_queue(found)
+
+    def note_queue(self, queue: QueueState) -> None:
+        """Append the queue's definition, which contains the change (QueueHost)."""
+        found = self.topology.queues.get(queue.name)
+        if found is queue and found is not None:
+            self.store.append_definition(queue_change(self.name, found))
+
+    def dead_letter(self, death: Death) -> None:
+        """Dead-letter a message that has left its queue (DeathHost)."""
+        self.dead_letters.add(death)
+
+    def try_again(self, death: Death) -> bool:
+        """Dead-letter a message that waits in its backlog (DeathHost)."""
+        return self.dead_letters.try_again(death)
+
+    def backlog_began(self, backlog: BacklogHook) -> None:
+        """Retry the messages of `backlog` when routes change (DeathHost)."""
+        self.dead_letters.backlogs[backlog] = None
+
+    def backlog_ended(self, backlog: BacklogHook) -> None:
+        """Forget `backlog`, in which no message waits any more (DeathHost)."""
+        self.dead_letters.backlogs.pop(backlog, None)
+
+    # ---- as its parts see it
+
+    def cover_queue(self, queue: Queue) -> None:
+        """Apply the policies that match a queue (RoutingHost)."""
+        self.policies.cover_queue(queue)
+
+    def cover_exchange(self, exchange: Exchange) -> None:
+        """Apply the policies that match an exchange (RoutingHost)."""
+        self.policies.cover_exchange(exchange)
+
+    def node_removed(self, node: Queue | Exchange) -> None:
+        """Inform dependent objects that a queue or an exchange has been deleted (RoutingHost)."""
+        self.dependents.cut_off(node)
+
+    def new_delays(self, exchange: Exchange, queue: Queue) -> Keeper:
+        """Make the keeper of messages that `exchange` delays (RoutingHost)."""
+        return Delays(exchange, queue, self)
+
+    def send_delayed(
+        self, message: Message, source: Exchange, keys: list[str], held: Message, holder: Queue
+    ) -> bool:
+        """Route a message that `source` has delayed (RoutingHost)."""
+        return self.publisher.send_delayed(message, source, keys, held, holder)
+
+    def put_delayed(self, message: Message, queue: Queue, held: Message | None) -> None:
+        """Put a message that `queue` has delayed into `queue` (RoutingHost)."""
+        self.dead_letters.put_delayed(Passage(message, [queue], [], DELAY_SOURCE), held, queue)
+
+    def dead_letter_refused(self, queue: Queue, message: Message) -> None:
+        """Dead-letter a message that `queue` refuses, if the queue does so (RoutingHost)."""
+        self.dead_letters.add_refused(queue, message)
+
+    def write_arrival_receipts(self, message: Message, queues: list[Queue]) -> None:
+        """Write the receipts for the arrival of a message in `queues` (RoutingHost)."""
+        self.receipts.arrived(message, queues)

@@ -112,7 +112,7 @@ class Life:
         self.ledger = Ledger(self.broker, clock, views)
         self.clean = self.log.recover(Recovered(self.broker)).clean
         self.vhost = self.broker.declare_vhost("/")
-        self.ledger.begin(list(self.vhost.queues.values()))
+        self.ledger.begin(list(self.vhost.topology.queues.values()))
 
     def number(self, message: Message) -> int:
         """The number of a message, from memory or from the disk."""
@@ -131,7 +131,7 @@ class Life:
 
     def forget(self) -> None:
         """It is over: entries, which are not collected in cycles, let go of each other."""
-        for queue in self.vhost.queues.values():
+        for queue in self.vhost.topology.queues.values():
             for entry in list(queue.entries):
                 entry.prev = entry.next = None
                 entry.owner = entry.timer = entry.group = None

@@ -218,7 +218,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a transaction settles too early": Mutant(
         "core/transactions/transaction.py",
-        "                topology.store.append_transacted_settle(message, queue)\n",
+        "                host.store.append_transacted_settle(message, queue)\n",
         "                pass\n",
         seeds=2000,
         profile="log",

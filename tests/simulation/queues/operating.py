@@ -5,11 +5,12 @@ from __future__ import annotations
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
 from broker.core.operators.operation import Operation, OperatorPublish
-from broker.core.publishing.publisher import Publishing
+from broker.core.publishing.outcome import ROUTED, Outcome
+from broker.core.publishing.publisher import Publisher
 from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.death import Death
-from broker.core.queues.hooks import COPIED, MOVED, PUBLISHED, REDRIVEN
+from broker.core.queues.source import COPIED, MOVED, PUBLISHED, REDRIVEN
 from broker.core.routing.graph import Route
 from broker.core.transactions.transaction import REMOVE
 from tests.simulation.queues import checks
@@ -35,18 +36,18 @@ class Sent(OperatorPublish):
         self.to = to
         self.where = to.name
 
-    def put(self, virtual_host: Publishing) -> int:
+    def put(self, publisher: Publisher) -> Outcome:
         job, to = self.errand.job, self.to
         job.put(self.note, [to])
-        count = super().put(virtual_host)
+        outcome = super().put(publisher)
         if job.world.book.shelves.get(to.name) is to:
             job.world.book.tidy(to)
         if self is self.errand.publishes[-1]:
             job.settle()
-        return count
+        return outcome
 
-    def taken(self, count: int) -> None:
-        checks.check(self.errand.world.seen, "O1", count == 1, f"{self.note.number} was put nowhere")
+    def report_outcome(self, outcome: Outcome) -> None:
+        checks.check(self.errand.world.seen, "O1", outcome is ROUTED, f"{self.note.number} was put nowhere")
 
 
 class Errand(Operation):
@@ -60,7 +61,9 @@ class Errand(Operation):
         self.puts: list[Sent] = []
         self.client = Client(world, world.new_channel(world.new_wire()), Window(), False)
         queue = world.queue_of(shelf)
-        super().__init__(world.life.vhost, queue, QueueConsumer(self.client, queue, no_ack=True), WAYS[kind])
+        super().__init__(
+            world.life.vhost.publisher, queue, QueueConsumer(self.client, queue, no_ack=True), WAYS[kind]
+        )
         talk, windows = self.client.channel.talk, self.client.windows
         self.client.takers[self.taker] = Taker(shelf, talk, windows, no_ack=True, gets=True, operates=True)
 
@@ -94,7 +97,7 @@ class Errand(Operation):
         if self.kind == REDRIVE:
             self.world.redriven.add(note.number)
         self.job.puts.append((note, [to]))
-        sent = Sent(self, note, self.world.life.vhost.route("", to.name), to)
+        sent = Sent(self, note, self.world.life.vhost.publisher.route("", to.name), to)
         self.puts.append(sent)
         self.publishes.append(sent)
 

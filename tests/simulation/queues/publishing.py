@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from broker.core.errors import QueueStopped
 from broker.core.message import DELAYED, Message
-from broker.core.publishing.passage import DUPLICATE, NOT_NOW, REFUSED
+from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, REFUSED, ROUTED, Outcome
 from broker.core.routing.graph import Route
-from broker.core.vhosts.vhost import stop_queue
+from broker.core.vhosts.alteration import stop_queue
 from tests.simulation.queues import checks
 from tests.simulation.queues.delaying import delay
 from tests.simulation.queues.model import DROP_HEAD, InvariantError, Item, Note, Shelf
@@ -23,10 +23,10 @@ def draft(world: World) -> tuple[Note, list[Shelf], Route]:
     profile, rng = world.profile, world.rng
     if profile.fanout and rng.random() < 0.3:
         shelves = [world.shelf(base) for base in profile.fanout]
-        route = world.life.vhost.route("amq.fanout", "")
+        route = world.life.vhost.publisher.route("amq.fanout", "")
     else:
         shelves = [world.shelf(rng.choice(list(world.work)))]
-        route = world.life.vhost.route("", shelves[0].name)
+        route = world.life.vhost.publisher.route("", shelves[0].name)
     # what is late and not gone yet may still take the room of what would be refused then, or not
     picky = any(shelf.spec.overflow != DROP_HEAD for shelf in shelves)
     note = world.new_note(
@@ -43,11 +43,11 @@ def draft(world: World) -> tuple[Note, list[Shelf], Route]:
     return note, shelves, route
 
 
-def send(world: World, route: Route, message: Message, immediate: bool = False) -> int:
+def send(world: World, route: Route, message: Message, immediate: bool = False) -> Outcome:
     vhost = world.life.vhost
     if message.expiration >= 0 or message.marks & DELAYED:
-        return vhost.publish_carefully(route, message, immediate)
-    return vhost.publish(route, message, immediate)
+        return vhost.publisher.publish_carefully(route, message, immediate=immediate)
+    return vhost.publisher.publish(route, message, immediate=immediate)
 
 
 def refuses_all(shelves: list[Shelf]) -> bool:
@@ -75,9 +75,8 @@ def publish(world: World) -> None:
         queues = [world.queue_of(shelf) for shelf in shelves]
         before = [(queue.manager.wakeups, checks.lookers(queue)) for queue in queues]
         deliveries = world.deliveries
-        taken = send(world, route, world.message(note, route))
-        expected = REFUSED if refused else len(shelves) or DUPLICATE
-        check_taken(world, note, taken, expected)
+        outcome = send(world, route, world.message(note, route))
+        check_outcome(world, note, outcome, REFUSED if refused else ROUTED if shelves else DUPLICATE)
         wakeups = [queue.manager.wakeups for queue in queues]
         nobody = deliveries == world.deliveries  # nothing was handed over
         world.turns.wait()
@@ -113,7 +112,7 @@ def publish_immediate(world: World) -> None:
         top = max(map(shelf.urgency, asked), default=None)
         wanted = any(first is item and shelf.urgency(taker) == top for taker, first in shelf.able(now))
         expected.append((shelf, item, sure, wanted))
-    taken = send(world, route, world.message(note, route), True)
+    outcome = send(world, route, world.message(note, route), True)
     count = 0
     for shelf, item, sure, wanted in expected:
         was_taken = item.was_out
@@ -126,13 +125,13 @@ def publish_immediate(world: World) -> None:
         else:
             book.remove(shelf, item)
         world.seen("immediate: taken" if was_taken else "immediate: not taken")
-    check_taken(world, note, taken, (count or NOT_NOW) if shelves else DUPLICATE)
+    check_outcome(world, note, outcome, (ROUTED if count else NO_CONSUMER) if shelves else DUPLICATE)
 
 
-def check_taken(world: World, note: Note, taken: int, expected: int) -> None:
-    """So many queues have taken `note`, or this was the answer."""
+def check_outcome(world: World, note: Note, outcome: Outcome, expected: Outcome) -> None:
+    """The publish of `note` has the expected outcome."""
     name = "U1" if note.headers else "I1"
-    checks.check(world.seen, name, taken == expected, f"{note.number} was taken by {taken}, not {expected}")
+    checks.check(world.seen, name, outcome is expected, f"{note.number} was {outcome}, not {expected}")
 
 
 def purge(world: World) -> None:
@@ -147,7 +146,7 @@ def stop(world: World) -> None:
         if (name in names) != (name in shelf.service.stopped):
             world.seen(f"stop: {name} {'off' if name in names else 'on'}")
     shelf.service.stopped = names
-    stop_queue(world.life.vhost, world.queue_of(shelf), names)
+    stop_queue(world.life.vhost.topology, world.queue_of(shelf), names)
     world.life.sync()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.core.vhosts.vhost import alter_queue
+from broker.core.vhosts.alteration import alter_queue
 from tests.simulation.queues.model import Shelf
 from tests.simulation.queues.transacting import finish
 from tests.simulation.queues.world import World
@@ -29,7 +29,7 @@ def rename(world: World) -> None:
     call(world, shelf, new)
     if shelf.spec.durable and world.disk.operations_left < 0 and world.rng.random() < 0.2:
         world.disk.operations_left = world.rng.randrange(3)
-    alter_queue(world.life.vhost, queue, new, queue.arguments, False)
+    alter_queue(world.life.vhost.topology, queue, new, queue.arguments, False)
     world.turns.advance(0)
     world.life.sync()
     world.renaming.clear()
@@ -50,7 +50,7 @@ def call(world: World, shelf: Shelf, name: str) -> None:
 
 def settle(world: World) -> None:
     """After a restart a queue has its new name, or the one that it had if that was not on disk."""
-    queues = world.life.vhost.queues
+    queues = world.life.vhost.topology.queues
     for new, old in world.renaming.items():
         if new in queues:
             world.seen("restart: renamed")

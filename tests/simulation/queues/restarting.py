@@ -45,7 +45,7 @@ def restart(world: World) -> None:
     world.book.line_up()  # or late, and waits then behind what has died before
     world.turns.check_settled()
     world.seen("restart: clean")
-    told = world.life.ledger.end(list(world.life.vhost.queues.values()))
+    told = world.life.ledger.end(list(world.life.vhost.topology.queues.values()))
     start(world)
     if world.life.clean:
         there = {number: world.life.ledger.began.get(number) for number in told}
@@ -98,7 +98,7 @@ def adopt(world: World) -> None:
     old = book.shelves
     found: dict[tuple[str, int], tuple[bool, int]] = {}
     dead: list[tuple[str, int]] = []
-    for name, queue in vhost.queues.items():
+    for name, queue in vhost.topology.queues.items():
         check(seen, "R2", journal.queue_status(name) != NOT, f"queue {name} was deleted")
         for entry in queue.entries:
             found[name, numbers(entry.message)] = (bool(entry.redelivered), int(entry.delivery_count))
@@ -108,9 +108,9 @@ def adopt(world: World) -> None:
         for key in delaying.held_keys(world, queue):
             found[key] = (False, 0)
     for name in journal.declared:
-        there = name in vhost.queues or journal.queue_status(name) != MUST
+        there = name in vhost.topology.queues or journal.queue_status(name) != MUST
         check(seen, "R1", there, f"queue {name} is lost")
-    for key in [key for key in journal.added if key[0] in vhost.queues]:
+    for key in [key for key in journal.added if key[0] in vhost.topology.queues]:
         status = journal.status(key)
         check(seen, "R1", status != MUST or key in found, f"{key} is lost")
         if status == MAY:
@@ -123,8 +123,8 @@ def adopt(world: World) -> None:
     check(seen, "R3", not faults, "; ".join(faults))
     book.dying.clear()
     book.origins.clear()
-    book.shelves = {name: take_over(world, old.get(name), name, found) for name in vhost.queues}
-    journal.restart({key: count for key, (_, count) in found.items()}, vhost.queues, dead)
+    book.shelves = {name: take_over(world, old.get(name), name, found) for name in vhost.topology.queues}
+    journal.restart({key: count for key, (_, count) in found.items()}, vhost.topology.queues, dead)
     resume(world)
 
 
@@ -135,14 +135,14 @@ def take_over(
     book, seen, now = world.book, world.seen, world.clock.now
     spec = in_force(world, old) if old is not None else world.specs[name]
     shelf = Shelf(name, spec, book.journal, seen)
-    shelf.service.stopped = stopped(world.life.vhost.queues[name])
+    shelf.service.stopped = stopped(world.life.vhost.topology.queues[name])
     if world.life.clean and old is not None:
         before_stop = old.service.stopped
         check(seen, "R5", shelf.service.stopped == before_stop, f"queue {name} was stopped: {before_stop}")
     if old is not None and spec.logged:
         shelf.recall = old.recall
-    recognize(world, shelf, world.life.vhost.queues[name], set(found), old is not None)
-    delaying.take_over(world, shelf, world.life.vhost.queues[name])
+    recognize(world, shelf, world.life.vhost.topology.queues[name], set(found), old is not None)
+    delaying.take_over(world, shelf, world.life.vhost.topology.queues[name])
     waiting = dict(world.waiting(name))
     if old is not None:
         same = all(old.dead.get(number, why) == why for number, why in waiting.items())
@@ -206,7 +206,7 @@ def resume(world: World) -> None:
             continue
         world.work[base] = name
         if base in world.profile.fanout:
-            life.vhost.bind_queue(name, "amq.fanout", "", {})
+            life.vhost.declarations.bind_queue(name, "amq.fanout", "", {})
     for name in [name for name in book.shelves if name not in world.work.values()]:
         world.delete_queue(book.shelves[name])
     life.sync()

@@ -30,7 +30,7 @@ SHORTENED: Final = {
     "queues/undeliverable.py": {"SLICE": LENGTH},
     "routing/bindings.py": {"SLICE": LENGTH},
     "schedule.py": {"SLICE": LENGTH},
-    "vhosts/deletion.py": {"SLICE": LENGTH, "VACATING_SLICE": LENGTH},
+    "vhosts/deletion.py": {"SLICE": LENGTH, "DISPOSAL_SLICE": LENGTH},
     "vhosts/policies.py": {"SLICE": LENGTH},
 }
 """By file of the core, the lengths of its slices and what else decides how much goes in one turn."""

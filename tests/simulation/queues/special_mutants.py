@@ -5,16 +5,16 @@ from tests.simulation.queues.mutant import Mutant
 SPECIAL_MUTANTS: dict[str, Mutant] = {
     "a duplicate is confirmed before it is durable": Mutant(
         "core/transactions/transaction.py",
-        "if publish.passage.append(self.virtual_host) or publish.message.marks & ON_ITS_WAY:",
-        "if publish.passage.append(self.virtual_host):",
+        "if publish.passage.append(self.host) or publish.message.marks & ON_ITS_WAY:",
+        "if publish.passage.append(self.host):",
         seeds=600,
         profile="ids",
     ),
     "what is refused is remembered": Mutant(
         "core/publishing/publisher.py",
-        "is_refused(self, message, passage.queues):\n",
-        "is_refused(self, message, passage.queues):\n"
-        "            passage.append_identity(self)\n"
+        "is_refused(self.host, message, passage.queues):\n",
+        "is_refused(self.host, message, passage.queues):\n"
+        "            passage.append_identity(self.host)\n"
         "            if passage.identity is not None:\n"
         "                passage.identity.keep(passage.queues)\n",
         profile="ids",
@@ -27,7 +27,7 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "what is remembered is not in the log": Mutant(
         "core/publishing/identity.py",
-        "            topology.store.append_message(mark, logged)\n",
+        "            host.store.append_message(mark, logged)\n",
         "            pass\n",
         profile="ids",
     ),
@@ -75,8 +75,8 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     "a delayed message comes twice after a restart": Mutant(
         "core/publishing/delay.py",
         "        logged = held if held.sequence != 0 else None\n"
-        "        self.topology.pass_on(copy, self.queue, logged)\n",
-        "        self.topology.pass_on(copy, self.queue, None)\n",
+        "        self.host.put_delayed(copy, self.queue, logged)\n",
+        "        self.host.put_delayed(copy, self.queue, None)\n",
         profile="delays, in the log",
     ),
     "a delayed message is released before its date is over": Mutant(
@@ -102,7 +102,7 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "a cancelled message comes back": Mutant(
         "core/publishing/delay.py",
-        "            self.topology.store.append_settle(message, self.queue)\n",
+        "            self.host.store.append_settle(message, self.queue)\n",
         "            pass\n",
         profile="delays, in the log",
     ),
@@ -126,7 +126,7 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "a delayed message is not delayed after a restart": Mutant(
         "core/vhosts/definitions.py",
-        "    if topology is not None and message.marks & DELAYED != 0:\n",
+        "    if host is not None and message.marks & DELAYED != 0:\n",
         "    if False:\n",
         profile="delays, in the log",
     ),
@@ -187,21 +187,21 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "what is redriven is not in the log": Mutant(
         "core/transactions/transaction.py",
-        "            if publish.passage.append(self.virtual_host) or publish.message.marks & ON_ITS_WAY:",
-        "            if not publish.own and publish.passage.append(self.virtual_host):",
+        "            if publish.passage.append(self.host) or publish.message.marks & ON_ITS_WAY:",
+        "            if not publish.own and publish.passage.append(self.host):",
         seeds=600,
         profile="redriven, in the log",
     ),
     "routes are not told that a queue is renamed": Mutant(
         "core/routing/topology.py",
-        "        self.bindings.renamed(queue)\n        self.changed()\n",
+        "        self.bindings.renamed(queue)\n        self.host.changed()\n",
         "        self.bindings.renamed(queue)\n",
         seeds=600,
         profile="renamed, in the log",
     ),
     "a renamed queue is another one after a restart": Mutant(
         "core/vhosts/definitions.py",
-        "    if same is not None and same.vhost == topology.name and same.name != name:\n",
+        "    if same is not None and same.vhost == vhost.name and same.name != name:\n",
         "    if False:\n",
         profile="renamed, in the log",
     ),
@@ -213,7 +213,7 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
         profile="altered",
     ),
     "what is altered is not in the log": Mutant(
-        "core/vhosts/vhost.py",
+        "core/vhosts/alteration.py",
         "        topology.share_queue(queue)\n    _append(topology, queue)\n",
         "        topology.share_queue(queue)\n",
         profile="altered, in the log",

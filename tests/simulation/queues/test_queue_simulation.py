@@ -100,7 +100,7 @@ def test_a_seed_does_the_same_again() -> None:
 
 def test_a_failure_says_how_to_see_it_again() -> None:
     again = Run(5, Seen())
-    queue = next(iter(again.world.life.vhost.queues.values()))
+    queue = next(iter(again.world.life.vhost.topology.queues.values()))
     queue.ready = 1
     with pytest.raises(
         InvariantError, match=r"I2: .*; step 0 \(.*\) of profile '.*'; again: .*queues 5 --profile '.*'$"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from broker.core.errors import PreconditionFailed
-from broker.core.publishing.passage import DUPLICATE
-from broker.core.publishing.publisher import Publishing
+from broker.core.publishing.outcome import DUPLICATE, ROUTED, Outcome
+from broker.core.publishing.publisher import Publisher
 from broker.core.routing.graph import Route
 from broker.core.transactions.transaction import DISCARD, RELEASE, REMOVE, SETTLE, HeldPublish, Transaction
 from tests.simulation.queues import checks
 from tests.simulation.queues.clients import Held
 from tests.simulation.queues.letters import Letter
 from tests.simulation.queues.model import REJECTED, InvariantError, Note, Shelf
-from tests.simulation.queues.publishing import check_taken, draft, refuses_all
+from tests.simulation.queues.publishing import check_outcome, draft, refuses_all
 from tests.simulation.queues.remembering import strangers
 from tests.simulation.queues.turns import AT_ONCE
 from tests.simulation.queues.world import World
@@ -100,25 +100,25 @@ class Sending(HeldPublish):
         self.shelves = shelves
         self.last = last
 
-    def put(self, virtual_host: Publishing) -> int:
+    def put(self, publisher: Publisher) -> Outcome:
         self.job.put(self.note, self.shelves)
-        count = super().put(virtual_host)
+        outcome = super().put(publisher)
         for shelf in self.shelves:
             if self.job.world.book.shelves.get(shelf.name) is shelf:
                 self.job.world.book.tidy(shelf)
         if self.last:
             self.job.settle()
-        return count
+        return outcome
 
-    def taken(self, count: int) -> None:
-        check_taken(self.job.world, self.note, count, len(self.shelves) or DUPLICATE)
+    def report_outcome(self, outcome: Outcome) -> None:
+        check_outcome(self.job.world, self.note, outcome, ROUTED if self.shelves else DUPLICATE)
 
 
 class Commit(Transaction):
     """A transaction that tells the world when it has happened."""
 
     def __init__(self, job: Job) -> None:
-        super().__init__(job.world.life.vhost)
+        super().__init__(job.world.life.vhost.publisher)
         self.job = job
 
     def on_durable(self, batch: int) -> None:

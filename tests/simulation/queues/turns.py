@@ -83,7 +83,7 @@ class Turns:
         numbers = {world.life.number(entry.message): entry for entry in world.queue_of(shelf).entries}
         purging = Purging(shelf, {item: numbers[item.number] for item in shelf.items})
         self.purges.append(purging)
-        purge = world.life.vhost.purge_queue(shelf.name)
+        purge = world.life.vhost.declarations.purge_queue(shelf.name)
         shelf.service.purges += 1
         purge.tell(purging)
         self.catch_up()
@@ -262,7 +262,7 @@ class Turns:
     def waits(self) -> bool:
         """Whether what the model does at once has turns to come: limits, groups, what is remembered."""
         now = self.world.clock.now
-        for queue in self.world.life.vhost.queues.values():
+        for queue in self.world.life.vhost.topology.queues.values():
             groups = queue.discipline
             if isinstance(groups, Groups):
                 # or who knows which group is idle first

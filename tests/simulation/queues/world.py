@@ -100,15 +100,17 @@ class World:
         self.work[base] = name
         self.specs[name] = spec
         self.book.declare(name, spec)
-        self.life.vhost.declare_queue(name, spec.durable, None, False, self.profile.arguments(spec))
+        self.life.vhost.declarations.declare_queue(
+            name, spec.durable, None, False, self.profile.arguments(spec)
+        )
         if base in self.profile.fanout:
-            self.life.vhost.bind_queue(name, "amq.fanout", "", {})
+            self.life.vhost.declarations.bind_queue(name, "amq.fanout", "", {})
 
     def shelf(self, base: str) -> Shelf:
         return self.book.shelves[self.work[base]]
 
     def queue_of(self, shelf: Shelf) -> Queue:
-        return self.life.vhost.queues[shelf.name]
+        return self.life.vhost.topology.queues[shelf.name]
 
     def new_wire(self) -> Wire:
         wire = Wire(Connection(self.scheduler), Line())
@@ -237,7 +239,7 @@ class World:
 
     def waiting(self, name: str) -> list[tuple[int, str]]:
         """The messages of a queue that wait to be dead-lettered, each with its reason."""
-        backlog = existing_backlog(self.life.vhost.queues[name])
+        backlog = existing_backlog(self.life.vhost.topology.queues[name])
         deaths = [] if backlog is None else backlog.deaths()
         return [(self.life.number(death.message), REASONS[death.reason]) for death in deaths]
 
@@ -265,7 +267,7 @@ class World:
         """Clients learn of it in turns, if that takes several."""
         self.deleting = shelf
         self.turns.note("deleted")
-        self.life.vhost.delete_queue(shelf.name, False, False)
+        self.life.vhost.declarations.delete_queue(shelf.name, False, False)
         self.queue_deleted()
 
     def queue_deleted(self) -> None:

@@ -63,8 +63,8 @@ class ChanceClient:
         self._chance = random.Random(seed)
         self.house = House()
         self.vhost = self.house.broker.vhosts["/"]
-        self.vhost.declare_queue("q", True, None, False, self._chance.choice(QUEUES))
-        self.vhost.declare_queue("v", False, None, False, {})
+        self.vhost.declarations.declare_queue("q", True, None, False, self._chance.choice(QUEUES))
+        self.vhost.declarations.declare_queue("v", False, None, False, {})
         self.wired = Wired10(self.house, self._chance.choice([512, 4096]))
         self.heard: Counter[str] = Counter()
         self._forget()

@@ -33,5 +33,5 @@ def told(client: Wired) -> list[tuple[int | None, bool | None]]:
 
 
 def counts(house: House) -> tuple[int, int]:
-    queue = house.broker.vhosts["/"].queues["q"]
+    queue = house.broker.vhosts["/"].topology.queues["q"]
     return queue.ready, queue.unacked

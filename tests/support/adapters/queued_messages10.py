@@ -1,6 +1,7 @@
 """Messages of AMQP 1.0 in queues of a broker whose parts are moved by hand."""
 
 from broker.core.message import Body, Message, piece_of
+from broker.core.publishing.outcome import ROUTED
 from tests.support.adapters.connection_without_socket import House
 from tests.support.amqp10.contents import BODY, content10
 from tests.support.amqp10.reference_codec import described
@@ -46,9 +47,9 @@ def _publish(
     house: House, content: bytes, name: str, expiration: int, size: int, body: Body | None
 ) -> Message:
     vhost = house.broker.vhosts["/"]
-    route = vhost.route("", name)
+    route = vhost.publisher.route("", name)
     message = Message(route.address, content, size, True, 0)
     message.expiration = expiration
     message.body = body
-    assert vhost.publish_carefully(route, message) == 1
+    assert vhost.publisher.publish_carefully(route, message) is ROUTED
     return message

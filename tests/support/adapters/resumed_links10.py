@@ -20,14 +20,14 @@ def premises(arguments: dict[str, object] | None = None) -> House:
     """A broker with the queues `kept`, which is durable, and `q`, which has these arguments."""
     house = House()
     vhost = house.broker.vhosts["/"]
-    vhost.declare_queue("kept", True, None, False, {})
-    vhost.declare_queue("q", False, None, False, arguments or {})
+    vhost.declarations.declare_queue("kept", True, None, False, {})
+    vhost.declarations.declare_queue("q", False, None, False, arguments or {})
     return house
 
 
 def ready(house: House) -> tuple[int, int]:
     """How many messages of `q` are ready, and how many somebody has."""
-    queue = house.broker.vhosts["/"].queues["q"]
+    queue = house.broker.vhosts["/"].topology.queues["q"]
     return int(queue.ready), int(queue.unacked)
 
 

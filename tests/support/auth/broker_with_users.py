@@ -82,11 +82,11 @@ def furnished() -> Town:
     town = Town()
     vhost = town.broker.vhosts["/"]
     for name in ("q", "dlq"):
-        vhost.declare_queue(name, False, None, False, {})
+        vhost.declarations.declare_queue(name, False, None, False, {})
     for name, kind in (("x", "direct"), ("y", "fanout"), ("t", "topic")):
-        vhost.declare_exchange(name, kind, False, False, False, {})
-    vhost.bind_queue("q", "x", "k", {})
-    vhost.bind_exchange("y", "x", "k", {})
+        vhost.declarations.declare_exchange(name, kind, False, False, False, {})
+    vhost.declarations.bind_queue("q", "x", "k", {})
+    vhost.declarations.bind_exchange("y", "x", "k", {})
     return town
 
 

@@ -12,7 +12,8 @@ from broker.core.message import Message
 from broker.core.policies.policy import Policy
 from broker.core.ports import MessageStore
 from broker.core.queues.volatile import NOTE_MS
-from broker.core.vhosts.vhost import VirtualHost, alter_queue, altered_arguments, stop_queue
+from broker.core.vhosts.alteration import alter_queue, altered_arguments, stop_queue
+from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.topology import Change, definitions_of, new_broker
 
@@ -78,33 +79,36 @@ class World:
         table = dict(TABLES[number % len(TABLES)])
         operator = number % 2 == 0
         if what == "queue":
-            vhost.declare_queue(one, number != 0, None, number > 8, table)
+            vhost.declarations.declare_queue(one, number != 0, None, number > 8, table)
         elif what == "no queue":
-            vhost.delete_queue(one, False, False)
+            vhost.declarations.delete_queue(one, False, False)
         elif what == "rename":
-            queue = vhost.queue(one)
+            queue = vhost.declarations.find_queue(one)
             arguments = altered_arguments(queue, {"x-max-length": number})
-            alter_queue(vhost, queue, other if number % 3 else one, arguments, False)
+            alter_queue(vhost.topology, queue, other if number % 3 else one, arguments, False)
         elif what == "stop":
-            stop_queue(vhost, vhost.queue(one), ["enqueue"] if operator else [])
+            stop_queue(vhost.topology, vhost.declarations.find_queue(one), ["enqueue"] if operator else [])
         elif what == "publish":
-            vhost.publish(vhost.route("", one), Message(vhost.route("", one).address, b"", 0, False, 0))
+            vhost.publisher.publish(
+                vhost.publisher.route("", one),
+                Message(vhost.publisher.route("", one).address, b"", 0, False, 0),
+            )
         elif what == "exchange":
-            vhost.declare_exchange(one, KINDS[number % 4], number != 0, number > 8, False, {})
+            vhost.declarations.declare_exchange(one, KINDS[number % 4], number != 0, number > 8, False, {})
         elif what == "no exchange":
-            vhost.delete_exchange(one, False)
+            vhost.declarations.delete_exchange(one, False)
         elif what == "policy":
             vhost.policies.set(Policy(one, "", {"max-length": number}, operator=operator))
         elif what == "no policy":
             vhost.policies.delete(one, operator)
         elif what == "bind":
-            vhost.bind_queue(one, other, str(number % 3), {})
+            vhost.declarations.bind_queue(one, other, str(number % 3), {})
         elif what == "unbind":
-            vhost.unbind_queue(one, other, str(number % 3), {})
+            vhost.declarations.unbind_queue(one, other, str(number % 3), {})
         elif what == "bind exchange":
-            vhost.bind_exchange(one, other, str(number % 3), {})
+            vhost.declarations.bind_exchange(one, other, str(number % 3), {})
         elif what == "unbind exchange":
-            vhost.unbind_exchange(one, other, str(number % 3), {})
+            vhost.declarations.unbind_exchange(one, other, str(number % 3), {})
         else:
             assert what in VHOST, what
 

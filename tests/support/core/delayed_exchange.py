@@ -5,6 +5,7 @@ from typing import Any
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import Message
 from broker.core.publishing.delay import Delays
+from broker.core.publishing.outcome import Outcome
 from broker.core.queues.queue import Queue
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.properties import Properties
@@ -23,20 +24,22 @@ class Site:
         self.vhost = self.broker.declare_vhost("/")
         add_exchange(self.vhost, "x", "x-delayed-message", durable=durable, **{"x-delayed-type": kind})
 
-    def publish(self, delay: object, key: str = "k", exchange: str = "x", **options: Any) -> int:
+    def publish(self, delay: object, key: str = "k", exchange: str = "x", **options: Any) -> Outcome:
         headers = {"x-delay": delay, **options.pop("headers", {})}
         return publish(self.vhost, exchange, key, headers=headers, **options)
 
     @property
     def held(self) -> int:
-        delays = self.vhost.exchanges["x"].delays  # type: ignore[attr-defined]
+        delays = self.vhost.topology.exchanges["x"].delays  # type: ignore[attr-defined]
         assert isinstance(delays, Delays)
         return len(delays)
 
 
 def bound(vhost: VirtualHost, name: str, exchange: str = "x", key: str = "k", **options: Any) -> Queue:
-    queue = vhost.declare_queue(name, options.get("durable", False), None, False, options.get("limits", {}))
-    vhost.bind_queue(name, exchange, key, options.get("arguments", {}))
+    queue = vhost.declarations.declare_queue(
+        name, options.get("durable", False), None, False, options.get("limits", {})
+    )
+    vhost.declarations.bind_queue(name, exchange, key, options.get("arguments", {}))
     return queue
 
 

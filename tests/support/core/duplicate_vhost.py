@@ -4,6 +4,7 @@ from typing import Any
 
 from broker.core.message import Message
 from broker.core.ports import MessageStore
+from broker.core.publishing.outcome import Outcome
 from broker.core.queues.queue import Queue
 from broker.core.view import MessageView
 from tests.support.core.timed_vhost import Yard
@@ -34,14 +35,16 @@ class Rememberer(Yard):
         self.vhost.views = lambda message, store: Said(message)
 
     def message(self, said: str, persistent: bool = False, key: str = "q", exchange: str = "") -> Message:
-        address = self.vhost.route(exchange, key).address
+        address = self.vhost.publisher.route(exchange, key).address
         return Message(address, said.encode(), 1, persistent, 0)
 
-    def say(self, said: str, key: str = "q", immediate: bool = False, **options: Any) -> int:
+    def say(self, said: str, key: str = "q", immediate: bool = False, **options: Any) -> Outcome:
         """Publish it; returns what `publish` does."""
         exchange = options.get("exchange", "")
         message = self.message(said, options.get("persistent", False), key, exchange)
-        return self.vhost.publish(self.vhost.route(exchange, key), message, immediate)
+        return self.vhost.publisher.publish(
+            self.vhost.publisher.route(exchange, key), message, immediate=immediate
+        )
 
 
 def held(queue: Queue) -> list[str]:

@@ -28,7 +28,7 @@ class Told(Operation):
     """Remembers how it ended."""
 
     def __init__(self, vhost: VirtualHost, queue: Queue) -> None:
-        super().__init__(vhost, queue, QueueConsumer(Taker(), queue, no_ack=True))
+        super().__init__(vhost.publisher, queue, QueueConsumer(Taker(), queue, no_ack=True))
         self.end = ""
 
     def committed(self) -> None:

@@ -60,10 +60,10 @@ class Office(Yard):
         self.back = self.queue("back", durable=True, **back)
 
     def send(self, marks: int = BOTH, persistent: bool = True) -> Message:
-        route = self.vhost.route("", "q")
+        route = self.vhost.publisher.route("", "q")
         message = Message(route.address, b"1", 1, persistent, 0)
         message.marks = marks
-        self.vhost.publish_carefully(route, message)
+        self.vhost.publisher.publish_carefully(route, message)
         return message
 
     def told(self) -> list[str]:

@@ -7,6 +7,7 @@ from broker.core.counters import Counters
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import NEVER, Message
 from broker.core.ports import MessageStore
+from broker.core.publishing.outcome import UNROUTED, Outcome
 from broker.core.queues.death import CAUSES
 from broker.core.queues.hooks import REASONS
 from broker.core.queues.queue import Queue
@@ -41,7 +42,7 @@ class Yard:
     def queue(self, name: str = "q", durable: bool = False, **arguments: object) -> Queue:
         """Declare a queue; `message_ttl=5` is its x-message-ttl, and so on."""
         held = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-        return self.vhost.declare_queue(name, durable, None, False, held)
+        return self.vhost.declarations.declare_queue(name, durable, None, False, held)
 
     def publish(
         self,
@@ -52,17 +53,21 @@ class Yard:
         priority: int = 0,
         persistent: bool = False,
         exchange: str = "",
-    ) -> int:
+    ) -> Outcome:
         """Publish messages 1, 2, 3 ... over the life of the yard; returns what the last publish did."""
-        taken = 0
-        route = self.vhost.route(exchange, key)
+        outcome = UNROUTED
+        route = self.vhost.publisher.route(exchange, key)
         for _ in range(count):
             self.published += 1
             message = Message(route.address, b"%d" % self.published, size, persistent, priority)
             message.expiration = expiration
-            publish = self.vhost.publish if expiration == NEVER else self.vhost.publish_carefully
-            taken = publish(route, message)
-        return taken
+            publish = (
+                self.vhost.publisher.publish
+                if expiration == NEVER
+                else self.vhost.publisher.publish_carefully
+            )
+            outcome = publish(route, message)
+        return outcome
 
     def client(self, queue: Queue, prefetch: int = 0, **options: object) -> Client:
         """Attach a client; see `Client` for the options."""

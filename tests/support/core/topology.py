@@ -17,6 +17,7 @@ from broker.core.delivery.session import Connection, PullingTarget, Scheduler, S
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import Message
 from broker.core.ports import LoggedQueue, MessageStore
+from broker.core.publishing.outcome import Outcome
 from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue, queue_of
@@ -104,19 +105,21 @@ def new_vhost(store: MessageStore | None = None, clock: HandClock | None = None)
 
 def add_queue(vhost: VirtualHost, name: str, durable: bool = False) -> Queue:
     """Declare a queue without anything special."""
-    return vhost.declare_queue(name, durable, None, False, {})
+    return vhost.declarations.declare_queue(name, durable, None, False, {})
 
 
 def add_exchange(vhost: VirtualHost, name: str, kind: str = "direct", **properties: Any) -> None:
     """Declare an exchange with the given properties; underscores in arguments stand for dashes."""
     flags = {flag: bool(properties.pop(flag, False)) for flag in ("durable", "auto_delete", "internal")}
     arguments = {name.replace("_", "-"): value for name, value in properties.items()}
-    vhost.declare_exchange(name, kind, flags["durable"], flags["auto_delete"], flags["internal"], arguments)
+    vhost.declarations.declare_exchange(
+        name, kind, flags["durable"], flags["auto_delete"], flags["internal"], arguments
+    )
 
 
 def routed(vhost: VirtualHost, exchange: str, key: str = "") -> list[str]:
     """The names of the queues that a route leads to, sorted."""
-    return sorted(queue.name for queue in vhost.route(exchange, key).queues)
+    return sorted(queue.name for queue in vhost.publisher.route(exchange, key).queues)
 
 
 def publish(
@@ -127,15 +130,17 @@ def publish(
     headers: dict[str, object] | None = None,
     immediate: bool = False,
     **properties: Any,
-) -> int:
-    """Publish an empty message; returns what VirtualHost.publish does."""
-    route = vhost.route(exchange, key)
+) -> Outcome:
+    """Publish an empty message; returns what Publisher.publish does."""
+    route = vhost.publisher.route(exchange, key)
     content = content_of(headers=headers, **properties)
     message = Message(route.address, content, 0, persistent, 0)
     if route.by_message:
         keys = [route.address.routing_key]
-        return vhost.publish_by_message(route, message, keys, View091(Properties(content)), immediate)
-    return vhost.publish(route, message, immediate)
+        return vhost.publisher.publish_by_message(
+            route, message, keys, View091(Properties(content)), immediate=immediate
+        )
+    return vhost.publisher.publish(route, message, immediate=immediate)
 
 
 def content_of(**properties: Any) -> bytes:

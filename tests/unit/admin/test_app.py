@@ -59,6 +59,10 @@ class NoQueues:
     def __init__(self) -> None:
         self.queues: dict[str, NoQueue] = {}
 
+    @property
+    def topology(self) -> "NoQueues":
+        return self
+
 
 class Broker:
     """A broker without anything."""

@@ -28,7 +28,7 @@ def test_only_what_is_new_is_added() -> None:
 def test_queues_are_durable_and_may_have_their_type_beside_their_arguments() -> None:
     place = Place()
     place.take({"queues": [{"name": "q", "vhost": "/", "type": "quorum"}]})
-    queue = place.broker.vhosts["/"].queues["q"]
+    queue = place.broker.vhosts["/"].topology.queues["q"]
     assert (queue.durable, queue.arguments) == (True, {"x-queue-type": "quorum"})
 
 
@@ -147,9 +147,9 @@ def test_all_problems_are_told_up_to_twenty() -> None:
 def test_what_is_there_otherwise_is_refused_as_a_declaration_would_be() -> None:
     place = Place()
     vhost = place.broker.vhosts["/"]
-    vhost.declare_queue("q", False, None, False, {})
-    vhost.declare_queue("mine", False, object(), False, {})
-    vhost.declare_exchange("x", "fanout", False, False, False, {})
+    vhost.declarations.declare_queue("q", False, None, False, {})
+    vhost.declarations.declare_queue("mine", False, object(), False, {})
+    vhost.declarations.declare_exchange("x", "fanout", False, False, False, {})
     queue = {"name": "q", "vhost": "/", "durable": True}
     assert "inequivalent arg 'durable'" in place.problems({"queues": [queue]})[0]
     assert "exclusive access" in place.problems({"queues": [queue | {"name": "mine"}]})[0]
@@ -170,14 +170,14 @@ def test_limits_hold_for_what_is_there_and_what_is_imported() -> None:
     place = Place()
     vhost = place.broker.vhosts["/"]
     for number in range(3):
-        vhost.declare_queue(f"old{number}", False, None, False, {})
+        vhost.declarations.declare_queue(f"old{number}", False, None, False, {})
     place.broker.limit_vhost("/", None, 4)
     new = [{"name": name, "vhost": "/"} for name in ("a", "b")]
     assert "2 more queues would exceed the limit of 4, there are 3" in place.problems({"queues": new})[0]
     place.take({"queues": new[:1]})
     raised = {"name": "limits", "vhost": "/", "component": "vhost-limits", "value": {"max-queues": 9}}
     place.take({"queues": new, "parameters": [raised]})
-    assert len(vhost.queues) == 5
+    assert len(vhost.topology.queues) == 5
 
 
 def test_with_a_log_that_has_stopped_nothing_is_imported() -> None:
@@ -185,7 +185,7 @@ def test_with_a_log_that_has_stopped_nothing_is_imported() -> None:
     place.store.failure = "disk full"
     with pytest.raises(DefinitionsError, match="the log has stopped: disk full"):
         place.take({"queues": [{"name": "q", "vhost": "/"}]})
-    assert place.broker.vhosts["/"].queues == {}
+    assert place.broker.vhosts["/"].topology.queues == {}
 
 
 def test_an_import_is_made_in_steps_that_are_short() -> None:
@@ -214,7 +214,7 @@ def test_a_file_for_one_virtual_host_says_what_it_is_like() -> None:
     vhost = place.broker.vhosts["/"]
     assert (vhost.description, vhost.tags, vhost.default_queue_type) == ("the shop", ("t",), "quorum")
     assert vhost.queues_max == 7
-    assert vhost.queues["q"].arguments == {"x-queue-type": "quorum"}
+    assert vhost.topology.queues["q"].arguments == {"x-queue-type": "quorum"}
     elsewhere = {"queues": [{"name": "p", "vhost": "shop"}]}
     assert "it is of vhost 'shop', and the file is for '/'" in place.problems(elsewhere, "/")[0]
     assert place.problems({"default_queue_type": "x"}, "/")[0].startswith("vhost '/': default_queue_type 'x'")
@@ -224,10 +224,10 @@ def test_the_type_of_a_queue_is_its_own_before_that_of_its_virtual_host() -> Non
     place = Place()
     place.broker.describe_vhost("/", "", (), "quorum")
     vhost = place.broker.vhosts["/"]
-    vhost.declare_queue("there", True, None, False, {})
+    vhost.declarations.declare_queue("there", True, None, False, {})
     typed = [{"name": "c", "type": "classic"}, {"name": "q", "type": "quorum"}, {"name": "q2"}]
     place.take({"queues": [{"name": "there"}, *typed]}, "/")
-    kinds = {name: queue.arguments["x-queue-type"] for name, queue in vhost.queues.items()}
+    kinds = {name: queue.arguments["x-queue-type"] for name, queue in vhost.topology.queues.items()}
     assert kinds == {"there": "quorum", "c": "classic", "q": "quorum", "q2": "quorum"}
 
 
@@ -252,7 +252,7 @@ def test_the_copy_leaves_no_work_for_the_garbage_collector(wrong: bool) -> None:
     try:
         with contextlib.suppress(DefinitionsError):
             place.take({"queues": queues, "bindings": bindings})
-        made = len(place.broker.vhosts["/"].queues)
+        made = len(place.broker.vhosts["/"].topology.queues)
         assert (made, tried_queues()) == ((0, 0) if wrong else (50, 50))
     finally:
         gc.enable()
@@ -277,10 +277,10 @@ def test_what_is_exported_makes_the_same_elsewhere() -> None:
 
 def test_a_queue_keeps_its_type_where_queues_are_of_another_one() -> None:
     place, other = Place(), Place()
-    place.broker.vhosts["/"].declare_queue("old", True, None, False, {})
+    place.broker.vhosts["/"].declarations.declare_queue("old", True, None, False, {})
     place.broker.describe_vhost("/", "", (), "quorum")
     other.take(place.document())
-    (queue,) = other.broker.vhosts["/"].queues.values()
+    (queue,) = other.broker.vhosts["/"].topology.queues.values()
     assert queue.arguments == {"x-queue-type": "classic"}
 
 
@@ -307,10 +307,10 @@ def test_what_one_virtual_host_is_like_is_exported_with_it() -> None:
 def test_exclusive_and_generated_names_are_not_exported() -> None:
     place = Place()
     vhost = place.broker.vhosts["/"]
-    vhost.declare_queue("mine", False, object(), False, {})
-    vhost.bind_queue("mine", "amq.fanout", "", {}, vhost.queues["mine"].exclusive_owner)
-    generated = vhost.declare_queue("", True, None, False, {})
-    vhost.bind_queue(generated.name, "amq.fanout", "", {})
+    vhost.declarations.declare_queue("mine", False, object(), False, {})
+    vhost.declarations.bind_queue("mine", "amq.fanout", "", {}, vhost.topology.queues["mine"].exclusive_owner)
+    generated = vhost.declarations.declare_queue("", True, None, False, {})
+    vhost.declarations.bind_queue(generated.name, "amq.fanout", "", {})
     document = place.document()
     assert (document["queues"], document["bindings"], document["exchanges"]) == ([], [], [])
 
@@ -324,16 +324,16 @@ def test_what_changes_during_an_export_does_not_break_it_off() -> None:
         pieces.append(piece)
         name = f"new{number}"
         if number == 5:
-            vhost.delete_queue("audit", False, False)
+            vhost.declarations.delete_queue("audit", False, False)
         place.broker.declare_vhost(name)
         for user in place.users.names():
             place.users.permit(user, name, "", "", "")
             place.users.permit_topic(user, name, "x", "", "")
-        vhost.declare_queue(name, True, None, False, {})
-        vhost.declare_exchange(name, "fanout", True, False, False, {})
-        vhost.bind_queue(name, "shop.events", "k", {})
-        vhost.bind_exchange(name, "shop.events", "k", {})
-        vhost.bind_exchange("amq.fanout", name, "k", {})
+        vhost.declarations.declare_queue(name, True, None, False, {})
+        vhost.declarations.declare_exchange(name, "fanout", True, False, False, {})
+        vhost.declarations.bind_queue(name, "shop.events", "k", {})
+        vhost.declarations.bind_exchange(name, "shop.events", "k", {})
+        vhost.declarations.bind_exchange("amq.fanout", name, "k", {})
         place.broker.parameters.set(name, 1)
         vhost.policies.set(Policy(name, "", {"expires": 1}))
     document = json.loads("".join(pieces))
@@ -348,11 +348,11 @@ def test_what_rabbitmq_exports_is_imported() -> None:
     place.take(of_rabbitmq())
     vhost = place.broker.vhosts["shop"]
     assert (vhost.description, vhost.tags, vhost.queues_max) == ("the shop", ("prod",), 100)
-    assert set(vhost.queues) == {"orders", "audit", "live"}
-    assert vhost.queues["orders"].effective == {"x-message-ttl": 60000, "x-max-length": 500000}
-    assert vhost.queues["live"].auto_delete
+    assert set(vhost.topology.queues) == {"orders", "audit", "live"}
+    assert vhost.topology.queues["orders"].effective == {"x-message-ttl": 60000, "x-max-length": 500000}
+    assert vhost.topology.queues["live"].auto_delete
     assert routed(vhost, "shop.events", "order.new") == ["orders"]
-    assert vhost.exchanges["shop.lost"].internal
+    assert vhost.topology.exchanges["shop.lost"].internal
     shop = place.users.known("shop")
     assert (shop.tags, shop.limits) == (("management", "policymaker"), {"max-connections": 100})
     assert shop.permissions["shop"].configure == r"^shop\."

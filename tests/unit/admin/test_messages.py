@@ -86,7 +86,7 @@ async def test_what_leaves_the_queue_meanwhile_is_not_looked_for(queue: Queue) -
 
 
 async def test_a_queue_that_is_deleted_meanwhile_has_no_more(vhost: VirtualHost, queue: Queue) -> None:
-    turns = Turns(lambda: vhost.delete_queue("q", False, False) if not queue.deleted else None)
+    turns = Turns(lambda: vhost.declarations.delete_queue("q", False, False) if not queue.deleted else None)
     seen = await look(queue, 10, write)
     turns.stop()
     assert 0 < len(seen) < 10
@@ -95,10 +95,10 @@ async def test_a_queue_that_is_deleted_meanwhile_has_no_more(vhost: VirtualHost,
 async def test_an_indexed_queue_that_is_deleted_meanwhile_has_no_more(
     vhost: VirtualHost, queue: Queue
 ) -> None:
-    indexed = vhost.declare_queue("indexed", False, None, False, {"x-index": "k"})
+    indexed = vhost.declarations.declare_queue("indexed", False, None, False, {"x-index": "k"})
     for _ in range(10):
         publish(vhost, "", "indexed", headers={"k": "a"})
-    turns = Turns(lambda: vhost.delete_queue("indexed", False, False))
+    turns = Turns(lambda: vhost.declarations.delete_queue("indexed", False, False))
     seen = await look(indexed, 10, write, SelectorFilter(Selector("k = 'a'"), queue.store))
     turns.stop()
     assert 0 < len(seen) < 10
@@ -161,7 +161,7 @@ def client(house: House) -> Wired:
 
 
 def shown(house: House, limit: int | None = None, encoding: str = "auto") -> dict[str, Any]:
-    queue = house.broker.vhosts["/"].queues["q"]
+    queue = house.broker.vhosts["/"].topology.queues["q"]
     [entry] = queue.entries
     return shown_message(house.server, queue, entry, 3, encoding, limit)
 

@@ -54,6 +54,10 @@ class FakeFeature:
 class FakeVirtualHost:
     queues: dict[str, FakeQueue] = field(default_factory=dict)
 
+    @property
+    def topology(self) -> "FakeVirtualHost":
+        return self
+
 
 @dataclass
 class FakeBroker:

@@ -59,7 +59,7 @@ def test_a_queue_that_is_gone_is_not_kept() -> None:
         return sum(isinstance(found, Sample) and found.counters == (12345,) for found in gc.get_objects())
 
     assert kept() == 1
-    vhost.delete_queue("q", False, False)
+    vhost.declarations.delete_queue("q", False, False)
     gc.collect()
     assert kept() == 0
 

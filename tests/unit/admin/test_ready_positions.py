@@ -22,7 +22,7 @@ def test_a_place_in_a_queue_that_is_deleted_meanwhile_is_not_found(
         breaths.append(1)
         yard.clock.advance(0)
         if len(breaths) == deleted_after:
-            yard.vhost.delete_queue("q", False, False)
+            yard.vhost.declarations.delete_queue("q", False, False)
 
     monkeypatch.setattr("broker.admin.api.slices.Slices.breathe", breathe)
     for by_mark in (False, True):

@@ -36,8 +36,12 @@ class ChokingStore(MessageStore):
         lambda broker, users: broker.parameters.set("p", 1),
         lambda broker, users: broker.vhosts["/"].policies.set(Policy("new", "", {"expires": 1})),
         lambda broker, users: broker.vhosts["/"].policies.delete("p"),
-        lambda broker, users: broker.vhosts["/"].bind_exchange("amq.fanout", "amq.topic", "new", {}),
-        lambda broker, users: broker.vhosts["/"].unbind_exchange("amq.fanout", "amq.topic", "k", {}),
+        lambda broker, users: broker.vhosts["/"].declarations.bind_exchange(
+            "amq.fanout", "amq.topic", "new", {}
+        ),
+        lambda broker, users: broker.vhosts["/"].declarations.unbind_exchange(
+            "amq.fanout", "amq.topic", "k", {}
+        ),
         lambda broker, users: users.add("new", Password("h")),
         lambda broker, users: users.put("ann", Password("h2"), ("t",)),
         lambda broker, users: users.put("ann", None, ("t",), True),
@@ -54,7 +58,7 @@ def test_what_cannot_be_appended_is_not_made(do: Do) -> None:
     broker, users = new_broker(store), Users(store)
     vhost = broker.declare_vhost("/")
     vhost.policies.set(Policy("p", "", {"max-length": 1}))
-    vhost.bind_exchange("amq.fanout", "amq.topic", "k", {})
+    vhost.declarations.bind_exchange("amq.fanout", "amq.topic", "k", {})
     users.add("ann", Password("h1"))
     users.permit("ann", "/", "", "", "")
     users.permit_topic("ann", "/", "x", "", "")
@@ -70,9 +74,11 @@ def test_what_cannot_be_appended_is_not_made(do: Do) -> None:
     [
         lambda broker: broker.declare_vhost("\ud800"),
         lambda broker: broker.parameters.set("\ud800", 1),
-        lambda broker: broker.vhosts["/"].declare_queue("\ud800", True, None, False, {}),
-        lambda broker: broker.vhosts["/"].declare_exchange("\ud800", "direct", True, False, False, {}),
-        lambda broker: broker.vhosts["/"].bind_exchange("amq.direct", "amq.topic", "\ud800", {}),
+        lambda broker: broker.vhosts["/"].declarations.declare_queue("\ud800", True, None, False, {}),
+        lambda broker: broker.vhosts["/"].declarations.declare_exchange(
+            "\ud800", "direct", True, False, False, {}
+        ),
+        lambda broker: broker.vhosts["/"].declarations.bind_exchange("amq.direct", "amq.topic", "\ud800", {}),
     ],
 )
 def test_a_name_that_has_no_bytes_is_refused(do: Callable[[Broker], object]) -> None:

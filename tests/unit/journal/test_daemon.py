@@ -104,11 +104,11 @@ def test_each_minute_it_says_how_much_is_in_each_queue(tmp_path: Path) -> None:
     keeper.journaling.start("1")
     for name, level in (("own", None), ("full", "full"), ("silent", "off"), ("empty", None)):
         arguments: dict[str, object] = {} if level is None else {"x-journal": level}
-        keeper.vhost.declare_queue(name, False, None, False, arguments)
+        keeper.vhost.declarations.declare_queue(name, False, None, False, arguments)
     for name in ("own", "full", "full", "full", "silent"):
         publish(keeper.vhost, "", name)
-    _, consumer = consume(keeper.vhost.queues["full"])
-    assert keeper.vhost.queues["full"].deliver_single_message(consumer)
+    _, consumer = consume(keeper.vhost.topology.queues["full"])
+    assert keeper.vhost.topology.queues["full"].deliver_single_message(consumer)
 
     keeper.tick(MINUTE - 1)
     assert keeper.checkpoints() == []

@@ -60,7 +60,7 @@ def declare_queue(asking: Asking) -> Answer:
     if not name:
         raise Refused(BAD_REQUEST, "declare queue with empty name not allowed")
     check_name(name)
-    is_new = name not in asking.virtual_host.queues
+    is_new = name not in asking.virtual_host.topology.queues
     queue = requests.declare_queue(
         asking.client,
         asking.virtual_host,
@@ -77,7 +77,7 @@ def show_queue(asking: Asking) -> Answer:
     """Show a queue, also one that is exclusive to another connection. Raises Refused, BrokerError."""
     name = asking.target.name()
     asking.client.rights.require_any(QUEUE, name)
-    queue = asking.virtual_host.queues.get(name)
+    queue = asking.virtual_host.topology.queues.get(name)
     if queue is None:
         if direct_reply.find(asking.client.server, asking.virtual_host, name) is not None:
             return Answer(OK, [encode(_requester(asking, name))])
@@ -227,7 +227,11 @@ def show_bindings(asking: Asking) -> Answer | None:
 def _correct(asking: Asking, ends: Ends) -> None:
     """Correct the kind of a destination: rabbitmq-amqp-python-client 1.0 uses dstq for exchanges too."""
     virtual_host, name = asking.virtual_host, ends.destination
-    if ends.kind == QUEUE and name not in virtual_host.queues and name in virtual_host.exchanges:
+    if (
+        ends.kind == QUEUE
+        and name not in virtual_host.topology.queues
+        and name in virtual_host.topology.exchanges
+    ):
         ends.kind = EXCHANGE
 
 
@@ -340,8 +344,8 @@ class _Removal(_Walk):
 
 def _between(asking: Asking, ends: Ends) -> list[Binding]:
     virtual_host = asking.virtual_host
-    source = virtual_host.exchanges.get(ends.source)
-    named = virtual_host.queues if ends.kind == QUEUE else virtual_host.exchanges
+    source = virtual_host.topology.exchanges.get(ends.source)
+    named = virtual_host.topology.queues if ends.kind == QUEUE else virtual_host.topology.exchanges
     destination = named.get(ends.destination)
     if source is None or destination is None:
         return []

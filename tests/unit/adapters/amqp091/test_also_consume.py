@@ -21,7 +21,7 @@ def client(house: House) -> Wired:
 
 
 def queue(house: House, name: str) -> CoreQueue:
-    return house.broker.vhosts["/"].queues[name]
+    return house.broker.vhosts["/"].topology.queues[name]
 
 
 def consume(client: Wired, *others: str, prefetch: int = 0, **arguments: object) -> None:

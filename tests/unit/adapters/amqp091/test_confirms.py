@@ -167,6 +167,6 @@ def test_a_duplicate_waits_for_what_another_channel_has_published(client: Wired,
         command = method_bytes(Basic.Publish(routing_key="once"), channel)
         client.connection.receive(command + header_bytes(0, properties, channel))
     assert client.told() == []
-    assert house.broker.vhosts["/"].queues["once"].ready == 1
+    assert house.broker.vhosts["/"].topology.queues["once"].ready == 1
     house.store.complete()
     assert client.told() == [("Ack", 1, False), ("Ack", 1, False)]

@@ -105,7 +105,7 @@ def test_a_message_that_cannot_be_read_costs_one_connection_and_no_message(house
         closed = victim.frames()[-1]
         assert isinstance(closed, Connection.Close)
         assert closed.reply_code == 541
-        assert house.broker.vhosts["/"].queues["d"].ready == 1
+        assert house.broker.vhosts["/"].topology.queues["d"].ready == 1
     house.store.unreadable = False
     other.send(Basic.Get(queue="d"), 1)
     assert isinstance(other.frames()[0], Basic.GetOk)
@@ -138,7 +138,7 @@ def test_a_request_ends_with_its_connection_when_a_delivery_before_it_fails(
     assert close.reply_code == 541
     house.turns.run()
     house.store.unreadable = False
-    assert house.broker.vhosts["/"].queues["d"].ready == 1
+    assert house.broker.vhosts["/"].topology.queues["d"].ready == 1
     other.send(Basic.Get(queue="d"), 1)
     assert isinstance(other.frames()[-1], Basic.GetOk)
 
@@ -152,7 +152,7 @@ def test_a_request_waits_for_a_bounded_number_of_deliveries(house: House) -> Non
     client.send(Basic.Consume(queue="q", no_ack=True), 1)
     other.send(Basic.Get(queue="q", no_ack=True), 1)
     assert isinstance(other.frames()[-1], Basic.GetOk)
-    assert house.broker.vhosts["/"].queues["q"].ready == EARLY_MAX - 1
+    assert house.broker.vhosts["/"].topology.queues["q"].ready == EARLY_MAX - 1
     house.turns.run()
     assert len([frame for frame in client.frames() if isinstance(frame, Basic.Deliver)]) == 2 * EARLY_MAX - 1
 

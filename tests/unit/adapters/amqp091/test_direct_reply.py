@@ -102,7 +102,7 @@ def test_a_request_in_pieces(house: House) -> None:
     data += b"".join(body_frames(bytes(9000), 1, 4096))
     for at in range(0, len(data), 1000):
         client.connection.receive(data[at : at + 1000])
-    (entry,) = house.broker.vhosts["/"].queues["q"].entries
+    (entry,) = house.broker.vhosts["/"].topology.queues["q"].entries
     assert entry.message.content is not None
     assert name.encode() in entry.message.content
     assert entry.message.size == 9000

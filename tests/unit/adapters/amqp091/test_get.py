@@ -34,7 +34,7 @@ def names(client: Wired) -> list[str]:
 
 
 def queue_of(house: House) -> tuple[int, int, int]:
-    queue = house.broker.vhosts["/"].queues["q"]
+    queue = house.broker.vhosts["/"].topology.queues["q"]
     return queue.ready, queue.unacked, len(queue.manager.gets)
 
 
@@ -91,7 +91,7 @@ def test_the_channel_s_next_methods_wait_their_turn_and_other_channels_do_not(
     client.send(Queue.Declare(queue="later"), 1)
     client.send(Exchange.Declare(exchange="x"), 2)
     assert names(client) == ["Exchange.DeclareOk"]
-    assert "later" not in house.broker.vhosts["/"].queues
+    assert "later" not in house.broker.vhosts["/"].topology.queues
     client.connection.receive(publish_bytes("q", channel=2))
     assert names(client) == ["Basic.GetOk", "Queue.DeclareOk", "Basic.Ack"]
 
@@ -159,9 +159,9 @@ def test_it_is_use_of_a_queue_that_expires(house: House) -> None:
     house.clock.advance(1)
     assert names(client) == ["Basic.GetEmpty"]
     house.clock.advance(299)
-    assert "q" in house.broker.vhosts["/"].queues
+    assert "q" in house.broker.vhosts["/"].topology.queues
     house.clock.advance(1)
-    assert "q" not in house.broker.vhosts["/"].queues
+    assert "q" not in house.broker.vhosts["/"].topology.queues
 
 
 def test_deleting_the_queue_answers_it(house: House, client: Wired) -> None:
@@ -218,7 +218,7 @@ def test_frames_that_arrive_in_pieces_are_kept_whole(house: House, client: Wired
     house.clock.advance(1000)
     assert names(client) == ["Basic.GetEmpty", "Queue.DeclareOk"]
     client.connection.receive(half[50:])
-    assert house.broker.vhosts["/"].queues["q2"].ready == 1
+    assert house.broker.vhosts["/"].topology.queues["q2"].ready == 1
 
 
 def test_the_client_s_property_comes_before_the_queue_s_argument(house: House) -> None:
@@ -261,7 +261,7 @@ def test_an_exclusive_consumer_that_comes_has_it_stand_by(house: House, client: 
     other = house.open()
     other.publish("q")
     assert names(client) == ["Basic.ConsumeOk", "Basic.Deliver"]
-    assert isinstance(house.broker.vhosts["/"].queues["q"].election, Election)
+    assert isinstance(house.broker.vhosts["/"].topology.queues["q"].election, Election)
     house.clock.advance(1000)
     assert names(client) == ["Basic.GetEmpty"]
 
@@ -276,5 +276,5 @@ def test_a_message_that_cannot_be_read_back_is_not_lost(house: House, client: Wi
     house.store.drop_contents()
     house.store.unreadable = True
     assert names(client) == ["Connection.Close"]
-    queue = house.broker.vhosts["/"].queues["d"]
+    queue = house.broker.vhosts["/"].topology.queues["d"]
     assert (queue.ready, queue.unacked) == (1, 0)

@@ -55,7 +55,7 @@ def test_two_clients_take_turns(house: House) -> None:
     write(other, [Queue.Declare(queue="other")])
     assert declared(other) == ["other"], "an ordinary client waits for nobody"
     house.clock.advance(0)
-    assert len(house.broker.vhosts["/"].queues) == 2 * MANY + 1
+    assert len(house.broker.vhosts["/"].topology.queues) == 2 * MANY + 1
 
 
 def test_what_is_published_stays_between(house: House) -> None:
@@ -80,7 +80,7 @@ def test_publishing_and_settling_ordinary_messages_takes_one_turn(house: House) 
     client.connection.receive(publish_bytes("q", b"") * 3000)
     write(client, [Basic.Consume(queue="q")])
     house.turns.run()
-    queue = house.broker.vhosts["/"].queues["q"]
+    queue = house.broker.vhosts["/"].topology.queues["q"]
     assert queue.unacked == 3000
     write(client, [Basic.Ack(tag) for tag in range(1, 3001)])
     assert (queue.unacked, client.connection.wire.suspended) == (0, False)
@@ -96,7 +96,7 @@ def test_receipts_count(house: House) -> None:
     house.clock.advance(0)
     write(client, [Basic.Consume(queue="q")])
     house.turns.run()
-    queues = house.broker.vhosts["/"].queues
+    queues = house.broker.vhosts["/"].topology.queues
     assert queues["q"].unacked == count
     write(client, [Basic.Ack(tag) for tag in range(1, count + 1)])
     assert 0 < queues["q"].unacked < count
@@ -112,7 +112,7 @@ def test_a_message_for_very_many_queues_counts(house: House) -> None:
     count = 2 * int(TURN // (100 // QUEUES))
     one = method_bytes(Basic.Publish(exchange="amq.fanout"), 1) + header_bytes(0, None, 1)
     client.connection.receive(one * count)
-    queue = house.broker.vhosts["/"].queues["q99"]
+    queue = house.broker.vhosts["/"].topology.queues["q99"]
     assert 0 < queue.ready < count
     house.clock.advance(0)
     assert queue.ready == count
@@ -126,7 +126,7 @@ def test_dead_letters_count(house: House) -> None:
     write(client, [Basic.Consume(queue="q")])
     house.turns.run()
     write(client, [Basic.Reject(tag, False) for tag in range(1, 1001)])
-    queues = house.broker.vhosts["/"].queues
+    queues = house.broker.vhosts["/"].topology.queues
     assert 0 < queues["dead"].ready < TURN // METHOD
     house.clock.advance(0)
     assert queues["dead"].ready == 1000
@@ -179,7 +179,7 @@ def test_what_was_received_is_done_when_the_socket_has_gone(house: House) -> Non
     client.connection.lost("reset")
     assert client.connection.is_open()
     house.clock.advance(0)
-    assert len(house.broker.vhosts["/"].queues) == len(declarations("lost"))
+    assert len(house.broker.vhosts["/"].topology.queues) == len(declarations("lost"))
     assert not client.connection.is_open()
 
 
@@ -187,14 +187,14 @@ def test_a_connection_that_ends_does_not_run_the_rest(house: House) -> None:
     for end in ("closed", "broken"):
         client = house.open()
         write(client, declarations(end))
-        there = len(house.broker.vhosts["/"].queues)
+        there = len(house.broker.vhosts["/"].topology.queues)
         if end == "closed":
             client.connection.force_close("enough")
         else:
             client.connection.internal_error()
         client.edge.written.clear()
         house.clock.advance(0)
-        assert len(house.broker.vhosts["/"].queues) == there
+        assert len(house.broker.vhosts["/"].topology.queues) == there
         assert not client.edge.written
 
 
@@ -236,6 +236,6 @@ def test_a_stranger_has_no_more_than_others(house: House) -> None:
     piece = [method_bytes(step) for step in steps] + [method_bytes(Channel.Open(), 1)]
     piece += [method_bytes(command, 1) for command in declarations()]
     client.connection.receive(b"".join(piece))
-    assert 0 < len(house.broker.vhosts["/"].queues) < MANY
+    assert 0 < len(house.broker.vhosts["/"].topology.queues) < MANY
     house.clock.advance(0)
-    assert len(house.broker.vhosts["/"].queues) == MANY
+    assert len(house.broker.vhosts["/"].topology.queues) == MANY

@@ -52,7 +52,7 @@ def test_a_counted_consumer_ends_when_a_purge_in_slices_leaves_nothing_for_it(
     assert "Basic.Cancel" in names(client, int(picked.LOOK_AGAIN_MS))
     client.publish("q")
     assert names(client, 10_000) == [], "it is not there any more"
-    assert house.broker.vhosts["/"].queues["q"].ready == 1
+    assert house.broker.vhosts["/"].topology.queues["q"].ready == 1
 
 
 def test_a_message_that_the_disk_does_not_give_back_ends_the_connection_and_stays(house: House) -> None:
@@ -62,7 +62,7 @@ def test_a_message_that_the_disk_does_not_give_back_ends_the_connection_and_stay
     house.store.unreadable = True
     consume(client, get_position=FAR)
     assert names(client, 1)[-1] == "Connection.Close"
-    queue = house.broker.vhosts["/"].queues["q"]
+    queue = house.broker.vhosts["/"].topology.queues["q"]
     assert (queue.ready, queue.unacked) == (FAR + 1, 0)
 
 

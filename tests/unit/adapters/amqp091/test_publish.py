@@ -18,20 +18,20 @@ ALL_RIGHTS = Rights(Door(), "guest", "/")
 @pytest.fixture
 def virtual_host() -> VirtualHost:
     virtual_host = House().broker.vhosts["/"]
-    virtual_host.declare_queue("q", False, None, False, {})
+    virtual_host.declarations.declare_queue("q", False, None, False, {})
     return virtual_host
 
 
 @pytest.mark.parametrize("bits", range(4))
 def test_the_route_and_the_two_bits(virtual_host: VirtualHost, bits: int) -> None:
     publication = resolve(ALL_RIGHTS, virtual_host, b"\0\0" + b"\0" + b"\1q" + bytes([bits]))
-    assert publication.route.queues == [virtual_host.queues["q"]]
+    assert publication.route.queues == [virtual_host.topology.queues["q"]]
     assert publication.mandatory == (bits & 1 != 0)
     assert publication.immediate == publication.special == (bits & 2 != 0)
 
 
 def test_a_headers_exchange_needs_more_than_the_hot_path(virtual_host: VirtualHost) -> None:
-    virtual_host.bind_queue("q", "amq.headers", "", {})
+    virtual_host.declarations.bind_queue("q", "amq.headers", "", {})
     assert resolve(ALL_RIGHTS, virtual_host, b"\0\0\x0bamq.headers\0\0").special
 
 
@@ -76,13 +76,13 @@ def test_publishing_needs_write_on_the_exchange(town: Town) -> None:
     for exchange in ("x", ""):
         ann.connection.receive(publish(exchange, "k"))
         assert closed(ann) is None
-    assert town.broker.vhosts["/"].queues["q"].ready == 1
+    assert town.broker.vhosts["/"].topology.queues["q"].ready == 1
 
 
 def test_a_permission_that_is_taken_away_stops_the_next_message(town: Town) -> None:
     town.users.permit("ann", "/", "", "^x$", "")
     ann = town.enter("ann")
-    queue = town.broker.vhosts["/"].queues["q"]
+    queue = town.broker.vhosts["/"].topology.queues["q"]
     for _ in range(3):
         ann.connection.receive(publish("x", "k"))
     assert queue.ready == 3
@@ -133,7 +133,7 @@ def test_consumers_lose_the_queue_with_the_permission(town: Town) -> None:
     (cancelled,) = ann.frames()
     assert isinstance(cancelled, Basic.Cancel)
     assert cancelled.consumer_tag == "q"
-    queues = town.broker.vhosts["/"].queues
+    queues = town.broker.vhosts["/"].topology.queues
     assert (queues["q"].consumer_count, queues["dlq"].consumer_count) == (0, 1)
     town.enter("boss").connection.receive(publish("x", "k"))
     town.turns.run()
@@ -147,7 +147,7 @@ def test_what_a_forbidden_consumer_holds_stays_with_its_channel(town: Town) -> N
     town.enter("boss").connection.receive(publish("x", "k"))
     town.turns.run()
     town.users.permit("ann", "/", "", "", "")
-    queue = town.broker.vhosts["/"].queues["q"]
+    queue = town.broker.vhosts["/"].topology.queues["q"]
     assert (queue.ready, queue.unacked) == (0, 1)
     ann.send(Basic.Ack(1), 1)
     assert closed(ann) is None
@@ -221,15 +221,15 @@ def test_an_exchange_that_becomes_a_topic_exchange_is_asked_for_anew(town: Town)
     ann = town.enter("ann")
     vhost = town.broker.vhosts["/"]
     ann.connection.receive(publish("x", "k"))
-    assert vhost.queues["q"].ready == 1
-    vhost.delete_exchange("x", False)
-    vhost.declare_exchange("x", "topic", False, False, False, {})
-    vhost.bind_queue("q", "x", "#", {})
+    assert vhost.topology.queues["q"].ready == 1
+    vhost.declarations.delete_exchange("x", False)
+    vhost.declarations.declare_exchange("x", "topic", False, False, False, {})
+    vhost.declarations.bind_queue("q", "x", "#", {})
     ann.connection.receive(publish("x", "k"))
     said = closed(ann)
     assert said is not None
     assert "access to topic 'k' in exchange 'x'" in said
-    assert vhost.queues["q"].ready == 1
+    assert vhost.topology.queues["q"].ready == 1
 
 
 def test_an_exchange_that_comes_back_as_it_was_takes_the_message_once(town: Town) -> None:
@@ -238,13 +238,13 @@ def test_an_exchange_that_comes_back_as_it_was_takes_the_message_once(town: Town
     ann.send(Confirm.Select(), 1)
     vhost = town.broker.vhosts["/"]
     ann.connection.receive(publish("x", "k"))
-    vhost.delete_exchange("x", False)
-    vhost.declare_exchange("x", "direct", False, False, False, {})
-    vhost.bind_queue("q", "x", "k", {})
+    vhost.declarations.delete_exchange("x", False)
+    vhost.declarations.declare_exchange("x", "direct", False, False, False, {})
+    vhost.declarations.bind_queue("q", "x", "k", {})
     ann.frames()
     ann.connection.receive(publish("x", "k"))
     assert ann.told() == [("Ack", 2, False)]
-    assert vhost.queues["q"].ready == 2
+    assert vhost.topology.queues["q"].ready == 2
 
 
 # -- in the name of others

@@ -20,7 +20,7 @@ def test_the_second_connection_gets_back_what_the_first_held(house: House) -> No
     client.connection.lost("")
     house.turns.run()
     assert client.frames() == []
-    assert house.broker.vhosts["/"].queues["q"].ready == 6
+    assert house.broker.vhosts["/"].topology.queues["q"].ready == 6
     other.send(Basic.Get(queue="q"), 1)
     (got,) = other.frames()
     assert isinstance(got, Basic.GetOk)
@@ -66,7 +66,7 @@ def test_very_many_come_again_in_their_order_whoever_sends_them_again(house: Hou
     house.turns.run()
     client.frames()
     client.send(Basic.Recover(False), 1)
-    queue = house.broker.vhosts["/"].queues["q"]
+    queue = house.broker.vhosts["/"].topology.queues["q"]
     assert (queue.unacked, queue.ready) == (AGAIN_MAX, 300)
     house.turns.run()
     again = [frame for frame in client.frames() if isinstance(frame, Basic.Deliver)]
@@ -87,7 +87,7 @@ def test_what_a_client_that_does_not_read_has_recovered_goes_back_to_the_queue(h
     for _ in range(50):
         client.send(Basic.Recover(False), 1)
     assert len(client.edge.written) < 3 * OUTPUT_BYTES_MAX
-    queue = house.broker.vhosts["/"].queues["q"]
+    queue = house.broker.vhosts["/"].topology.queues["q"]
     assert (queue.ready, queue.unacked) == (8, 0)
     assert tags(client) == [9, 10]
     client.edge.room = 1 << 40
@@ -118,7 +118,7 @@ def test_a_disk_that_fails_while_deliveries_are_recovered_loses_none(house: Hous
     house.store.unreadable = True
     client.send(Basic.Recover(False), 1)
     assert isinstance(client.frames()[-1], Connection.Close)
-    queue = house.broker.vhosts["/"].queues["q"]
+    queue = house.broker.vhosts["/"].topology.queues["q"]
     assert (queue.ready, queue.unacked) == (3, 0)
 
 

@@ -126,7 +126,7 @@ def test_who_is_given_what_does_not_fit_waits_with_the_end(house: House) -> None
         assert "Target091.deliver" in watch.called
         go_on(house)
     assert watch.caught == set()
-    assert house.broker.vhosts["/"].queues["q"].ready == 1
+    assert house.broker.vhosts["/"].topology.queues["q"].ready == 1
 
 
 @watchable
@@ -134,7 +134,7 @@ def test_who_calls_back_is_caught(house: House) -> None:
     watch, client = Watch(), house.open()
     client.send(Queue.Declare(queue="q"), 1)
     consume(client)
-    queue = house.broker.vhosts["/"].queues["q"]
+    queue = house.broker.vhosts["/"].topology.queues["q"]
     (target,) = [consumer.target for consumer in queue.manager.all]
     assert isinstance(target, Target091)
     with watch.on():

@@ -86,11 +86,14 @@ def test_each_operation_needs_its_permissions_and_no_others(
 )
 def test_with_empty_permissions_nothing_is_allowed(town: Town, command: base.Frame) -> None:
     town.users.permit("ann", "/", "", "", "")
-    before = (set(town.broker.vhosts["/"].queues), set(town.broker.vhosts["/"].exchanges))
+    before = (set(town.broker.vhosts["/"].topology.queues), set(town.broker.vhosts["/"].topology.exchanges))
     said = refusal(town.enter("ann"), command)
     assert said is not None
     assert said.startswith("403 ACCESS_REFUSED - ")
-    assert (set(town.broker.vhosts["/"].queues), set(town.broker.vhosts["/"].exchanges)) == before
+    assert (
+        set(town.broker.vhosts["/"].topology.queues),
+        set(town.broker.vhosts["/"].topology.exchanges),
+    ) == before
 
 
 @pytest.mark.parametrize("given", PERMISSIONS)

@@ -22,7 +22,7 @@ def house() -> House:
 
 
 def queue(house: House, name: str) -> CoreQueue:
-    return house.broker.vhosts["/"].queues[name]
+    return house.broker.vhosts["/"].topology.queues[name]
 
 
 def counts(house: House, name: str) -> tuple[int, int]:

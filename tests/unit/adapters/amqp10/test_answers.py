@@ -20,8 +20,10 @@ def client(house: House) -> Wired10:
 def publisher(house: House, **fields: object) -> Wired10:
     """Sends to the queue `kept` on handle 0, and to `volatile` on handle 1."""
     vhost = house.broker.vhosts["/"]
-    vhost.declare_queue("kept", True, None, False, {})
-    vhost.declare_queue("volatile", False, None, False, {"x-max-length": 4, "x-overflow": "reject-publish"})
+    vhost.declarations.declare_queue("kept", True, None, False, {})
+    vhost.declarations.declare_queue(
+        "volatile", False, None, False, {"x-max-length": 4, "x-overflow": "reject-publish"}
+    )
     client = Wired10(house)
     client.sends("kept", 0, **fields)
     client.sends("volatile", 1, **fields)
@@ -60,7 +62,7 @@ def test_another_link_or_outcome_or_a_gap_is_another_answer(client: Wired10, hou
         (6, 7, "Rejected", True),  # the queue is full
         (9, 9, "Accepted", True),
     ]
-    assert house.broker.vhosts["/"].queues["volatile"].ready == 4
+    assert house.broker.vhosts["/"].topology.queues["volatile"].ready == 4
 
 
 def test_what_is_durable_waits_for_its_batch(client: Wired10, house: House) -> None:

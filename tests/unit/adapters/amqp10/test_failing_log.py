@@ -47,7 +47,7 @@ def test_it_ends_once_and_holds_nothing(house: House, ending: Composite) -> None
         client.send(End())
     house.clock.advance(MINUTES)
     assert ready(house) == (1, 0)
-    assert house.broker.vhosts["/"].queues["q"].consumer_count == 0
+    assert house.broker.vhosts["/"].topology.queues["q"].consumer_count == 0
 
 
 def test_a_link_that_waits_for_the_log_holds_up_no_other_session(house: House) -> None:

@@ -26,7 +26,7 @@ X_OWN = sized(0xA3, b"x-own")
 
 @pytest.fixture
 def queue(house: House) -> Queue:
-    return house.broker.vhosts["/"].declare_queue("q", False, None, False, {})
+    return house.broker.vhosts["/"].declarations.declare_queue("q", False, None, False, {})
 
 
 def read(house: House, queue: Queue, front: Front, at: int = -1) -> tuple[QueueEntry, bytes]:
@@ -119,10 +119,10 @@ def test_there_may_be_nothing_but_a_header(house: House, queue: Queue) -> None:
 def test_each_address_is_told(house: House, queue: Queue) -> None:
     front = front_of(house)
     vhost = house.broker.vhosts["/"]
-    vhost.declare_queue("other", False, None, False, {})
+    vhost.declarations.declare_queue("other", False, None, False, {})
     for name in ("q", "other", "q"):
         put(house, content10(), name)
-        entry = list(vhost.queues[name].entries)[-1]
+        entry = list(vhost.topology.queues[name].entries)[-1]
         front.read(entry.message, entry, house.store, queue)
         sent = front.header + front.annotations + front.rest
         assert annotations(sent)["x-routing-key"] == name
@@ -197,7 +197,7 @@ def test_a_message_of_the_other_protocol_is_one_of_this(house: House, queue: Que
 @given(st.binary(min_size=1, max_size=3000), st.integers(1, 900), st.booleans())
 def test_a_large_body_follows_piece_by_piece(payload: bytes, piece_bytes: int, on_disk: bool) -> None:
     house = House()
-    queue = house.broker.vhosts["/"].declare_queue("q", False, None, False, {})
+    queue = house.broker.vhosts["/"].declarations.declare_queue("q", False, None, False, {})
     front = front_of(house)
     sections = data(payload)
     put_large(house, sections, content10(body=b"", subject="s"), piece_bytes=piece_bytes, on_disk=on_disk)

@@ -24,7 +24,7 @@ def said(first: int, *names: str) -> Disposition:
 
 def annotations(house: House) -> list[list[bytes]]:
     """The names of those of the messages of the queue, as they stand there."""
-    entries = house.broker.vhosts["/"].queues["q"].entries
+    entries = house.broker.vhosts["/"].topology.queues["q"].entries
     return [
         entries_of(entries.annotations_of(entry))[0] for entry in entries if entries.annotations_of(entry)
     ]
@@ -68,7 +68,7 @@ def test_of_two_with_one_name_the_last_is_added() -> None:
     frame = amqp(said(0, "x-1", "x-2", "x-3"))
     client.connection.receive(frame.replace(b"\xa3\x03x-3", b"\xa3\x03x-1"))
     assert annotations(house) == [[b"x-1", b"x-2"]]
-    entries = house.broker.vhosts["/"].queues["q"].entries
+    entries = house.broker.vhosts["/"].topology.queues["q"].entries
     assert entries_of(entries.annotations_of(next(iter(entries))))[1] == [b"\x50\x02", b"\x50\x01"]
 
 
@@ -76,8 +76,8 @@ def test_a_queue_may_go_with_the_link_that_would_add_too_much_while_it_is_delete
     """What is given back when a queue is deleted may have waited behind something else until then."""
     house = House()
     vhost = house.broker.vhosts["/"]
-    vhost.declare_queue("dear", False, None, False, {"x-max-length": 1000})
-    vhost.declare_queue("q", False, None, True, {"x-delivery-limit": 5})
+    vhost.declarations.declare_queue("dear", False, None, False, {"x-max-length": 1000})
+    vhost.declarations.declare_queue("q", False, None, True, {"x-delivery-limit": 5})
     client, other = Wired10(house), Wired10(house)
     for handle, name in enumerate(("dear", "q")):
         first = 200 * handle
@@ -91,9 +91,9 @@ def test_a_queue_may_go_with_the_link_that_would_add_too_much_while_it_is_delete
         Disposition(role=True, first=0, last=199, settled=True, state=Released()),
         Disposition(role=True, first=200, last=399, settled=True, state=much),
     )
-    assert vhost.queues["q"].unacked == 200
-    vhost.delete_queue("q", False, False)
-    assert list(vhost.queues) == ["dear"]
+    assert vhost.topology.queues["q"].unacked == 200
+    vhost.declarations.delete_queue("q", False, False)
+    assert list(vhost.topology.queues) == ["dear"]
     house.clock.advance(0)
     assert kinds(client).count(Detach) == 1
-    assert vhost.queues["dear"].ready + vhost.queues["dear"].unacked == 200
+    assert vhost.topology.queues["dear"].ready + vhost.topology.queues["dear"].unacked == 200

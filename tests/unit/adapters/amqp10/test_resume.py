@@ -143,7 +143,7 @@ def test_what_a_deleted_queue_had_is_not_sent() -> None:
     client.send(SUSPEND, receives(dict.fromkeys(tags)))
     client.send(sends())
     client.publish(0, durable=True)
-    house.broker.vhosts["/"].delete_queue("q", False, False, None)
+    house.broker.vhosts["/"].declarations.delete_queue("q", False, False, None)
     kinds(client)
     client.send(allow(3, sent=1))
 

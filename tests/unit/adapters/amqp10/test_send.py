@@ -21,7 +21,7 @@ def client(house: House) -> Wired10:
 
 def consumer(house: House, credit: int = 100) -> Wired10:
     """Receives from the queue `q`, on handle 0, in frames of 512 bytes."""
-    house.broker.vhosts["/"].declare_queue("q", False, None, False, {})
+    house.broker.vhosts["/"].declarations.declare_queue("q", False, None, False, {})
     client = Wired10(house, FRAME)
     client.receives("q", credit=credit)
     return client
@@ -89,7 +89,7 @@ def test_a_delivery_on_its_way_is_taken_back_when_its_link_ends(client: Wired10,
     assert isinstance(aborted, Transfer)
     assert aborted.aborted
     assert isinstance(detached, Detach)
-    [entry] = house.broker.vhosts["/"].queues["q"].entries
+    [entry] = house.broker.vhosts["/"].topology.queues["q"].entries
     assert entry.state == AVAILABLE
 
 
@@ -98,7 +98,7 @@ def test_a_delivery_on_its_way_is_taken_back_when_its_link_ends(client: Wired10,
 def test_a_message_that_cannot_be_read_goes_back_to_its_queue(
     house: House, large: bool, settled: int
 ) -> None:
-    queue = house.broker.vhosts["/"].declare_queue("q", True, None, False, {})
+    queue = house.broker.vhosts["/"].declarations.declare_queue("q", True, None, False, {})
     client = Wired10(house, FRAME)
     if large:
         put_large(house, data(b"x" * 3000), on_disk=True)
@@ -130,5 +130,5 @@ def test_a_body_that_cannot_be_read_any_more_is_taken_back(client: Wired10, hous
     assert isinstance(closed, Close)
     assert closed.error is not None
     assert closed.error.condition == "amqp:internal-error"
-    [entry] = house.broker.vhosts["/"].queues["q"].entries
+    [entry] = house.broker.vhosts["/"].topology.queues["q"].entries
     assert entry.state == AVAILABLE

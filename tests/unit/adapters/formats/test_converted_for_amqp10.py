@@ -39,7 +39,7 @@ def published(house: House, client: Wired, payload: bytes, frame_max: int, **fie
     properties = Basic.Properties(**fields)  # type: ignore[arg-type]
     stream = method_bytes(Basic.Publish(routing_key="q"), 1) + header_bytes(len(payload), properties, 1)
     client.connection.receive(stream + b"".join(body_frames(payload, 1, frame_max)))
-    [entry] = house.broker.vhosts["/"].queues["q"].entries
+    [entry] = house.broker.vhosts["/"].topology.queues["q"].entries
     return entry.message
 
 

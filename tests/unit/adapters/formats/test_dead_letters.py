@@ -214,16 +214,16 @@ class Ward:
             arguments: dict[str, object] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": to}
             if ttl is not None:
                 arguments["x-message-ttl"] = ttl
-            self.vhost.declare_queue(name, False, None, False, arguments)
+            self.vhost.declarations.declare_queue(name, False, None, False, arguments)
 
     def publish(self, content: bytes, expiration: int) -> None:
-        route = self.vhost.route("", "a")
+        route = self.vhost.publisher.route("", "a")
         new = Message(route.address, content, 4, False, 0)
         new.expiration = expiration
-        self.vhost.publish_carefully(route, new)
+        self.vhost.publisher.publish_carefully(route, new)
 
     def contents(self, name: str) -> list[bytes]:
-        return [entry.message.content or b"" for entry in self.vhost.queues[name].entries]
+        return [entry.message.content or b"" for entry in self.vhost.topology.queues[name].entries]
 
 
 def test_expired_messages_of_both_protocols_go_the_same_way() -> None:
@@ -244,7 +244,7 @@ def test_a_message_that_is_refused_again_and_again_is_counted_and_stays_the_same
     ward = Ward()
     ward.publish(content10(durable=True, **BARE), -1)
     for count in (1, 2, 3):
-        queue = ward.vhost.queues["a"]
+        queue = ward.vhost.topology.queues["a"]
         taker, consumer = consume(queue)
         assert pull(consumer) == 1
         detach(queue, consumer, [])

@@ -195,7 +195,7 @@ def test_a_piece_that_cannot_be_read_ends_the_connection_and_nothing_of_it_was_s
     [closed] = client.frames()
     assert isinstance(closed, Connection.Close)
     assert closed.reply_code == 541
-    assert house.broker.vhosts["/"].queues["q"].ready == 1
+    assert house.broker.vhosts["/"].topology.queues["q"].ready == 1
 
 
 def test_sizes_are_those_of_large_messages() -> None:

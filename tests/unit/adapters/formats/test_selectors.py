@@ -10,6 +10,7 @@ from broker.adapters.formats.either import SelectorFilter, view_of
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import NOWHERE, Message
 from broker.core.ports import MessageStore
+from broker.core.publishing.outcome import ROUTED
 from broker.core.queues.groups import Groups
 from broker.core.selector.selector import Selector
 from protocol.amqp10.types import Symbol, Timestamp, Uint
@@ -150,31 +151,33 @@ def test_a_headers_exchange_routes_both_alike() -> None:
     }
     for name, arguments in wanted.items():
         add_queue(vhost, name)
-        vhost.bind_queue(name, "h", "", arguments)
-    route = vhost.route("h", "")
+        vhost.declarations.bind_queue(name, "h", "", arguments)
+    route = vhost.publisher.route("h", "")
     views = 0
     for content in (
         content10({"x-n": Uint(9)}, {"kind": "a", "level": 5}),
         content_of(headers={"kind": "a", "level": 5, "x-n": 9}),
     ):
         message = Message(route.address, content, 0, False, 0)
-        assert vhost.publish_by_message(route, message, [""], view_of(message, vhost.store)) == 5
+        assert (
+            vhost.publisher.publish_by_message(route, message, [""], view_of(message, vhost.store)) is ROUTED
+        )
         views += 1
-    ready = {name: int(queue.ready) for name, queue in vhost.queues.items()}
+    ready = {name: int(queue.ready) for name, queue in vhost.topology.queues.items()}
     assert ready == {name: 0 if name == "other" else views for name in wanted}
 
 
 def test_groups_of_both_protocols_are_the_same() -> None:
     vhost = new_vhost()
-    queue = vhost.declare_queue("q", False, None, False, {"x-group-kind": "sticky"})
-    route = vhost.route("", "q")
+    queue = vhost.declarations.declare_queue("q", False, None, False, {"x-group-kind": "sticky"})
+    route = vhost.publisher.route("", "q")
     for content in (
         content10(group_id="g"),
         content_of(headers={"x-group-id": "g"}),
         content10(group_id="h"),
         content10(),
     ):
-        vhost.publish(route, Message(route.address, content, 0, False, 0))
+        vhost.publisher.publish(route, Message(route.address, content, 0, False, 0))
     groups = queue.discipline
     assert isinstance(groups, Groups)
     assert sorted(groups.by_key) == ["g", "h"]

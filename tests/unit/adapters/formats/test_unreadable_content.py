@@ -22,7 +22,7 @@ class FailingStore(RecordingStore):
 @pytest.fixture
 def queue() -> Queue:
     """Three messages with a = 1; the content of the first two is on disk only."""
-    queue = new_vhost(FailingStore()).declare_queue("q", False, None, False, {})
+    queue = new_vhost(FailingStore()).declarations.declare_queue("q", False, None, False, {})
     for number in range(3):
         message = Message(Address("", "q"), content_of(headers={"a": 1}), 1, False, 0)
         queue.enqueue(message)

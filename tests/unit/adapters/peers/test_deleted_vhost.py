@@ -8,7 +8,7 @@ from tests.support.adapters.connection_without_socket import Wired
 from tests.support.amqp091.frames import publish_bytes
 from tests.support.auth.broker_with_users import ALL, Town
 
-QUEUES = 3 * int(deletion.VACATING_SLICE // deletion.QUEUE)  # that take several turns
+QUEUES = 3 * int(deletion.DISPOSAL_SLICE // deletion.QUEUE)  # that take several turns
 FORCED = "CONNECTION_FORCED - vhost 'other' is deleted"
 
 
@@ -17,7 +17,7 @@ def furnished() -> Town:
     town = Town()
     make(town)
     for number in range(QUEUES):
-        town.broker.vhosts["other"].declare_queue(f"q{number}", False, None, False, {})
+        town.broker.vhosts["other"].declarations.declare_queue(f"q{number}", False, None, False, {})
     return town
 
 
@@ -57,7 +57,7 @@ def test_nobody_uses_it_any_more() -> None:
         client.send(Queue.Declare(queue="mine", durable=True), 1)
     town.turns.run()
     assert (told(ann), told(boss)) == ([], [])
-    assert (old.queues, town.broker.counters.published, town.broker.counters.delivered) == ({}, 1, 0)
+    assert (old.topology.queues, town.broker.counters.published, town.broker.counters.delivered) == ({}, 1, 0)
     town.clock.advance(0)
     assert (told(ann), told(boss)) == ([FORCED], [FORCED])
     assert ann.edge.holds == 0, "the answer to that is read"

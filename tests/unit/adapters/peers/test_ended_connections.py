@@ -242,8 +242,8 @@ def say_too_much(house: House) -> None:
 
 def use10(house: House) -> Wired10:
     """Return a client that sends and receives, with deliveries on their way."""
-    if "lasting" not in house.broker.vhosts["/"].queues:
-        house.broker.vhosts["/"].declare_queue("lasting", True, None, False, {})
+    if "lasting" not in house.broker.vhosts["/"].topology.queues:
+        house.broker.vhosts["/"].declarations.declare_queue("lasting", True, None, False, {})
     client = Wired10(house)
     client.sends("lasting", 0)
     client.publish(0, 1)
@@ -531,7 +531,7 @@ def test_queues(arguments: FieldTable) -> None:
                 )
         client.send(Queue.Delete(queue="q"), 1)
         house.store.complete()
-        assert "q" not in house.broker.vhosts["/"].queues
+        assert "q" not in house.broker.vhosts["/"].topology.queues
         lose(client)
 
     assert garbage(House(), act) == Counter()
@@ -550,7 +550,7 @@ def test_exchanges(kind: str) -> None:
         properties = Basic.Properties(headers={"x-delay": 100_000})
         client.connection.receive(method + header_bytes(0, properties, 1))
         client.send(Exchange.Delete(exchange="x"), 1)
-        assert "x" not in house.broker.vhosts["/"].exchanges
+        assert "x" not in house.broker.vhosts["/"].topology.exchanges
         lose(client)
 
     assert garbage(House(), act) == Counter()

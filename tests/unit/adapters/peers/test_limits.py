@@ -13,7 +13,7 @@ def town() -> Town:
     town = Town()
     vhost = town.broker.vhosts["/"]
     for name in ("q", "dlq"):
-        vhost.declare_queue(name, False, None, False, {})
+        vhost.declarations.declare_queue(name, False, None, False, {})
     return town
 
 
@@ -37,8 +37,8 @@ def test_virtual_hosts_are_name_spaces_of_their_own(town: Town) -> None:
     assert refusal(ann, Basic.Get(queue="q")) == "404 NOT_FOUND - no queue 'q' in vhost 'other'"
     assert refusal(ann, Queue.Declare(queue="q")) is None
     ann.connection.receive(publish("", "q"))
-    assert town.broker.vhosts["other"].queues["q"].ready == 1
-    assert town.broker.vhosts["/"].queues["q"].ready == 0
+    assert town.broker.vhosts["other"].topology.queues["q"].ready == 1
+    assert town.broker.vhosts["/"].topology.queues["q"].ready == 0
 
 
 def test_a_virtual_host_takes_connections_and_permissions_along(town: Town) -> None:

@@ -40,7 +40,7 @@ def client_of(house: House, capabilities: FieldTable | None = None) -> Wired:
 
 
 def ready(house: House) -> int:
-    return house.broker.vhosts["/"].queues["q"].ready
+    return house.broker.vhosts["/"].topology.queues["q"].ready
 
 
 def test_a_publisher_is_held_with_its_next_publish_and_goes_on_afterwards(house: House) -> None:
@@ -132,7 +132,7 @@ def test_consumers_go_on(house: House) -> None:
         delivered = client.frames()[-1]
         assert isinstance(delivered, Basic.Deliver)
         client.send(Basic.Ack(tag), 1)
-    assert house.broker.vhosts["/"].queues["q"].unacked == 0
+    assert house.broker.vhosts["/"].topology.queues["q"].unacked == 0
 
 
 def test_deliveries_to_a_held_publisher_go_on(house: House) -> None:

@@ -202,7 +202,7 @@ def test_a_place_to_browse_from_alone() -> None:
     ],
 )
 def test_the_list_follows_the_arguments(arguments: dict[str, object], kind: type, ranks: int) -> None:
-    entries = new_vhost().declare_queue("q", True, None, False, arguments).entries
+    entries = new_vhost().declarations.declare_queue("q", True, None, False, arguments).entries
     assert isinstance(entries, kind)
     assert entries.ranks == ranks
 

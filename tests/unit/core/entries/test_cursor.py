@@ -602,7 +602,7 @@ def test_the_time_of_messages() -> None:
     """A date of the broker's comes before a property, and what has neither is not where it begins."""
     clock = HandClock()
     vhost = new_vhost(clock=clock)
-    queue = vhost.declare_queue("q", False, None, False, {})
+    queue = vhost.declarations.declare_queue("q", False, None, False, {})
     bench = Bench()
     bench.queue = queue
     for number, (date, stamp) in enumerate([(0, None), (0, 5), (5000, 99), (0, 7), (0, 1), (0, None)], 1):
@@ -626,7 +626,7 @@ def test_the_time_of_messages() -> None:
 def test_a_time_beyond_all_dates() -> None:
     """Nanoseconds, say, where seconds belong."""
     vhost = new_vhost()
-    queue = vhost.declare_queue("q", False, None, False, {})
+    queue = vhost.declarations.declare_queue("q", False, None, False, {})
     bench = Bench()
     bench.queue = queue
     for stamp in (b"\x17" + bytes(7), b"\xff" * 8):

@@ -36,7 +36,7 @@ class Site:
 
     def __init__(self, index: str = "kind, correlation_id") -> None:
         self.vhost = new_vhost()
-        self.queue = self.vhost.declare_queue("q", False, None, False, {"x-index": index})
+        self.queue = self.vhost.declarations.declare_queue("q", False, None, False, {"x-index": index})
         self.scheduler = HandScheduler()
         self.numbers: dict[Message, int] = {}
         Counting.asked = 0
@@ -168,7 +168,7 @@ def test_a_deleted_queue_lets_go_of_its_rows() -> None:
     site.got(site.client("kind = 'a'", prefetch=3))
     index = site.queue.index
     assert index is not None
-    site.vhost.delete_queue("q", False, False)
+    site.vhost.declarations.delete_queue("q", False, False)
     row = index.rows[0]["a"]
     assert (row.first, row.last) == (None, None)
 
@@ -186,10 +186,10 @@ def test_a_deleted_queue_lets_go_of_its_rows() -> None:
 )
 def test_arguments_that_cannot_be(arguments: dict[str, object], why: str) -> None:
     with pytest.raises(PreconditionFailed, match=why):
-        new_vhost().declare_queue("q", False, None, False, arguments)
+        new_vhost().declarations.declare_queue("q", False, None, False, arguments)
 
 
 def test_another_index_is_another_queue() -> None:
     site = Site("a")
     with pytest.raises(PreconditionFailed, match="inequivalent arg 'x-index'"):
-        site.vhost.declare_queue("q", False, None, False, {"x-index": "b"})
+        site.vhost.declarations.declare_queue("q", False, None, False, {"x-index": "b"})

@@ -171,13 +171,13 @@ def test_a_million_scattered_times_are_each_kept_to_the_millisecond() -> None:
     yard = Yard()
     queue = yard.queue(max_priority=3)
     choice = random.Random(1)
-    route = yard.vhost.route("", "q")
+    route = yard.vhost.publisher.route("", "q")
     ends: list[int] = []
     for number in range(MILLION):
         message = Message(route.address, b"", 0, False, number % 4)
         message.expiration = choice.randrange(10_000, 100_000)
         ends.append(message.expiration)
-        yard.vhost.publish_carefully(route, message)
+        yard.vhost.publisher.publish_carefully(route, message)
     assert queue.rules is not None
     assert queue.rules.timers.count == queue.ready == MILLION
     began, rings, sets = yard.clock.now, 0, 0
@@ -206,11 +206,11 @@ def test_a_million_of_one_age_behind_one_that_stays() -> None:
     queue = yard.queue(message_ttl=10_000)
     plain = yard.queue("plain")
     yard.publish("plain", expiration=NEVER)
-    route = yard.vhost.route("", "q")
+    route = yard.vhost.publisher.route("", "q")
     for number in range(MILLION):
         if number % 1000 == 0:
             yard.clock.now += 1
-        yard.vhost.publish(route, Message(route.address, b"", 0, False, 0))
+        yard.vhost.publisher.publish(route, Message(route.address, b"", 0, False, 0))
     assert queue.ready == MILLION
     assert yard.clock.wakes == [1001 + 10_000], "one alarm, set once"
     yard.clock.advance(10_000 - 1001)

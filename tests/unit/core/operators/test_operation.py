@@ -6,11 +6,11 @@ from broker.core.entries.entry import AVAILABLE, DEQUEUED, QueueEntry
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.message import Message, copy_of
 from broker.core.publishing.dead_letters import waits_for
-from broker.core.publishing.passage import REFUSED
+from broker.core.publishing.outcome import REFUSED
 from broker.core.queues.backlog import STALE_MIN, Backlog, existing_backlog
 from broker.core.queues.election import ENQUEUE
 from broker.core.queues.queue import Queue
-from broker.core.vhosts.vhost import stop_queue
+from broker.core.vhosts.alteration import stop_queue
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.operations import SlowStore, Told
 from tests.support.core.purge import purge
@@ -25,9 +25,7 @@ def entries_of(queue: Queue) -> list[QueueEntry]:
 
 def move(operation: Told, entry: QueueEntry, to: str) -> None:
     """Have an operation move an entry."""
-    operation.publish(
-        operation.virtual_host.route("", to), copy_of(entry.message, entry.message.content or b"")
-    )
+    operation.publish(operation.publisher.route("", to), copy_of(entry.message, entry.message.content or b""))
     operation.remove(entry)
 
 
@@ -53,7 +51,7 @@ def test_what_is_marked_is_passed_by_and_what_is_aborted_is_back_in_place() -> N
 
 def test_what_is_replaced_while_it_is_marked_is_not_back_in_place() -> None:
     vhost = new_vhost()
-    queue = vhost.declare_queue("q", False, None, False, {"x-last-value-key": "k"})
+    queue = vhost.declarations.declare_queue("q", False, None, False, {"x-last-value-key": "k"})
     for key in ("a", "b", "c"):
         publish(vhost, "", "q", headers={"k": key})
     first, second, third = entries_of(queue)
@@ -93,7 +91,9 @@ def test_when_the_log_fails_all_is_as_it_was() -> None:
     store = SlowStore()
     vhost = new_vhost(store)
     queue = add_queue(vhost, "q", durable=True)
-    limited = vhost.declare_queue("r", True, None, False, {"x-max-length": 1, "x-overflow": "reject-publish"})
+    limited = vhost.declarations.declare_queue(
+        "r", True, None, False, {"x-max-length": 1, "x-overflow": "reject-publish"}
+    )
     publish(vhost, "", "q", persistent=True)
     (entry,) = entries_of(queue)
     operation = Told(vhost, queue)
@@ -110,7 +110,9 @@ def test_when_the_log_fails_all_is_as_it_was() -> None:
 def test_one_refusal_refuses_all_and_counts_what_the_others_take() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
-    full = vhost.declare_queue("r", False, None, False, {"x-max-length": 2, "x-overflow": "reject-publish"})
+    full = vhost.declarations.declare_queue(
+        "r", False, None, False, {"x-max-length": 2, "x-overflow": "reject-publish"}
+    )
     for _ in range(3):
         publish(vhost, "", "q")
     operation = Told(vhost, queue)
@@ -126,7 +128,7 @@ def test_a_stopped_queue_takes_what_an_operator_moves() -> None:
     vhost = new_vhost()
     queue, stopped = add_queue(vhost, "q"), add_queue(vhost, "stopped")
     publish(vhost, "", "q")
-    stop_queue(vhost, stopped, [ENQUEUE])
+    stop_queue(vhost.topology, stopped, [ENQUEUE])
     operation = Told(vhost, queue)
     move(operation, entries_of(queue)[0], "stopped")
     operation.commit()
@@ -136,7 +138,7 @@ def test_a_stopped_queue_takes_what_an_operator_moves() -> None:
 def test_time_stands_still_for_what_is_held_and_is_looked_at_when_it_returns() -> None:
     clock = HandClock()
     vhost = new_vhost(clock=clock)
-    queue = vhost.declare_queue("q", False, None, False, {"x-message-ttl": 100})
+    queue = vhost.declarations.declare_queue("q", False, None, False, {"x-message-ttl": 100})
     publish(vhost, "", "q")
     operation = Told(vhost, queue)
     operation.remove(entries_of(queue)[0])
@@ -153,7 +155,7 @@ def test_a_queue_that_is_deleted_meanwhile_ends_it() -> None:
     publish(vhost, "", "q")
     operation = Told(vhost, queue)
     move(operation, entries_of(queue)[0], "other")
-    vhost.delete_queue("q", False, False)
+    vhost.declarations.delete_queue("q", False, False)
     with pytest.raises(NotFound):
         operation.commit()
     operation.abort()
@@ -167,7 +169,7 @@ def test_what_nobody_would_get_is_refused() -> None:
     operation = Told(vhost, queue)
     (entry,) = entries_of(queue)
     message = Message(entry.message.address, content_of(), 0, False, 0)
-    operation.publish(vhost.route("amq.direct", "nowhere"), message)
+    operation.publish(vhost.publisher.route("amq.direct", "nowhere"), message)
     with pytest.raises(PreconditionFailed, match=r"'amq.direct' leads nowhere with routing key 'nowhere'"):
         operation.commit()
 
@@ -258,7 +260,9 @@ def test_nothing_is_taken_away_before_that_is_durable() -> None:
     other = yard.queue("other", durable=True)
     operation = Told(yard.vhost, queue)
     first = backlog.after(0, 1)[0]
-    operation.publish(yard.vhost.route("", "other"), copy_of(first.message, first.message.content or b""))
+    operation.publish(
+        yard.vhost.publisher.route("", "other"), copy_of(first.message, first.message.content or b"")
+    )
     operation.remove_dead(first)
     operation.commit()
     assert store.last_words == [first.message]
@@ -305,7 +309,7 @@ def test_a_deleted_queue_ends_what_is_seized() -> None:
     committed.remove_dead(backlog.after(0, 1)[0])
     aborted.remove_dead(backlog.after(0, 2)[1])
     committed.commit()
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     aborted.abort()
     store.waiting.pop().on_durable(1)
     yard.clock.advance(0)
@@ -318,7 +322,7 @@ def test_the_room_of_what_is_seized_is_free_as_that_of_what_is_marked() -> None:
     assert yard.publish() == REFUSED
     operation = Told(yard.vhost, queue)
     first = backlog.after(0, 1)[0]
-    operation.publish(yard.vhost.route("", "q"), copy_of(first.message, b"7"))
+    operation.publish(yard.vhost.publisher.route("", "q"), copy_of(first.message, b"7"))
     operation.remove_dead(first)
     operation.commit()
     assert (operation.end, numbers(queue), waiting(backlog)) == ("committed", [7], [2])

@@ -78,15 +78,15 @@ def test_rows_are_published_chunk_by_chunk() -> None:
     bench.clock.advance(1)
     assert (bench.answers, done, bench.queue.ready) == ([""], [9], 9)
     assert (bench.sink.moving, bench.sink.moving_rows) == ([], 0)
-    assert not {int(first.number), int(second.number)} & set(bench.vhost.numbers.queues)
+    assert not {int(first.number), int(second.number)} & set(bench.vhost.topology.numbers.queues)
 
 
 def test_what_is_in_the_way_is_waited_for() -> None:
     bench = Bench()
     add_exchange(bench.vhost, "x", "fanout", durable=True)
-    bench.vhost.bind_queue("q", "x", "", {})
+    bench.vhost.declarations.bind_queue("q", "x", "", {})
     attempt = bench.write(0, TO_Q, [("", "q"), ("x", "")], TO_Q)
-    bench.vhost.delete_exchange("x", False)
+    bench.vhost.declarations.delete_exchange("x", False)
     bench.commit(0, attempt)
     assert bench.answers == [""]
     assert (bench.queue.ready, bench.sink.moving_rows) == (1, 3)
@@ -95,7 +95,7 @@ def test_what_is_in_the_way_is_waited_for() -> None:
     bench.clock.advance(1000)
     assert bench.sink.blocked == "exchange 'x' leads nowhere with routing key ''"
     assert (bench.queue.ready, attempt.queue.ready) == (1, 2)
-    bench.vhost.bind_queue("q", "x", "", {})
+    bench.vhost.declarations.bind_queue("q", "x", "", {})
     bench.clock.advance(1000)
     assert (bench.queue.ready, bench.sink.moving, bench.sink.blocked) == (4, [], "")
 
@@ -110,7 +110,7 @@ def test_what_is_not_mandatory_may_go_nowhere() -> None:
 def test_an_objection_is_no_queue_that_is_full() -> None:
     bench = Bench()
     arguments: dict[str, object] = {"x-max-length": 0, "x-overflow": "reject-publish"}
-    bench.vhost.declare_queue("full", True, None, False, arguments)
+    bench.vhost.declarations.declare_queue("full", True, None, False, arguments)
     vhost = bench.vhost
     assert objection(chunk_of([("", "q"), ("", "full")]), vhost, open_rows, True, set()) == ""
     said = "exchange '' leads nowhere with routing key 'absent'"
@@ -124,7 +124,7 @@ def test_an_objection_is_no_queue_that_is_full() -> None:
 def test_an_objection_gives_room_back() -> None:
     bench = Bench()
     arguments: dict[str, object] = {"x-max-length": 1, "x-overflow": "reject-publish"}
-    one = bench.vhost.declare_queue("one", True, None, False, arguments)
+    one = bench.vhost.declarations.declare_queue("one", True, None, False, arguments)
     for _ in range(3):
         assert objection(chunk_of([("", "one")]), bench.vhost, open_rows, True, set()) == ""
     assert one.rules is not None
@@ -178,7 +178,7 @@ def test_a_virtual_host_takes_its_sinks_along() -> None:
 
 
 def state_of(sink: Sink) -> tuple[object, ...]:
-    return sink.describe(), sorted(map(int, sink.virtual_host.numbers.queues))
+    return sink.describe(), sorted(map(int, sink.virtual_host.topology.numbers.queues))
 
 
 STEPS = st.lists(st.sampled_from(["attach", "begin", "drop", "commit", "blocked", "describe", "delete"]))

@@ -58,7 +58,7 @@ def restarted(changes: list[dict[str, object]], store: RecordingStore) -> Broker
     for change in changes:
         broker.apply(change)
     settled = {message.sequence for message, _ in store.settled}
-    queue = broker.vhosts["/"].queues["q"]
+    queue = broker.vhosts["/"].topology.queues["q"]
     for message, _ in store.enqueued:
         if message.sequence not in settled:
             restore(queue, message, False)
@@ -82,7 +82,7 @@ def test_a_stage_comes_back_with_its_offsets(steps: list[tuple[int, int, bool]],
         assert stage.oldest == stage.kept == firsts[max(0, len(firsts) - 1 - retain)]
         assert queue.unacked == stage.next - stage.oldest
     again = restarted(store.changes, store)
-    back = again.staging.existing(again.vhosts["/"].queues["q"], "r")
+    back = again.staging.existing(again.vhosts["/"].topology.queues["q"], "r")
     assert back.describe() | {"runs": []} == stage.describe() | {"runs": []}
     assert sequences(back) == sequences(stage)
     assert back.queue.ready == queue.ready
@@ -91,7 +91,7 @@ def test_a_stage_comes_back_with_its_offsets(steps: list[tuple[int, int, bool]],
     for change in store.changes:
         unfinished.apply(change)
     twice = restarted(definitions_of(unfinished), store)  # what a log begins with after a restart
-    back = twice.staging.existing(twice.vhosts["/"].queues["q"], "r")
+    back = twice.staging.existing(twice.vhosts["/"].topology.queues["q"], "r")
     assert back.describe() | {"runs": []} == stage.describe() | {"runs": []}
     assert sequences(back) == sequences(stage)
 
@@ -103,7 +103,7 @@ def test_what_is_acknowledged_leaves_after_a_restart_if_it_had_not() -> None:
     broker.staging.append(stage, stage.step(4, 0))
     assert store.settled == []
     again = restarted(store.changes, store)
-    back = again.staging.existing(again.vhosts["/"].queues["q"], "r")
+    back = again.staging.existing(again.vhosts["/"].topology.queues["q"], "r")
     assert sequences(back) == [(4, 5), (5, 6)]
     assert (back.queue.ready, back.queue.unacked) == (4, 2)
     settled = again.store
@@ -120,7 +120,7 @@ def test_transient_messages_leave_holes_behind() -> None:
     advance(broker, stage, 1, 4)
     advance(broker, stage, 1, 0)
     again = restarted(store.changes, store)
-    back = again.staging.existing(again.vhosts["/"].queues["q"], "r")
+    back = again.staging.existing(again.vhosts["/"].topology.queues["q"], "r")
     assert back.lost == [2]
     assert (back.first, back.next, back.entry(2)) == (1, 4, None)
     assert [back.entry(offset) is not None for offset in (1, 3)] == [True, True]
@@ -160,7 +160,7 @@ def test_what_was_released_is_consumed_in_its_order() -> None:
     with pytest.raises(NotFound, match="queue 'q' in vhost '/' has no reader 'r'"):
         broker.staging.existing(queue, "r")
     again = restarted(store.changes, store)
-    assert again.staging.found(again.vhosts["/"].queues["q"], "r") is None
+    assert again.staging.found(again.vhosts["/"].topology.queues["q"], "r") is None
 
 
 def test_a_purge_leaves_what_is_staged_and_a_deletion_takes_it_along() -> None:
@@ -168,15 +168,15 @@ def test_a_purge_leaves_what_is_staged_and_a_deletion_takes_it_along() -> None:
     stage = broker.staging.attach(queue, "r", 1)
     advance(broker, stage, 0, 6)
     vhost = broker.vhosts["/"]
-    vhost.purge_queue("q")
+    vhost.declarations.purge_queue("q")
     assert (queue.ready, queue.unacked) == (0, 6)
     assert len(sequences(stage)) == 6
-    vhost.delete_queue("q", False, False)
+    vhost.declarations.delete_queue("q", False, False)
     assert stage.entry(0) is None
     assert [change for change in definitions_of(broker) if str(change["kind"]).startswith("stage")] == []
     add_queue(vhost, "q", durable=True)
     with pytest.raises(NotFound):
-        broker.staging.existing(vhost.queues["q"], "r")
+        broker.staging.existing(vhost.topology.queues["q"], "r")
 
 
 def test_a_queue_has_so_many_readers_and_no_more() -> None:

@@ -63,12 +63,14 @@ def test_a_pattern_matches_anywhere_unless_it_is_anchored() -> None:
 def test_what_a_policy_is_for(apply_to: str, reached: str) -> None:
     vhost = new_vhost()
     for kind in ("classic", "quorum", "stream"):
-        vhost.add_queue(kind, False, None, False, {"x-queue-type": kind}, 0)
+        vhost.topology.add_queue(kind, False, None, False, {"x-queue-type": kind}, 0)
     add_queue(vhost, "none")
     add_exchange(vhost, "exchange")
     put(vhost, "p", "", apply_to=apply_to, max_age="1D", alternate_exchange="amq.fanout")
-    found = {name for name, queue in vhost.queues.items() if "x-max-age" in queue.effective}
-    found |= {"exchange"} & {exchange.name for exchange in vhost.exchanges.values() if exchange.alternate}
+    found = {name for name, queue in vhost.topology.queues.items() if "x-max-age" in queue.effective}
+    found |= {"exchange"} & {
+        exchange.name for exchange in vhost.topology.exchanges.values() if exchange.alternate
+    }
     assert found == set(reached.split())
 
 
@@ -143,7 +145,7 @@ def test_arguments_win_but_the_least_of_a_limit_holds(
     key: str, argument: object, policy: object, held: object
 ) -> None:
     vhost = new_vhost()
-    queue = vhost.declare_queue("q", False, None, False, {f"x-{key}": argument})
+    queue = vhost.declarations.declare_queue("q", False, None, False, {f"x-{key}": argument})
     put(vhost, "p", "", definition={key: policy})
     assert queue.effective == {f"x-{key}": held}
     source = vhost.policies.explain_queue(queue)[key].source
@@ -154,17 +156,17 @@ def test_policies_win_over_the_overflow_of_quorum_queues_and_over_what_streams_k
     vhost = new_vhost()
     quorum = {"x-queue-type": "quorum", "x-overflow": "drop-head"}
     stream = {"x-queue-type": "stream", "x-max-age": "1D", "x-max-length-bytes": 1}
-    vhost.declare_queue("quorum", True, None, False, dict(quorum))
-    vhost.add_queue("stream", False, None, False, dict(stream), 0)
+    vhost.declarations.declare_queue("quorum", True, None, False, dict(quorum))
+    vhost.topology.add_queue("stream", False, None, False, dict(stream), 0)
     put(vhost, "p", "", overflow="reject-publish", max_age="2D", max_length_bytes=5)
-    assert vhost.queues["quorum"].effective["x-overflow"] == "reject-publish"
-    held = vhost.queues["stream"].effective
+    assert vhost.topology.queues["quorum"].effective["x-overflow"] == "reject-publish"
+    held = vhost.topology.queues["stream"].effective
     assert (held["x-max-age"], held["x-max-length-bytes"]) == ("2D", 5)
 
 
 def test_other_arguments_stay_as_they_are() -> None:
     vhost = new_vhost()
-    queue = vhost.declare_queue("q", False, None, False, {"x-max-priority": 3, "mine": "x"})
+    queue = vhost.declarations.declare_queue("q", False, None, False, {"x-max-priority": 3, "mine": "x"})
     put(vhost, "p", "", max_length=1)
     assert queue.effective == {"x-max-priority": 3, "mine": "x", "x-max-length": 1}
     assert set(vhost.policies.explain_queue(queue)) == {"max-length"}
@@ -173,21 +175,21 @@ def test_other_arguments_stay_as_they_are() -> None:
 def test_an_alternate_exchange_by_policy_takes_effect_at_once_and_goes_with_it() -> None:
     vhost = new_vhost()
     add_queue(vhost, "unrouted")
-    vhost.bind_queue("unrouted", "amq.fanout", "", {})
+    vhost.declarations.bind_queue("unrouted", "amq.fanout", "", {})
     add_exchange(vhost, "x")
-    route = vhost.route("x", "nowhere")
-    epoch = vhost.epoch
+    route = vhost.publisher.route("x", "nowhere")
+    epoch = vhost.topology.epoch
     put(vhost, "p", "^x$", alternate_exchange="amq.fanout")
-    assert vhost.epoch > epoch, "routes that were resolved before are stale"
-    vhost.refresh(route)
+    assert vhost.topology.epoch > epoch, "routes that were resolved before are stale"
+    vhost.publisher.refresh(route)
     assert [queue.name for queue in route.queues] == ["unrouted"]
     add_exchange(vhost, "y", alternate_exchange="amq.direct")
     put(vhost, "p", "^[xy]$", alternate_exchange="amq.fanout")
     assert routed(vhost, "y", "nowhere") == [], "the argument wins"
-    assert told(vhost.policies.explain_exchange(vhost.exchanges["x"])) == {
+    assert told(vhost.policies.explain_exchange(vhost.topology.exchanges["x"])) == {
         "alternate-exchange": ("amq.fanout", "policy", "p")
     }
-    assert told(vhost.policies.explain_exchange(vhost.exchanges["y"])) == {
+    assert told(vhost.policies.explain_exchange(vhost.topology.exchanges["y"])) == {
         "alternate-exchange": ("amq.direct", "argument", "alternate-exchange")
     }
     vhost.policies.delete("p")
@@ -198,17 +200,17 @@ def test_an_alternate_exchange_by_policy_takes_effect_at_once_and_goes_with_it()
 def test_a_change_that_concerns_no_exchange_leaves_routes_alone() -> None:
     vhost = new_vhost()
     add_queue(vhost, "q")
-    epoch = vhost.epoch
+    epoch = vhost.topology.epoch
     put(vhost, "p", "", max_length=1)
     put(vhost, "a", "nothing has this name", alternate_exchange="amq.fanout")
-    assert vhost.epoch == epoch
+    assert vhost.topology.epoch == epoch
 
 
 def test_the_default_exchange_has_no_policies() -> None:
     vhost = new_vhost()
     put(vhost, "p", "", alternate_exchange="amq.fanout")
     add_queue(vhost, "q")
-    vhost.bind_queue("q", "amq.fanout", "", {})
+    vhost.declarations.bind_queue("q", "amq.fanout", "", {})
     assert routed(vhost, "", "nowhere") == []
 
 
@@ -222,7 +224,7 @@ def test_policies_are_appended_and_come_back() -> None:
     put(vhost, "gone", "", expires=5)
     vhost.policies.delete("gone")
     assert store.kinds() == ["vhost", "policy", "operator_policy", "policy", "policy.delete"]
-    vhost.declare_queue("q", True, None, False, {})
+    vhost.declarations.declare_queue("q", True, None, False, {})
     for changes in (store.changes, definitions_of(broker)):
         again = new_broker()
         for change in reversed(changes) if changes is store.changes else changes:
@@ -230,7 +232,7 @@ def test_policies_are_appended_and_come_back() -> None:
                 again.apply(json.loads(json.dumps(change)))
         again.apply({"kind": "policy.delete", "vhost": "/", "name": "gone"})
         again.apply_policies()
-        assert again.vhosts["/"].queues["q"].effective == {"x-message-ttl": 5, "x-max-length": 5}
+        assert again.vhosts["/"].topology.queues["q"].effective == {"x-message-ttl": 5, "x-max-length": 5}
         assert definitions_of(again) == definitions_of(broker)
 
 
@@ -333,7 +335,7 @@ def test_changes_reach_many_queues_in_slices_and_tell_when_they_have() -> None:
     assert 0 < reached() < len(queues)
     assert done == []
     doomed = next(queue for queue in queues if "x-max-length" not in queue.effective)
-    vhost.delete_queue(doomed.name, if_unused=False, if_empty=False)
+    vhost.declarations.delete_queue(doomed.name, if_unused=False, if_empty=False)
     while not done:
         clock.schedule.run()
     assert done == [len(queues) - 1]
@@ -394,13 +396,13 @@ def test_messages_come_back_into_queues_as_their_policies_want_them() -> None:
     broker = new_broker(clock=clock)
     store = RecordingStore()
     old = new_broker(store).declare_vhost("/")
-    old.declare_queue("q", True, None, False, {})
+    old.declarations.declare_queue("q", True, None, False, {})
     put(old, "p", "", message_ttl=1000)
     sink = Recovered(broker)
     for change in store.changes:
         sink.apply(change)
     sink.defined()
-    queue = broker.vhosts["/"].queues["q"]
+    queue = broker.vhosts["/"].topology.queues["q"]
     message = Message(Address("", "q"), b"", 0, True, 0)
     message.date = clock.date()
     message.sequence = 1

@@ -7,7 +7,7 @@ import pytest
 from broker.adapters.formats.either import view_of
 from broker.core.entries.entry import AVAILABLE
 from broker.core.publishing.dead_letters import REPORT_MS
-from broker.core.publishing.passage import REFUSED
+from broker.core.publishing.outcome import REFUSED, ROUTED
 from broker.core.queues.hooks import EXHAUSTED
 from broker.core.queues.queue import Queue, dead_letter, give_up_exhausted
 from tests.support.core.hand_clock import HandClock
@@ -37,9 +37,9 @@ def test_what_expires_goes_to_the_exchange_with_the_key() -> None:
 def test_without_a_key_of_its_own_a_message_keeps_the_one_that_it_has() -> None:
     yard = Yard()
     yard.queue(dead_letter_exchange="amq.direct", max_length=0)
-    yard.vhost.bind_queue("q", "amq.direct", "k", {})
+    yard.vhost.declarations.bind_queue("q", "amq.direct", "k", {})
     dead = yard.queue("dead")
-    yard.vhost.bind_queue("dead", "amq.direct", "q", {})
+    yard.vhost.declarations.bind_queue("dead", "amq.direct", "q", {})
     yard.publish()
     assert numbers(dead) == [1]
     address = next(iter(dead.entries)).message.address
@@ -50,7 +50,7 @@ def test_what_is_refused_is_dead_lettered_and_what_is_given_back_is_not() -> Non
     yard = Yard()
     dead_lettering(yard)
     dead = yard.queue("dead")
-    queue = yard.vhost.queues["q"]
+    queue = yard.vhost.topology.queues["q"]
     client = yard.client(queue, prefetch=3)
     yard.publish(count=3)
     yard.run()
@@ -69,7 +69,7 @@ def test_what_was_given_out_too_often(acquired: bool) -> None:
     yard = Yard()
     dead_lettering(yard)
     dead = yard.queue("dead")
-    queue = yard.vhost.queues["q"]
+    queue = yard.vhost.topology.queues["q"]
     client = yard.client(queue, prefetch=1)
     yard.publish(count=2)
     yard.run()
@@ -93,9 +93,9 @@ def test_purging_and_deleting_dead_letters_nothing() -> None:
     dead_lettering(yard)
     dead = yard.queue("dead")
     yard.publish(count=2)
-    yard.vhost.purge_queue("q")
+    yard.vhost.declarations.purge_queue("q")
     yard.publish(count=2)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert numbers(dead) == []
     assert yard.died() == {}
 
@@ -108,13 +108,13 @@ def test_an_exchange_that_is_not_there_drops_them() -> None:
     assert numbers(queue) == []
     assert yard.counters.discarded == [0, 0, 0, 0, 0, 0]
     assert yard.dropped() == {"expired, no_exchange": 1}
-    yard.vhost.declare_exchange("later", "fanout", False, False, True, {})
+    yard.vhost.declarations.declare_exchange("later", "fanout", False, False, True, {})
     dead = yard.queue("dead")
-    yard.vhost.bind_queue("dead", "later", "", {})
+    yard.vhost.declarations.bind_queue("dead", "later", "", {})
     yard.publish()
     yard.clock.advance(10)
     assert numbers(dead) == [2], "the exchange is found when it is needed, and may be internal"
-    yard.vhost.delete_exchange("later", False)
+    yard.vhost.declarations.delete_exchange("later", False)
     yard.publish()
     yard.clock.advance(10)
     assert yard.counters.dead_lettered == [0, 1, 0, 0, 0, 0]
@@ -202,8 +202,8 @@ def test_reject_publish_dlx_refuses_and_dead_letters() -> None:
     yard = Yard()
     dead_lettering(yard, max_length=1, overflow="reject-publish-dlx")
     dead = yard.queue("dead")
-    assert [yard.publish() for _ in range(3)] == [1, REFUSED, REFUSED]
-    assert numbers(yard.vhost.queues["q"]) == [1]
+    assert [yard.publish() for _ in range(3)] == [ROUTED, REFUSED, REFUSED]
+    assert numbers(yard.vhost.topology.queues["q"]) == [1]
     assert numbers(dead) == [2, 3]
 
 
@@ -245,11 +245,11 @@ def test_one_that_cannot_be_read_does_not_keep_the_message_that_it_makes_room_fo
     yard = Yard(store)
     for name in ("a", "b", "c"):
         dead_lettering(yard, name, durable=True, max_length=1)
-        yard.vhost.bind_queue(name, "amq.fanout", "", {})
+        yard.vhost.declarations.bind_queue(name, "amq.fanout", "", {})
     yard.publish(exchange="amq.fanout", persistent=True)
     store.enqueued[0][0].content = None
-    assert yard.publish(exchange="amq.fanout", persistent=True) == 3
-    assert [numbers(yard.vhost.queues[name]) for name in ("a", "b", "c")] == [[2], [2], [2]]
+    assert yard.publish(exchange="amq.fanout", persistent=True) is ROUTED
+    assert [numbers(yard.vhost.topology.queues[name]) for name in ("a", "b", "c")] == [[2], [2], [2]]
     assert yard.counters.dead_letters_failed == 3
     assert len(yard.troubles) == 1, "it is told once in a while"
     yard.clock.advance(REPORT_MS)
@@ -262,7 +262,7 @@ def test_one_that_cannot_be_read_does_not_keep_others_from_going_back() -> None:
     store = Unreadable()
     yard = Yard(store)
     dead_lettering(yard, durable=True, delivery_limit=0)
-    queue = yard.vhost.queues["q"]
+    queue = yard.vhost.topology.queues["q"]
     client = yard.client(queue)
     yard.publish(count=3, persistent=True)
     yard.run()
@@ -290,7 +290,7 @@ class Round:
             "x-dead-letter-routing-key": to,
         }
         held |= {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-        return self.vhost.declare_queue(name, False, None, False, held)
+        return self.vhost.declarations.declare_queue(name, False, None, False, held)
 
     def deliver(self, *names: str) -> None:
         """Publish messages that the client has, then."""

@@ -6,6 +6,7 @@ from broker.adapters.formats.amqp091 import View091
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Address, Message
 from broker.core.publishing.delay import UNREADABLE_WAIT_MS, UNSYNCED_MAX
+from broker.core.publishing.outcome import ROUTED
 from broker.core.queues.attach import get_one
 from broker.core.queues.returns import release_entries
 from broker.core.routing.kinds import DELAY_MAX, delay_of
@@ -45,7 +46,7 @@ from tests.support.core.topology import (
 )
 def test_how_to_route_must_be_said(arguments: dict[str, object], text: str) -> None:
     with pytest.raises(PreconditionFailed) as refusal:
-        Site().vhost.declare_exchange("y", "x-delayed-message", True, False, False, arguments)
+        Site().vhost.declarations.declare_exchange("y", "x-delayed-message", True, False, False, arguments)
     assert refusal.value.text == text
 
 
@@ -100,9 +101,9 @@ def test_what_the_header_may_say(value: object, delay: int) -> None:
 def test_without_the_header_nothing_is_held() -> None:
     site = Site()
     queue = bound(site.vhost, "q")
-    assert publish(site.vhost, "x", "k") == 1
-    assert site.publish(-100) == 1
-    assert site.publish(DELAY_MAX + 1) == 1
+    assert publish(site.vhost, "x", "k") is ROUTED
+    assert site.publish(-100) is ROUTED
+    assert site.publish(DELAY_MAX + 1) is ROUTED
     assert queue.ready == 3
     assert [headers_of(entry.message).get("x-delay") for entry in entries(queue)] == [
         None,
@@ -117,9 +118,9 @@ def test_without_the_header_nothing_is_held() -> None:
 def test_a_message_is_held_and_then_routed_as_the_bindings_are_by_then() -> None:
     site = Site()
     gone = bound(site.vhost, "gone")
-    assert site.publish(1000) == 1, "it is not unroutable"
-    assert site.publish("500") == 1
-    site.vhost.unbind_queue("gone", "x", "k", {})
+    assert site.publish(1000) is ROUTED, "it is not unroutable"
+    assert site.publish("500") is ROUTED
+    site.vhost.declarations.unbind_queue("gone", "x", "k", {})
     queue = bound(site.vhost, "q")
     site.clock.advance(499)
     assert (queue.ready, site.held) == (0, 2)
@@ -156,11 +157,11 @@ def test_every_type_routes_late_and_at_once(kind: str, binding: str, arguments: 
     site = Site(kind)
     queue = bound(site.vhost, "q", key=binding, arguments=arguments)
     for delay in (0, 10):
-        assert site.publish(delay, "a.b", headers={"color": "red"}) == 1
+        assert site.publish(delay, "a.b", headers={"color": "red"}) is ROUTED
     assert queue.ready == 1
     site.clock.advance(10)
     assert queue.ready == 2
-    site.vhost.unbind_queue("q", "x", binding, arguments)
+    site.vhost.declarations.unbind_queue("q", "x", binding, arguments)
     site.publish(10, "a.b", headers={"color": "red"})
     site.clock.advance(10)
     assert queue.ready == 2
@@ -189,11 +190,11 @@ def test_on_its_way_from_exchange_to_exchange_a_message_is_held_once() -> None:
     site = Site("fanout")
     add_exchange(site.vhost, "first", "fanout")
     add_exchange(site.vhost, "y", "x-delayed-message", **{"x-delayed-type": "fanout"})
-    site.vhost.bind_exchange("x", "first", "", {})
-    site.vhost.bind_exchange("y", "x", "", {})
+    site.vhost.declarations.bind_exchange("x", "first", "", {})
+    site.vhost.declarations.bind_exchange("y", "x", "", {})
     at_once = bound(site.vhost, "at once", "first")
     late = bound(site.vhost, "late", "y")
-    assert site.publish(100, exchange="first") == 2
+    assert site.publish(100, exchange="first") is ROUTED
     assert (at_once.ready, late.ready) == (1, 0)
     site.clock.advance(100)
     assert (at_once.ready, late.ready) == (1, 1)
@@ -205,11 +206,11 @@ def test_further_routing_keys_count_by_then_and_hidden_ones_stay_hidden() -> Non
     site = Site()
     queues = [bound(site.vhost, key, key=key) for key in ("k", "copy", "blind")]
     content = content_of(headers={"x-delay": 5, "CC": ["copy"], "BCC": ["blind"]})
-    route = site.vhost.route("x", "k")
+    route = site.vhost.publisher.route("x", "k")
     message = Message(route.address, content, 0, False, 0)
     view = View091(Properties(content))
     assert route.exchange.holds(view)
-    assert site.vhost.publish_by_message(route, message, ["k", "copy", "blind"], view) == 1
+    assert site.vhost.publisher.publish_by_message(route, message, ["k", "copy", "blind"], view) is ROUTED
     site.clock.advance(5)
     assert [queue.ready for queue in queues] == [1, 1, 1]
     assert headers_of(entries(queues[0])[0].message) == {"x-delay": -5, "CC": ["copy"]}
@@ -235,7 +236,7 @@ def test_other_properties_come_through_as_they_were() -> None:
 def test_the_log_holds_what_a_durable_exchange_holds() -> None:
     site = Site(durable=True)
     bound(site.vhost, "q", durable=True)
-    exchange = site.vhost.exchanges["x"]
+    exchange = site.vhost.topology.exchanges["x"]
     assert exchange.kept is not None
     assert exchange.kept.number == site.store.changes[1]["number"]
     site.publish(100, persistent=True)
@@ -246,7 +247,7 @@ def test_the_log_holds_what_a_durable_exchange_holds() -> None:
     site.clock.advance(100)
     assert [queues for _, queues in site.store.enqueued] == [[""], ["q"]]
     assert site.store.settled == [(held, "")]
-    assert site.vhost.queues["q"].ready == 2
+    assert site.vhost.topology.queues["q"].ready == 2
 
 
 def test_what_a_transient_exchange_holds_is_not_logged() -> None:
@@ -302,7 +303,7 @@ def test_a_message_that_the_disk_does_not_give_back_does_not_hold_up_the_others(
     site.vhost.store = store = Rotten()
     site.publish(10)
     site.publish(11)
-    delays = site.vhost.exchanges["x"].delays  # type: ignore[attr-defined]
+    delays = site.vhost.topology.exchanges["x"].delays  # type: ignore[attr-defined]
     first = next(iter(delays._timetable))
     first.content = None
     site.clock.advance(11)
@@ -316,7 +317,7 @@ def test_what_a_deleted_exchange_held_is_gone() -> None:
     site = Site(durable=True)
     site.publish(100, persistent=True)
     [(held, _)] = site.store.enqueued
-    site.vhost.delete_exchange("x", False)
+    site.vhost.declarations.delete_exchange("x", False)
     assert site.store.forgotten == [held]
     site.clock.advance(1000)
     assert site.counters.unroutable == 0
@@ -328,7 +329,7 @@ def test_what_was_held_comes_back_with_its_date_and_what_is_past_goes_at_once() 
     again = Site()
     for change in definitions_of(site.broker):
         again.broker.apply(change)
-    exchange = again.vhost.exchanges["x"]
+    exchange = again.vhost.topology.exchanges["x"]
     assert exchange.kept is not None
     sink = Recovered(again.broker)
     for number, wait in enumerate((50, -100_000, 100), 1):
@@ -337,7 +338,7 @@ def test_what_was_held_comes_back_with_its_date_and_what_is_past_goes_at_once() 
         message.date = again.clock.date() + wait
         message.sequence = number
         assert sink.message(message, [int(exchange.kept.number)], True, {}) == 1
-    queue = again.vhost.queues["q"]
+    queue = again.vhost.topology.queues["q"]
     again.broker.resume()
     again.clock.advance(0)
     assert [headers_of(entry.message)["number"] for entry in entries(queue)] == [2]
@@ -387,11 +388,11 @@ def test_a_full_queue_that_passes_on_what_it_refuses_does_so() -> None:
 def test_an_expiration_counts_from_the_end_of_the_delay() -> None:
     site = Site(durable=True)
     queue = bound(site.vhost, "q", durable=True)
-    route = site.vhost.route("x", "k")
+    route = site.vhost.publisher.route("x", "k")
     content = content_of(headers={"x-delay": 1000})
     message = Message(route.address, content, 0, True, 0)
     message.expiration = 50
-    site.vhost.publish_by_message(route, message, ["k"], View091(Properties(content)))
+    site.vhost.publisher.publish_by_message(route, message, ["k"], View091(Properties(content)))
     site.clock.advance(1000)
     assert queue.ready == 1
     site.clock.advance(49)
@@ -405,7 +406,7 @@ def test_a_dead_letter_is_held_once() -> None:
     site = Site(durable=True)
     retry = bound(site.vhost, "retry", durable=True, limits={"x-dead-letter-exchange": "x"})
     add_exchange(site.vhost, "in", "fanout")
-    site.vhost.bind_queue("retry", "in", "", {})
+    site.vhost.declarations.bind_queue("retry", "in", "", {})
     site.publish(100, exchange="in", persistent=True)
     consumer = consume(retry)[1]
     for held in (1, 0):

@@ -17,8 +17,9 @@ from broker.core.publishing.delay import (
     due_date,
     hold_until_due,
 )
-from broker.core.publishing.passage import REFUSED
+from broker.core.publishing.outcome import REFUSED, ROUTED, Outcome
 from broker.core.queues.queue import Queue
+from broker.core.queues.source import BROKER
 from broker.core.routing.history import History
 from broker.core.schedule import RETRY_MS, SLICE, Held, soonest_first
 from broker.core.transactions.transaction import HeldPublish
@@ -47,20 +48,22 @@ class Field:
         self.store = RecordingStore()
         self.vhost = new_vhost(self.store, self.clock)
         held = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
-        self.queue: Queue = self.vhost.declare_queue("q", durable, None, False, held)
+        self.queue: Queue = self.vhost.declarations.declare_queue("q", durable, None, False, held)
 
     def message(self, delay: int, body: int = 0, persistent: bool = False, **headers: object) -> Message:
         """A message that is to be delivered in so many ms."""
         content = content_of(headers={"x-delay": delay, "n": body, **headers})
-        new = Message(self.vhost.route("", "q").address, content, 1, persistent, 0)
+        new = Message(self.vhost.publisher.route("", "q").address, content, 1, persistent, 0)
         named = "x-delivery-time" if "x-delivery-time" in headers else "x-delay"
         hold_until_due(new, view_of(headers={named: headers.get(named, delay)}), self.clock.schedule)
         return new
 
-    def publish(self, delay: int, body: int = 0, persistent: bool = False, expiration: int = NEVER) -> int:
+    def publish(
+        self, delay: int, body: int = 0, persistent: bool = False, expiration: int = NEVER
+    ) -> Outcome:
         new = self.message(delay, body, persistent)
         new.expiration = expiration
-        return self.vhost.publish_carefully(self.vhost.route("", "q"), new)
+        return self.vhost.publisher.publish_carefully(self.vhost.publisher.route("", "q"), new)
 
     def bodies(self) -> list[object]:
         return [headers(entry.message)["n"] for entry in self.queue.entries]
@@ -108,7 +111,7 @@ def test_what_is_no_time_is_refused(value: object) -> None:
 
 def test_messages_come_at_their_time_behind_what_came_before_it() -> None:
     field = Field()
-    assert [field.publish(delay, delay) for delay in (30, 10, 0, 10, 20)] == [1] * 5
+    assert [field.publish(delay, delay) for delay in (30, 10, 0, 10, 20)] == [ROUTED] * 5
     assert (field.bodies(), delayed_in(field.queue)) == ([0], 4)
     field.clock.advance(9)
     assert field.bodies() == [0]
@@ -163,15 +166,15 @@ def test_a_full_queue_takes_it_later() -> None:
 @pytest.mark.parametrize("delay", [{"delay": 10}, {"delay": 0, "x-delivery-time": NOW + 10}])
 def test_a_queue_that_is_full_now_takes_what_is_due_later(delay: dict[str, int]) -> None:
     field = Field(max_length=1, overflow="reject-publish")
-    assert field.publish(0, 1) == 1
+    assert field.publish(0, 1) is ROUTED
     assert field.publish(0, 2) == REFUSED
-    route = field.vhost.route("", "q")
+    route = field.vhost.publisher.route("", "q")
     late = field.message(**delay, body=3)  # type: ignore[arg-type]
-    assert field.vhost.publish_carefully(route, late) == 1
+    assert field.vhost.publisher.publish_carefully(route, late) is ROUTED
     held = HeldPublish(route, field.message(**delay, body=4), [], False)  # type: ignore[arg-type]
-    assert held.resolve(field.vhost) == ""
+    assert held.resolve(field.vhost.publisher, BROKER) == ""
     held.passage.append(field.vhost)
-    assert held.put(field.vhost) == 1
+    assert held.put(field.vhost.publisher) is ROUTED
     purge(field.queue)
     field.clock.advance(10)
     assert (field.bodies(), delayed_in(field.queue)) == ([3], 1)
@@ -185,7 +188,7 @@ def test_a_delay_ends_by_the_clock_and_a_time_of_day_by_the_calendar(moved: int)
     field = Field()
     field.publish(1_000, 1)
     day = field.message(0, 2, False, **{"x-delivery-time": field.clock.date() + 60_000})
-    field.vhost.publish_carefully(field.vhost.route("", "q"), day)
+    field.vhost.publisher.publish_carefully(field.vhost.publisher.route("", "q"), day)
     field.clock.offset += moved
     field.publish(1_000, 3)
     field.clock.advance(999)
@@ -201,7 +204,7 @@ def test_what_a_delayed_exchange_holds_comes_by_the_clock() -> None:
     vhost = new_vhost(RecordingStore(), clock)
     add_exchange(vhost, "x", "x-delayed-message", **{"x-delayed-type": "fanout"})
     queue = add_queue(vhost, "q")
-    vhost.bind_queue("q", "x", "", {})
+    vhost.declarations.bind_queue("q", "x", "", {})
     publish(vhost, "x", "", headers={"x-delay": 500})
     clock.offset -= 3_600_000
     clock.advance(499)
@@ -237,8 +240,8 @@ def test_purging_leaves_it_and_deleting_takes_it() -> None:
     purge(field.queue)
     assert delayed_in(field.queue) == 1
     with pytest.raises(PreconditionFailed, match="not empty"):
-        field.vhost.delete_queue("q", False, True, None)
-    field.vhost.delete_queue("q", False, False, None)
+        field.vhost.declarations.delete_queue("q", False, True, None)
+    field.vhost.declarations.delete_queue("q", False, False, None)
     assert [message.date for message in field.store.forgotten] == [field.clock.date() + 10]
     field.clock.advance(100)
     assert field.queue.ready == 0
@@ -283,7 +286,7 @@ def test_after_a_restart_it_is_held_again_and_others_are_not() -> None:
 def test_an_exchange_that_remembers_it_goes_on_remembering_it_after_a_restart() -> None:
     field = Field()
     add_exchange(field.vhost, "h", "x-recent-history", durable=True)
-    history = field.vhost.exchanges["h"].kept
+    history = field.vhost.topology.exchanges["h"].kept
     assert history is not None
     restore(history, field.message(10), False)
     assert (history.ready, delayed_in(history)) == (1, 0)
@@ -406,7 +409,7 @@ def test_a_million_scattered_dates_are_each_kept_to_the_millisecond() -> None:
     yard = Yard()
     queue = yard.queue()
     choice = random.Random(1)
-    route = yard.vhost.route("", "q")
+    route = yard.vhost.publisher.route("", "q")
     began = yard.clock.date()
     dates: list[int] = []
     for number in range(MILLION):
@@ -417,7 +420,7 @@ def test_a_million_scattered_dates_are_each_kept_to_the_millisecond() -> None:
         if number % 2:
             restore(queue, message, False)  # as after a restart
         else:
-            yard.vhost.publish_carefully(route, message)
+            yard.vhost.publisher.publish_carefully(route, message)
     assert (queue.ready, delayed_in(queue)) == (0, MILLION)
     dates.sort()
     soonest = soonest_first(delays_of(queue, yard.vhost).places())

@@ -4,6 +4,7 @@ import pytest
 
 from broker.core.errors import PreconditionFailed
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
+from broker.core.publishing.outcome import Outcome
 from broker.core.publishing.receipts import SLICE, receipt_marks
 from broker.core.queues.queue import Queue
 from broker.core.queues.returns import release_entries
@@ -24,19 +25,19 @@ class Job(Transaction):
 class Publish(HeldPublish):
     """Nobody hears of it."""
 
-    def taken(self, count: int) -> None:
+    def report_outcome(self, outcome: Outcome) -> None:
         """It has been put."""
 
 
 def job_of(office: Office, held: int = 0, immediate: bool = False) -> Job:
     """A transaction that has not been committed: acknowledge so many messages of `q`, and send one there."""
-    job = Job(office.vhost)
+    job = Job(office.vhost.publisher)
     if held:
         client = office.client(office.q, prefetch=held)
         office.run()
         for tag, entry in enumerate(client.held):
             job.hold(tag, entry, client.consumer, SETTLE)
-    route = office.vhost.route("", "q")
+    route = office.vhost.publisher.route("", "q")
     message = Message(route.address, b"1", 1, True, 0)
     message.marks = TELLS_ARRIVAL
     job.publishes.append(Publish(route, message, [], immediate))
@@ -97,7 +98,7 @@ def test_what_is_rejected_or_dropped_is_not_consumed() -> None:
     office.run()
     client.reject()
     client.cancel()
-    office.vhost.purge_queue("q")
+    office.vhost.declarations.purge_queue("q")
     assert office.told() == []
     assert office.counters.receipts_dropped == 0
 
@@ -107,7 +108,7 @@ def test_a_queue_that_is_not_there_or_full_or_goes_meanwhile() -> None:
     for _ in range(3):
         office.send(TELLS_ARRIVAL)
     assert office.counters.receipts_dropped == 1, "room is kept for those that are to come"
-    office.vhost.delete_queue("back", False, False)
+    office.vhost.declarations.delete_queue("back", False, False)
     office.slow.sync()
     office.clock.advance(1)
     assert office.counters.receipts_dropped == 3
@@ -182,7 +183,7 @@ def test_what_a_transaction_does_not_do_is_not_told() -> None:
 def test_the_queue_of_receipts_may_go_before_the_transaction_is_over() -> None:
     office = Office()
     job_of(office).commit()
-    office.vhost.delete_queue("back", False, False)
+    office.vhost.declarations.delete_queue("back", False, False)
     office.slow.sync()
     office.clock.advance(1)
     assert office.slow.forgotten == [office.slow.enqueued[1][0]]

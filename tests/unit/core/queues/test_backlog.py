@@ -8,7 +8,7 @@ import pytest
 from broker.core.errors import PreconditionFailed
 from broker.core.publishing.dead_letters import TOLD_MS
 from broker.core.publishing.delay import delayed_in
-from broker.core.publishing.passage import REFUSED
+from broker.core.publishing.outcome import REFUSED, ROUTED
 from broker.core.queues.backlog import PAUSE_MS, RETRY_MS, SOON_MS, TRIES, UNREADABLE_MS, existing_backlog
 from broker.core.queues.hooks import REASONS, REJECTED
 from broker.core.queues.queue import Queue
@@ -136,11 +136,11 @@ def test_what_dies_waits_for_its_exchange(way: str) -> None:
     assert queue.dead == 2
     yard.clock.advance(10 * RETRY_MS)
     assert queue.dead == 2
-    yard.vhost.declare_exchange("later", "fanout", False, False, True, {})
+    yard.vhost.declarations.declare_exchange("later", "fanout", False, False, True, {})
     yard.clock.advance(RETRY_MS)
     assert queue.dead == 2, "there is no route yet"
     dead = yard.queue("dead")
-    yard.vhost.bind_queue("dead", "later", "", {})
+    yard.vhost.declarations.bind_queue("dead", "later", "", {})
     yard.clock.advance(SOON_MS)
     assert (queue.dead, numbers(dead)) == (0, [1, 2])
     assert "exchange 'later' does not exist" in yard.troubles[0]
@@ -191,7 +191,7 @@ def test_those_that_wait_count_towards_the_limit_so_that_publishers_are_refused(
     queue = source(yard, max_length=3, message_ttl=10)
     yard.publish(count=2)
     yard.clock.advance(10)
-    assert [yard.publish() for _ in range(2)] == [1, REFUSED]
+    assert [yard.publish() for _ in range(2)] == [ROUTED, REFUSED]
     assert (queue.ready, queue.dead) == (1, 2)
     assert queue.rules is not None
     queue.rules.apply({"x-max-length-bytes": 3, "x-overflow": "reject-publish"})
@@ -202,7 +202,7 @@ def test_those_that_wait_count_towards_the_limit_so_that_publishers_are_refused(
     queue.rules.apply(arguments_of(max_length=3))
     yard.clock.advance(SOON_MS)
     assert (queue.ready, queue.dead) == (0, 2), "one has gone, and one more has expired"
-    assert [yard.publish() for _ in range(2)] == [1, REFUSED]
+    assert [yard.publish() for _ in range(2)] == [ROUTED, REFUSED]
 
 
 def test_publishers_do_not_take_the_room_that_dead_letters_wait_for() -> None:
@@ -216,7 +216,7 @@ def test_publishers_do_not_take_the_room_that_dead_letters_wait_for() -> None:
         take_one(yard, dead)
         taken.append(yard.publish("dead"))
         yard.clock.advance(0)
-    assert taken == [REFUSED, REFUSED, 1]
+    assert taken == [REFUSED, REFUSED, ROUTED]
     assert queue.dead == 0
 
 
@@ -227,7 +227,7 @@ def test_a_letter_that_can_never_fit_keeps_no_publisher_out() -> None:
     yard.publish(size=11)
     yard.clock.advance(10)
     assert queue.dead == 1
-    assert yard.publish("dead", size=10) == 1
+    assert yard.publish("dead", size=10) is ROUTED
     assert dead.ready == 1
 
 
@@ -252,12 +252,12 @@ def test_a_deleted_queue_waits_for_no_room_any_more() -> None:
     yard.publish("a")
     yard.publish("b")
     yard.clock.advance(10)
-    yard.vhost.delete_queue("a", False, False)
+    yard.vhost.declarations.delete_queue("a", False, False)
     take_one(yard, dead)
     yard.clock.advance(0)
     assert (numbers(dead), other.dead) == ([3], 0)
     take_one(yard, dead)
-    assert yard.publish("dead") == 1, "nobody waits for room"
+    assert yard.publish("dead") is ROUTED, "nobody waits for room"
     assert dead.awaited == {}
 
 
@@ -269,14 +269,14 @@ def test_a_deleted_queue_with_several_routes_is_tried_no_more(monkeypatch: pytes
         name: value for name, value in SURE.items() if name != "dead_letter_routing_key"
     }
     queue = yard.queue(message_ttl=10, **routes | {"dead_letter_exchange": "amq.direct"})
-    yard.vhost.bind_queue("q", "amq.fanout", "", {})
+    yard.vhost.declarations.bind_queue("q", "amq.fanout", "", {})
     for key in "ab":
-        yard.vhost.bind_queue("dead", "amq.direct", key, {})
+        yard.vhost.declarations.bind_queue("dead", "amq.direct", key, {})
         yard.publish(key, 10, exchange="amq.fanout")
     yard.clock.advance(10)
     backlog = existing_backlog(queue)
     assert (queue.dead, backlog is not None) == (20, True)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert backlog is not None
     assert backlog.due == 0, "a lane of the deleted queue was woken by the room that another one left"
     take_one(yard, dead)
@@ -293,15 +293,15 @@ def test_routes_do_not_wait_for_each_other() -> None:
         message_ttl=10,
     )
     for key in "ab":
-        yard.vhost.bind_queue("q", "amq.fanout", key, {})
+        yard.vhost.declarations.bind_queue("q", "amq.fanout", key, {})
     yard.publish("a", exchange="amq.fanout")
     yard.publish("b", exchange="amq.fanout")
     yard.publish("a", exchange="amq.fanout")
     dead = yard.queue("dead")
-    yard.vhost.bind_queue("dead", "amq.direct", "b", {})
+    yard.vhost.declarations.bind_queue("dead", "amq.direct", "b", {})
     yard.clock.advance(10)
     assert (queue.dead, numbers(dead)) == (2, [2])
-    yard.vhost.bind_queue("dead", "amq.direct", "a", {})
+    yard.vhost.declarations.bind_queue("dead", "amq.direct", "a", {})
     yard.clock.advance(SOON_MS)
     assert (queue.dead, numbers(dead)) == (0, [2, 1, 3])
 
@@ -311,7 +311,7 @@ def test_all_queues_of_a_route_get_it_or_none() -> None:
     narrow = full(yard, "narrow")
     wide = yard.queue("wide", max_length=9, overflow="reject-publish")
     for name in ("narrow", "wide"):
-        yard.vhost.bind_queue(name, "amq.fanout", "", {})
+        yard.vhost.declarations.bind_queue(name, "amq.fanout", "", {})
     queue = source(yard, dead_letter_exchange="amq.fanout", message_ttl=10)
     yard.publish()
     yard.clock.advance(10)
@@ -411,13 +411,13 @@ def test_very_many_lanes_are_tried_in_slices_with_pauses() -> None:
     assert queue.rules is not None
     queue.rules.dead_letter_key = None
     for number in range(count):
-        yard.vhost.bind_queue("q", "amq.topic", f"k{number}", {})
+        yard.vhost.declarations.bind_queue("q", "amq.topic", f"k{number}", {})
         yard.publish(f"k{number}", exchange="amq.topic")
     yard.clock.advance(10)
     assert queue.dead == count
     dead = yard.queue("dead")
     for number in range(count):
-        yard.vhost.bind_queue("dead", "amq.direct", f"k{number}", {})
+        yard.vhost.declarations.bind_queue("dead", "amq.direct", f"k{number}", {})
     yard.clock.advance(RETRY_MS + 3 * PAUSE_MS)
     assert (queue.dead, sorted(numbers(dead))) == (0, list(range(1, count + 1)))
 
@@ -433,7 +433,7 @@ def test_a_purge_drops_what_waits() -> None:
     yard.clock.advance(20_000)
     assert queue.dead == 2500
     yard.publish(persistent=True)
-    purged = yard.vhost.purge_queue("q")
+    purged = yard.vhost.declarations.purge_queue("q")
     yard.clock.advance(9)
     assert purged.over
     assert (int(purged.dropped), queue.messages) == (2501, 0)
@@ -453,8 +453,8 @@ def test_a_queue_with_messages_that_wait_is_not_empty_and_goes_with_them() -> No
     yard.publish(count=2, persistent=True)
     yard.clock.advance(10)
     with pytest.raises(PreconditionFailed, match="not empty"):
-        yard.vhost.delete_queue("q", False, True)
-    yard.vhost.delete_queue("q", False, False)
+        yard.vhost.declarations.delete_queue("q", False, True)
+    yard.vhost.declarations.delete_queue("q", False, False)
     yard.clock.advance(10 * RETRY_MS)
     assert (queue.messages, len(store.forgotten)) == (0, 2)
 
@@ -537,7 +537,9 @@ def test_those_that_were_dropped_are_told_once_per_queue_and_minute() -> None:
 )
 def test_which_queues_dead_letter_at_least_once(arguments: dict[str, object], sure: bool) -> None:
     yard = Yard()
-    queue = yard.vhost.declare_queue("q", True, None, False, {"x-dead-letter-exchange": "none", **arguments})
+    queue = yard.vhost.declarations.declare_queue(
+        "q", True, None, False, {"x-dead-letter-exchange": "none", **arguments}
+    )
     assert queue.rules is not None
     assert queue.rules.sure is sure
     yard.publish()

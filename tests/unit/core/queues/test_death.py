@@ -31,16 +31,16 @@ class Ward:
         self.clock = HandClock()
         self.scheduler = HandScheduler()
         self.vhost: VirtualHost = new_vhost(clock=self.clock)
-        self.dead = self.vhost.declare_queue("dead", False, None, False, {})
+        self.dead = self.vhost.declarations.declare_queue("dead", False, None, False, {})
         held = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
         letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
-        self.queue: Queue = self.vhost.declare_queue("q", False, None, False, held | letters)
+        self.queue: Queue = self.vhost.declarations.declare_queue("q", False, None, False, held | letters)
 
     def publish(self, expiration: int = NEVER, **headers: object) -> None:
-        route = self.vhost.route("", "q")
+        route = self.vhost.publisher.route("", "q")
         new = Message(route.address, content_of(headers=headers), 0, False, 0)
         new.expiration = expiration
-        self.vhost.publish_carefully(route, new)
+        self.vhost.publisher.publish_carefully(route, new)
 
     def client(self) -> Client:
         return Client(self.queue, self.scheduler)
@@ -112,7 +112,7 @@ def test_a_letter_tells_that_it_expired_while_it_waited_to_be_tried_again() -> N
 
 def test_what_an_earlier_death_told_is_not_told_again() -> None:
     ward = Ward(message_ttl=10)
-    ward.vhost.declare_queue("last", False, None, False, {})
+    ward.vhost.declarations.declare_queue("last", False, None, False, {})
     ward.vhost.policies.set(
         Policy(
             "p", "^dead$", {"dead-letter-exchange": "", "dead-letter-routing-key": "last", "max-length": 1}
@@ -123,7 +123,7 @@ def test_what_an_earlier_death_told_is_not_told_again() -> None:
     ward.clock.advance(10)
     ward.publish()
     ward.clock.advance(10)
-    [entry] = ward.vhost.queues["last"].entries
+    [entry] = ward.vhost.topology.queues["last"].entries
     headers = Properties(entry.message.content or b"").headers()
     assert [death["reason"] for death in headers["x-death"]] == ["maxlen", "expired"]  # type: ignore[attr-defined]
     assert "x-expired-by" not in headers
@@ -194,14 +194,14 @@ def test_arguments_and_letters_have_the_same_names_for_deaths() -> None:
 )
 def test_choices_that_make_no_sense_are_refused(arguments: dict[str, object], why: str) -> None:
     with pytest.raises(PreconditionFailed, match=why):
-        new_vhost().declare_queue("q", False, None, False, arguments)
+        new_vhost().declarations.declare_queue("q", False, None, False, arguments)
 
 
 ALL = "rejected,expired,maxlen,delivery_limit,queue_expired,queue_deleted"
 
 
 def there(yard: Yard, name: str = "q") -> bool:
-    return name in yard.vhost.queues
+    return name in yard.vhost.topology.queues
 
 
 def source(yard: Yard, durable: bool = False, **arguments: Any) -> Queue:
@@ -225,7 +225,7 @@ def test_a_queue_with_messages_is_spared_and_goes_when_it_has_been_empty_for_so_
     yard.publish()
     yard.clock.advance(10_000)
     assert there(yard)
-    yard.vhost.purge_queue("q")
+    yard.vhost.declarations.purge_queue("q")
     yard.clock.advance(799)
     assert there(yard), "it has not been empty for so long"
     yard.clock.advance(800 // LOOKS + 2)
@@ -305,7 +305,7 @@ def test_what_a_deleted_queue_holds_is_dead_lettered_with_clients_or_not(count: 
     yard.publish(count=count, persistent=True)
     yard.run()
     assert client.numbers == [1]
-    assert yard.vhost.delete_queue("q", False, False) == count - 1
+    assert yard.vhost.declarations.delete_queue("q", False, False) == count - 1
     assert there(yard) is (count > SLICE)
     yard.clock.advance(10)
     assert not there(yard)
@@ -328,7 +328,7 @@ def test_a_policy_has_them_dead_lettered() -> None:
     yard.vhost.policies.apply_now()
     yard.queue()
     yard.publish()
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert (there(yard), numbers(dead)) == (False, [1])
 
 
@@ -350,13 +350,13 @@ def test_a_deletion_that_waits_is_undone_by_a_declaration() -> None:
     arguments: dict[str, Any] = {"dead_letter_strategy": "at-least-once", "overflow": "reject-publish"}
     queue = source(yard, **arguments)
     yard.publish()
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert (there(yard), queue.dead) == (True, 1)
     assert source(yard, **arguments) is queue
     yard.queue("dead")
     yard.clock.advance(RETRY_MS)
     assert (there(yard), queue.dead) == (True, 0)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert not there(yard)
 
 
@@ -367,7 +367,7 @@ def test_a_consumer_that_comes_keeps_a_queue_that_expires_but_not_one_that_is_de
         queue = source(yard, expires=10)
         yard.publish(count=3 * SLICE)
         if deletes:
-            yard.vhost.delete_queue("q", False, False)
+            yard.vhost.declarations.delete_queue("q", False, False)
         else:
             yard.clock.now += 10
             yard.clock.schedule.run()
@@ -383,7 +383,7 @@ def test_a_letter_does_not_come_back_into_the_queue_that_goes() -> None:
     yard = Yard()
     yard.queue("q", dead_letter_exchange="", dead_letter_routing_key="q", dead_letter_reasons=ALL)
     yard.publish()
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert not there(yard)
     assert yard.dropped() == {"queue_deleted, cycle": 1}
 
@@ -397,14 +397,14 @@ def test_auto_delete_and_exclusive_queues_leave_their_messages_too() -> None:
         "x-dead-letter-reasons": ALL,
     }
     owner = object()
-    yard.vhost.declare_queue("mine", False, owner, False, held)
-    queue = yard.vhost.declare_queue("q", False, None, True, held)
+    yard.vhost.declarations.declare_queue("mine", False, owner, False, held)
+    queue = yard.vhost.declarations.declare_queue("q", False, None, True, held)
     yard.publish("mine")
     yard.publish("q")
-    yard.vhost.delete_exclusive_queues(owner)
+    yard.vhost.declarations.delete_exclusive_queues(owner)
     assert numbers(dead) == [1]
     client = yard.client(queue, 1)
     client.cancel()
-    yard.vhost.consumer_gone(queue)
+    yard.vhost.declarations.consumer_removed(queue)
     assert numbers(dead) == [1, 2]
-    assert list(yard.vhost.queues) == ["dead"]
+    assert list(yard.vhost.topology.queues) == ["dead"]

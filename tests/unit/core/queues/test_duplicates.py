@@ -4,7 +4,7 @@ import pytest
 
 from broker.core.errors import PreconditionFailed, StoreFailed
 from broker.core.message import NEVER, REMEMBERED, Message
-from broker.core.publishing.passage import DUPLICATE, NOT_NOW, REFUSED
+from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, REFUSED, ROUTED
 from broker.core.queues.duplicates import SLICE, memory_of, new_mark
 from broker.core.vhosts.definitions import restore
 from broker.core.view import MessageView
@@ -17,11 +17,11 @@ from tests.support.core.topology import RecordingStore
 def test_an_id_is_taken_once_within_the_window() -> None:
     yard = Rememberer()
     queue = yard.queue(dedup_window=1000)
-    assert [yard.say(said) for said in ("a", "b", "a")] == [1, 1, DUPLICATE]
+    assert [yard.say(said) for said in ("a", "b", "a")] == [ROUTED, ROUTED, DUPLICATE]
     yard.clock.advance(999)
     assert yard.say("a") == DUPLICATE, "a duplicate does not make the window longer"
     yard.clock.advance(1)
-    assert yard.say("a") == 1
+    assert yard.say("a") is ROUTED
     assert held(queue) == ["a", "b", "a"]
     memory = memory_of(queue)
     assert memory is not None
@@ -31,7 +31,7 @@ def test_an_id_is_taken_once_within_the_window() -> None:
 def test_a_message_without_id_is_never_a_duplicate() -> None:
     yard = Rememberer()
     queue = yard.queue(dedup_window=1000, dedup_producers=5)
-    assert [yard.say("") for _ in range(3)] == [1, 1, 1]
+    assert [yard.say("") for _ in range(3)] == [ROUTED, ROUTED, ROUTED]
     memory = memory_of(queue)
     assert memory is not None
     assert len(memory) == 0
@@ -41,13 +41,13 @@ def test_beyond_the_limit_the_oldest_id_is_forgotten() -> None:
     yard = Rememberer()
     yard.queue(dedup_window=1000, dedup_limit=2)
     assert [yard.say(said) for said in ("a", "b", "c", "b", "a", "c", "b")] == [
-        1,
-        1,
-        1,
+        ROUTED,
+        ROUTED,
+        ROUTED,
         DUPLICATE,
-        1,
+        ROUTED,
         DUPLICATE,
-        1,
+        ROUTED,
     ]
 
 
@@ -57,7 +57,7 @@ def test_a_producer_is_heard_once_up_to_each_number() -> None:
     said = ["/p/1", "/p/3", "/p/2", "/p/3", "/q/1", "/p/4", "/r/0", "/q/1", "/p/4"]
     taken = [yard.say(each) for each in said]
     # when r comes, q has not been heard of for longest; when q comes again, p has
-    assert taken == [1, 1, DUPLICATE, DUPLICATE, 1, 1, 1, 1, 1]
+    assert taken == [ROUTED, ROUTED, DUPLICATE, DUPLICATE, ROUTED, ROUTED, ROUTED, ROUTED, ROUTED]
     assert len(held(queue)) == 7
 
 
@@ -83,7 +83,7 @@ def test_a_transaction_that_is_refused_has_no_producer_forgotten() -> None:
     assert memory.knows_sequence("r", 1)
     memory.unreserve_sequence("r", 1)
     assert not memory.knows_sequence("r", 0)
-    assert yard.say("/q/2") == 1
+    assert yard.say("/q/2") is ROUTED
     assert yard.say("/p/1") == DUPLICATE
 
 
@@ -102,7 +102,12 @@ def test_what_recovery_brings_back_beyond_the_limits_is_forgotten() -> None:
 def test_either_of_both_makes_a_duplicate() -> None:
     yard = Rememberer()
     yard.queue(dedup_window=1000, dedup_producers=2)
-    assert [yard.say(said) for said in ("a/p/1", "a/p/2", "b/p/1", "b/p/2")] == [1, DUPLICATE, DUPLICATE, 1]
+    assert [yard.say(said) for said in ("a/p/1", "a/p/2", "b/p/1", "b/p/2")] == [
+        ROUTED,
+        DUPLICATE,
+        DUPLICATE,
+        ROUTED,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -121,10 +126,10 @@ def test_an_id_that_is_no_text_is_refused() -> None:
     yard = Rememberer()
     yard.queue(dedup_window=1000)
     message = yard.message("x")
-    route = yard.vhost.route("", "q")
+    route = yard.vhost.publisher.route("", "q")
     yard.vhost.views = lambda message, store: Odd()
     with pytest.raises(PreconditionFailed, match=r"invalid message-id '.udc80'"):
-        yard.vhost.publish(route, message)
+        yard.vhost.publisher.publish(route, message)
 
 
 class Odd(MessageView):
@@ -139,29 +144,34 @@ def test_only_queues_that_have_not_had_it_get_it() -> None:
     first, second = yard.queue("q", dedup_window=1000), yard.queue("r", dedup_window=1000)
     plain = yard.queue("s")
     for name in ("q", "r"):
-        yard.vhost.bind_queue(name, "amq.fanout", "", {})
-    assert yard.say("a") == 1
-    assert yard.say("a", exchange="amq.fanout") == 1
+        yard.vhost.declarations.bind_queue(name, "amq.fanout", "", {})
+    assert yard.say("a") is ROUTED
+    assert yard.say("a", exchange="amq.fanout") is ROUTED
     assert yard.say("a", exchange="amq.fanout") == DUPLICATE
-    yard.vhost.bind_queue("s", "amq.fanout", "", {})
-    assert yard.say("a", exchange="amq.fanout") == 1
+    yard.vhost.declarations.bind_queue("s", "amq.fanout", "", {})
+    assert yard.say("a", exchange="amq.fanout") is ROUTED
     assert [held(queue) for queue in (first, second, plain)] == [["a"], ["a"], ["a"]]
 
 
 def test_what_is_refused_is_not_remembered() -> None:
     yard = Rememberer()
     queue = yard.queue(dedup_window=1000, max_length=1, overflow="reject-publish")
-    assert [yard.say("a"), yard.say("b"), yard.say("b"), yard.say("a")] == [1, REFUSED, REFUSED, DUPLICATE]
+    assert [yard.say("a"), yard.say("b"), yard.say("b"), yard.say("a")] == [
+        ROUTED,
+        REFUSED,
+        REFUSED,
+        DUPLICATE,
+    ]
     purge(queue)
-    assert [yard.say("b"), yard.say("a")] == [1, DUPLICATE], "to purge is not to forget"
+    assert [yard.say("b"), yard.say("a")] == [ROUTED, DUPLICATE], "to purge is not to forget"
 
 
 def test_what_nobody_takes_at_once_is_not_remembered() -> None:
     yard = Rememberer(RecordingStore())
     queue = yard.queue(durable=True, dedup_window=1000, dedup_producers=3)
-    assert yard.say("a/p/1", immediate=True, persistent=True) == NOT_NOW
+    assert yard.say("a/p/1", immediate=True, persistent=True) == NO_CONSUMER
     client = yard.client(queue)
-    assert yard.say("a/p/1", immediate=True, persistent=True) == 1
+    assert yard.say("a/p/1", immediate=True, persistent=True) is ROUTED
     assert yard.say("a/p/1", immediate=True, persistent=True) == DUPLICATE
     assert len(client.deliveries) == 1
 
@@ -170,7 +180,7 @@ def test_dead_letters_are_not_asked() -> None:
     yard = Rememberer()
     target = yard.queue("dead", dedup_window=1000)
     source = yard.queue("q", dead_letter_exchange="", dead_letter_routing_key="dead")
-    assert yard.say("a", key="dead") == 1
+    assert yard.say("a", key="dead") is ROUTED
     for _ in range(2):
         yard.say("a")
         client = yard.client(source)
@@ -184,8 +194,8 @@ def test_a_deleted_queue_forgets() -> None:
     yard = Rememberer(RecordingStore())
     for _ in range(2):
         yard.queue(durable=True, dedup_window=1000, dedup_producers=3)
-        assert yard.say("a/p/1", persistent=True) == 1
-        yard.vhost.delete_queue("q", False, False)
+        assert yard.say("a/p/1", persistent=True) is ROUTED
+        yard.vhost.declarations.delete_queue("q", False, False)
     assert isinstance(yard.store, RecordingStore)
     assert len(yard.store.forgotten) == 6
 
@@ -229,7 +239,7 @@ def test_a_queue_that_is_deleted_before_that_forgets_it_too() -> None:
     store = RecordingStore()
     yard = Rememberer(store)
     found = restored(yard, ("a", NEVER), ("a", NEVER))
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     yard.clock.advance(1)
     assert {id(mark) for mark in store.forgotten} == {id(mark) for mark in found}
 
@@ -269,7 +279,7 @@ def test_what_did_not_reach_the_disk_is_not_remembered() -> None:
     for message, _ in store.enqueued[3:]:
         message.sequence = 0  # as a full disk has it
     assert yard.say("a/p/1", persistent=True) == DUPLICATE
-    assert yard.say("b/p/2", persistent=True) == 1
+    assert yard.say("b/p/2", persistent=True) is ROUTED
     store.failure = "the disk is full"
     with pytest.raises(StoreFailed):
         yard.say("a/p/1", persistent=True)
@@ -280,7 +290,7 @@ def test_a_policy_makes_a_queue_remember_and_forget() -> None:
     queue = yard.queue(durable=True)
     yard.say("a", persistent=True)
     put(yard.vhost, "p", "q", dedup_window=10_000_000)
-    assert [yard.say("a", persistent=True), yard.say("a", persistent=True)] == [1, DUPLICATE]
+    assert [yard.say("a", persistent=True), yard.say("a", persistent=True)] == [ROUTED, DUPLICATE]
     for number in range(2 * SLICE):
         yard.say(f"x{number}", persistent=True)
     yard.vhost.policies.delete("p", False)
@@ -288,4 +298,4 @@ def test_a_policy_makes_a_queue_remember_and_forget() -> None:
     assert queue.memory is None
     assert isinstance(yard.store, RecordingStore)
     assert marks(yard.store) == []
-    assert yard.say("a") == 1
+    assert yard.say("a") is ROUTED

@@ -180,10 +180,10 @@ def test_the_queue_s_argument_decides_also_after_a_restart(
     arguments: dict[str, object], single: bool
 ) -> None:
     store = RecordingStore()
-    queue = new_broker(store).declare_vhost("/").declare_queue("q", True, None, False, arguments)
+    queue = new_broker(store).declare_vhost("/").declarations.declare_queue("q", True, None, False, arguments)
     assert (queue.election is not None) == single
     restarted = rebuilt(store.changes)
-    assert (restarted.vhost("/").queues["q"].election is not None) == single
+    assert (restarted.vhost("/").topology.queues["q"].election is not None) == single
 
 
 def test_no_more_consumers_are_kept_than_are_attached(bench: Bench) -> None:
@@ -426,9 +426,9 @@ def test_targets_are_told_when_they_are_served_and_why(plain_bench: Bench) -> No
 def test_the_argument_of_the_queue_holds_after_a_restart() -> None:
     store = RecordingStore()
     arguments: dict[str, object] = {"x-all-consumers-exclusive": True, "x-exclusive-takeover": "drain"}
-    new_broker(store).declare_vhost("/").declare_queue("q", True, None, False, arguments)
+    new_broker(store).declare_vhost("/").declarations.declare_queue("q", True, None, False, arguments)
     restarted = rebuilt(store.changes)
-    queue = restarted.vhost("/").queues["q"]
+    queue = restarted.vhost("/").topology.queues["q"]
     assert queue.election is not None
     assert queue.effective == arguments
 
@@ -438,7 +438,7 @@ def test_a_single_active_consumer_is_another_thing(argument: str) -> None:
     value: object = "drain" if argument == "x-exclusive-takeover" else True
     arguments: dict[str, object] = {"x-single-active-consumer": True, argument: value}
     with pytest.raises(PreconditionFailed) as refusal:
-        new_vhost().declare_queue("q", False, None, False, arguments)
+        new_vhost().declarations.declare_queue("q", False, None, False, arguments)
     assert argument in refusal.value.text
     assert "x-single-active-consumer" in refusal.value.text
 

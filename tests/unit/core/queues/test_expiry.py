@@ -219,7 +219,7 @@ def test_a_deleted_queue_rings_no_more() -> None:
     yard = Yard()
     queue = yard.queue(message_ttl=10)
     yard.publish(count=5)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     yard.clock.advance(20)
     assert queue.deleted
     assert yard.died() == {}
@@ -270,7 +270,7 @@ def test_the_time_goes_on_while_the_broker_does_not() -> None:
 
 
 def there(yard: Yard, name: str = "q") -> bool:
-    return name in yard.vhost.queues
+    return name in yard.vhost.topology.queues
 
 
 def test_a_queue_goes_when_it_has_not_been_used_for_so_long() -> None:
@@ -334,7 +334,7 @@ def test_what_was_deleted_and_declared_again_has_its_own_time() -> None:
     yard = Yard()
     yard.queue(expires=100)
     yard.clock.advance(50)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     yard.queue(expires=100)
     yard.clock.advance(99)
     assert there(yard)

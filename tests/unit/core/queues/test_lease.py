@@ -123,8 +123,8 @@ def test_stopping(desk: Desk) -> None:
 
 def test_the_consumer_s_word_comes_before_the_queue_s_and_that_before_the_broker_s() -> None:
     vhost = new_vhost()
-    plain = vhost.declare_queue("plain", False, None, False, {})
-    timed = vhost.declare_queue("timed", False, None, False, {"x-consumer-timeout": 5000})
+    plain = vhost.declarations.declare_queue("plain", False, None, False, {})
+    timed = vhost.declarations.declare_queue("timed", False, None, False, {"x-consumer-timeout": 5000})
     assert lease_milliseconds(plain, None, 0) == 0
     assert lease_milliseconds(plain, None, 60_000) == 60_000
     assert lease_milliseconds(timed, None, 60_000) == 5000

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from broker.core.message import NEVER
-from broker.core.publishing.passage import REFUSED
+from broker.core.publishing.outcome import REFUSED, ROUTED
 from broker.core.queues.limits import SLICE, apply_rules
 from broker.core.queues.queue import Queue
 from broker.core.vhosts.definitions import restore
@@ -159,17 +159,17 @@ def test_reject_publish_refuses_exactly_what_is_too_many() -> None:
     yard = Yard()
     queue = yard.queue(max_length=2, overflow="reject-publish")
     answers = [yard.publish() for _ in range(4)]
-    assert answers == [1, 1, REFUSED, REFUSED]
+    assert answers == [ROUTED, ROUTED, REFUSED, REFUSED]
     assert numbers(queue) == [1, 2]
     assert yard.counters.overflowed == 2
     purge(queue)
-    assert yard.publish() == 1
+    assert yard.publish() is ROUTED
 
 
 def test_reject_publish_counts_bytes() -> None:
     yard = Yard()
     queue = yard.queue(max_length_bytes=10, overflow="reject-publish")
-    assert [yard.publish(size=size) for size in (4, 7, 6, 1)] == [1, REFUSED, 1, REFUSED]
+    assert [yard.publish(size=size) for size in (4, 7, 6, 1)] == [ROUTED, REFUSED, ROUTED, REFUSED]
     assert numbers(queue) == [1, 3]
 
 
@@ -179,7 +179,7 @@ def test_a_refused_message_is_in_no_queue_and_not_in_the_log() -> None:
     roomy = yard.queue("roomy", durable=True)
     full = yard.queue("full", durable=True, max_length=0, overflow="reject-publish")
     for queue in (roomy, full):
-        yard.vhost.bind_queue(queue.name, "amq.fanout", "", {})
+        yard.vhost.declarations.bind_queue(queue.name, "amq.fanout", "", {})
     assert yard.publish(exchange="amq.fanout", persistent=True) == REFUSED
     assert numbers(roomy) == numbers(full) == []
     assert store.enqueued == []
@@ -250,4 +250,4 @@ def test_time_and_space_together() -> None:
     assert numbers(queue) == [3]
     assert queue.rules is not None
     assert queue.rules.timers.count == 1
-    assert yard.publish(expiration=NEVER) == 1
+    assert yard.publish(expiration=NEVER) is ROUTED

@@ -96,9 +96,13 @@ def test_an_immediate_message_is_the_first_one_s(bench: Bench) -> None:
 @pytest.mark.parametrize(("value", "strict"), [("strict", True), ("round-robin", False)])
 def test_the_queue_s_argument_decides_also_after_a_restart(value: str, strict: bool) -> None:
     store = RecordingStore()
-    queue = new_broker(store).declare_vhost("/").declare_queue("q", True, None, False, {"x-dispatch": value})
+    queue = (
+        new_broker(store)
+        .declare_vhost("/")
+        .declarations.declare_queue("q", True, None, False, {"x-dispatch": value})
+    )
     restarted = rebuilt(store.changes)
-    assert queue.manager.strict == restarted.vhost("/").queues["q"].manager.strict == strict
+    assert queue.manager.strict == restarted.vhost("/").topology.queues["q"].manager.strict == strict
 
 
 def test_a_policy_counts_from_when_there_is_no_consumer() -> None:

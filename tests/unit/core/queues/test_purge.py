@@ -10,7 +10,7 @@ from broker.core.queues.consumer import BLOCKED_BY_PURGE
 from broker.core.queues.purge import SLICE, Purge, PurgeWaiter, purge
 from broker.core.queues.queue import Queue
 from broker.core.queues.returns import release_entries
-from broker.core.vhosts.vhost import stop_queue
+from broker.core.vhosts.alteration import stop_queue
 from tests.support.core.queue_bench import Client
 from tests.support.core.timed_vhost import Yard, entry_of, numbers
 from tests.support.core.topology import RecordingStore
@@ -55,7 +55,7 @@ def test_a_million_would_take_many_turns(kind: dict[str, Any]) -> None:
     yard = Yard(store)
     queue = yard.queue(durable=True, **kind)
     yard.publish(count=int(SLICE) * 2 + 500, persistent=True)
-    asked = yard.vhost.purge_queue("q")
+    asked = yard.vhost.declarations.purge_queue("q")
     gone = [int(asked.dropped)]
     while not asked.over:
         turn(yard)
@@ -73,7 +73,7 @@ def test_what_is_little_goes_at_once() -> None:
     client = client_of(yard, queue, 1)
     yard.publish(count=10)
     yard.run()
-    asked = yard.vhost.purge_queue("q")
+    asked = yard.vhost.declarations.purge_queue("q")
     assert (asked.over, asked.dropped, numbers(queue)) == (True, 9, [1])
     assert Waiter(asked).told == [9]
     assert client.consumer.blockers & BLOCKED_BY_PURGE == 0
@@ -157,7 +157,7 @@ def test_its_queue_is_deleted_meanwhile() -> None:
     after = purge(queue, yard.clock.schedule, 4)
     client = client_of(yard, queue)
     waiter = Waiter(asked, after)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert (len(client.cancelled), waiter.told) == (1, [])
     again = yard.queue()
     yard.publish()
@@ -227,12 +227,12 @@ def test_a_newcomer_that_is_the_first_of_all_stays() -> None:
 def test_a_stopped_queue_stays_stopped() -> None:
     yard, queue, asked = begun(6, 2)
     client = client_of(yard, queue)
-    stop_queue(yard.vhost, queue, ["dequeue"])
+    stop_queue(yard.vhost.topology, queue, ["dequeue"])
     yard.publish()
     yard.clock.advance(0)
     yard.run()
     assert (asked.over, client.numbers) == (True, [])
-    stop_queue(yard.vhost, queue, [])
+    stop_queue(yard.vhost.topology, queue, [])
     yard.run()
     assert client.numbers == [7]
 
@@ -240,8 +240,8 @@ def test_a_stopped_queue_stays_stopped() -> None:
 def test_a_switch_meanwhile_serves_nobody() -> None:
     yard, queue, asked = begun(6, 2)
     client = client_of(yard, queue)
-    stop_queue(yard.vhost, queue, ["dequeue"])
-    stop_queue(yard.vhost, queue, [])
+    stop_queue(yard.vhost.topology, queue, ["dequeue"])
+    stop_queue(yard.vhost.topology, queue, [])
     yard.publish()
     yard.run()
     assert client.numbers == []

@@ -174,12 +174,12 @@ def test_purging_and_deleting_drop_it() -> None:
     yard, queue, client = delivered(count=3, retry_min=10)
     client.nack(1, 2)
     with pytest.raises(PreconditionFailed, match="not empty"):
-        yard.vhost.delete_queue("q", False, True, None)
+        yard.vhost.declarations.delete_queue("q", False, True, None)
     assert purge(queue) == 2
     assert state(queue) == (0, 1, 0)
     client.nack(3)
     entry = entry_of(queue, 3)
-    yard.vhost.delete_queue("q", False, False, None)
+    yard.vhost.declarations.delete_queue("q", False, False, None)
     yard.clock.advance(100)
     assert (entry.state, state(queue)) == (DEQUEUED, (0, 0, 0))
 
@@ -452,7 +452,7 @@ def test_recovered_messages_go_on_counting() -> None:
 
 def declare(vhost: VirtualHost, arguments: dict[str, object], **flags: bool) -> Queue:
     owner = object() if flags.get("exclusive") else None
-    return vhost.declare_queue(
+    return vhost.declarations.declare_queue(
         "q", flags.get("durable", True), owner, flags.get("auto_delete", False), arguments
     )
 

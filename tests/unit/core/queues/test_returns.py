@@ -145,7 +145,7 @@ def test_who_looks_finds_all_of_them() -> None:
 def test_a_purge_takes_all_of_them() -> None:
     yard, queue, client = delivered(MANY)
     lose(queue, client)
-    purge = yard.vhost.purge_queue("q")
+    purge = yard.vhost.declarations.purge_queue("q")
     assert (purge.over, queue.unacked) == (False, MOST + 1), "it waits for them"
     yard.clock.advance(0)
     assert (purge.over, purge.dropped, numbers(queue)) == (True, MANY, [])
@@ -158,8 +158,8 @@ def test_a_queue_to_which_something_comes_back_is_not_empty() -> None:
     yard, queue, client = delivered(MANY, max_length=1)
     lose(queue, client)
     with pytest.raises(PreconditionFailed, match="not empty"):
-        yard.vhost.delete_queue("q", False, True)
-    assert yard.vhost.queues["q"] is queue
+        yard.vhost.declarations.delete_queue("q", False, True)
+    assert yard.vhost.topology.queues["q"] is queue
 
 
 def test_a_get_does_not_have_others_be_pushed_out_in_its_turn() -> None:
@@ -249,7 +249,7 @@ def test_the_queue_is_deleted_meanwhile_and_loses_none_of_them() -> None:
     yard.run()
     refuse(client)
     assert letters.ready == 0
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert (letters.ready, client.consumer.inflight) == (MANY_REFUSALS, 0)
     assert (len(store.settled), store.forgotten) == (MANY_REFUSALS, []), "the log knew the queue still"
     yard.clock.advance(1)
@@ -337,7 +337,7 @@ def test_who_comes_meanwhile_waits_too() -> None:
 def test_the_queue_is_deleted_while_deliveries_return() -> None:
     yard, queue, client = delivered(MANY, MANY)
     nack(client)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     yard.clock.advance(1000)
     used = client.credit.used + len(client.removed)  # this target restores it for what is removed, too
     assert (client.consumer.inflight, used) == (0, 0)
@@ -462,7 +462,7 @@ def test_too_often_and_the_queue_is_deleted() -> None:
     yard, queue, client = delivered(MANY, delivery_limit=0, **letters)
     dead = yard.queue("d")
     lose(queue, client)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     yard.clock.advance(0)
     assert yard.died() == {"delivery_limit": MANY}
     assert (client.consumer.inflight, numbers(queue)) == (0, [])
@@ -574,7 +574,7 @@ def test_who_waits_for_the_last_of_them_is_served_then(exclusive: dict[str, bool
 
 def test_the_queue_is_deleted_while_settlements_leave() -> None:
     yard, queue, client = settled(prefetch=MANY)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert (yard.vhost.settlements, yard.counters.acked) == ([], MANY)
     yard.clock.advance(0)
     assert (client.consumer.inflight, numbers(queue)) == (0, [])
@@ -610,9 +610,9 @@ def test_a_queue_that_is_deleted_settles_what_it_has_and_nothing_else() -> None:
     yard.run()
     settle(client, second)
     before = int(queue.acked) + int(other.acked)
-    yard.vhost.delete_queue("third", False, False)
+    yard.vhost.declarations.delete_queue("third", False, False)
     assert (third.consumer.inflight, int(queue.acked) + int(other.acked)) == (0, before)
-    yard.vhost.delete_queue("other", False, False)
+    yard.vhost.declarations.delete_queue("other", False, False)
     assert yard.counters.acked == before + MANY
     assert yard.vhost.settlements
     yard.clock.advance(0)
@@ -656,7 +656,7 @@ def test_many_at_once_are_told_of_in_slices_and_before_their_queue_goes(deleted:
     settle(client)
     assert office.q.acked == most
     if deleted:
-        office.vhost.delete_queue("q", False, False)
+        office.vhost.declarations.delete_queue("q", False, False)
     for _ in range(5):
         office.clock.advance(1)
     assert len(office.told()) == 2 * most + 1

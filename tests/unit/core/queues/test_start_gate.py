@@ -135,9 +135,9 @@ def test_a_deleted_queue_has_no_alarm() -> None:
 @pytest.mark.parametrize(("arguments", "there"), [({}, False), ({COUNT: 2}, True), ({DELAY: 5}, True)])
 def test_the_queue_s_arguments_decide_also_after_a_restart(arguments: dict[str, object], there: bool) -> None:
     store = RecordingStore()
-    new_broker(store).declare_vhost("/").declare_queue("q", True, None, False, arguments)
+    new_broker(store).declare_vhost("/").declarations.declare_queue("q", True, None, False, arguments)
     restarted = rebuilt(store.changes)
-    assert (restarted.vhost("/").queues["q"].manager.gate is not None) == there
+    assert (restarted.vhost("/").topology.queues["q"].manager.gate is not None) == there
 
 
 def test_a_get_that_waits_does_not_keep_the_gate_s_consumers_asleep() -> None:

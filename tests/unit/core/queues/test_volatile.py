@@ -23,7 +23,7 @@ def after_restart(changes: list[dict[str, Any]]) -> Queue:
     for change in changes:
         yard.broker.apply(change)
     yard.broker.count_lost()
-    return yard.vhost.queues["q"]
+    return yard.vhost.topology.queues["q"]
 
 
 def volatile_yard() -> tuple[Yard, RecordingStore, Queue]:
@@ -36,7 +36,7 @@ def test_the_log_knows_the_queue_and_none_of_its_messages() -> None:
     yard, store, queue = volatile_yard()
     logged = yard.queue("logged", durable=True)
     for name in ("q", "logged"):
-        yard.vhost.bind_queue(name, "amq.fanout", "", {})
+        yard.vhost.declarations.bind_queue(name, "amq.fanout", "", {})
     yard.publish(persistent=True, count=2)
     yard.publish(persistent=True, exchange="amq.fanout")
     client = yard.client(queue)
@@ -44,7 +44,7 @@ def test_the_log_knows_the_queue_and_none_of_its_messages() -> None:
     client.ack()
     assert [names for _, names in store.enqueued] == [["logged"]]
     assert (store.settled, client.numbers, numbers(logged)) == ([], [1, 2, 3], [3])
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert store.kinds()[-1] == "queue.delete"
 
 
@@ -79,7 +79,7 @@ def test_the_log_is_told_only_of_much_more_or_much_less() -> None:
     yard.publish(count=1)
     yard.clock.advance(10 * NOTE_MS)
     assert len(store.changes) == told + 1
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     yard.clock.advance(10 * NOTE_MS)
     assert len(store.changes) == told + 2
 

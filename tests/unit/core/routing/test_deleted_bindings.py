@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.core.publishing.outcome import ROUTED, UNROUTED
 from broker.core.queues.attach import detach
 from broker.core.queues.queue import Queue
 from broker.core.routing.bindings import SLICE
@@ -31,17 +32,17 @@ def bind_many(
 ) -> None:
     """Bind a queue with the keys 1 to MANY; in the log too, if both are durable."""
     for number in range(1, MANY + 1):
-        vhost.bind_queue(queue.name, exchange, str(number), arguments)
+        vhost.declarations.bind_queue(queue.name, exchange, str(number), arguments)
 
 
 def linked(vhost: VirtualHost, exchange: str = "x") -> int:
     """How many bindings with a selector an exchange has not let go of."""
-    return int(vhost.exchanges[exchange].conditional)
+    return int(vhost.topology.exchanges[exchange].conditional)
 
 
 def listed(vhost: VirtualHost) -> list[Binding]:
     """All bindings as lists show them."""
-    return [binding for exchange in vhost.exchanges.values() for binding in exchange.bindings()]
+    return [binding for exchange in vhost.topology.exchanges.values() for binding in exchange.bindings()]
 
 
 KINDS = [
@@ -65,29 +66,29 @@ def test_a_queue_is_gone_at_once(kind: str, arguments: dict[str, object]) -> Non
     delayed = {"x_delayed_type": "topic"} if kind == "x-delayed-message" else {}
     add_exchange(vhost, "x", kind, alternate_exchange="amq.fanout", **delayed)
     other = add_queue(vhost, "other")
-    vhost.bind_queue("other", "amq.fanout", "", {})
+    vhost.declarations.bind_queue("other", "amq.fanout", "", {})
     bind_many(vhost, add_queue(vhost, "q"), arguments=arguments)
-    assert publish(vhost, "x", "1") == 1
+    assert publish(vhost, "x", "1") is ROUTED
     assert other.ready == 0
-    vhost.delete_queue("q", False, False)
-    assert vhost.bindings.leaving()
-    assert listed(vhost) == vhost.bindings_to(other)
-    assert publish(vhost, "x", "1") == 1
+    vhost.declarations.delete_queue("q", False, False)
+    assert vhost.topology.bindings.leaving()
+    assert listed(vhost) == vhost.topology.bindings_to(other)
+    assert publish(vhost, "x", "1") is ROUTED
     assert other.ready == 1, "nothing matches, so the alternate exchange has it"
     if kind in ("direct", "fanout", "topic"):
-        assert not vhost.route("x", "1").by_message, "no selector is left that could say yes"
+        assert not vhost.publisher.route("x", "1").by_message, "no selector is left that could say yes"
     again = add_queue(vhost, "q")
-    vhost.bind_queue("q", "x", "1", arguments)
-    vhost.purge_queue("q")  # a history gives it what there was
+    vhost.declarations.bind_queue("q", "x", "1", arguments)
+    vhost.declarations.purge_queue("q")  # a history gives it what there was
     for _ in range(2):
-        assert publish(vhost, "x", "1") == 1
+        assert publish(vhost, "x", "1") is ROUTED
         assert again.ready == 1
-        vhost.purge_queue("q")
+        vhost.declarations.purge_queue("q")
         clock.advance(0)
-        assert not vhost.bindings.leaving()
-        assert len(vhost.bindings_to(again)) == 1
-    vhost.unbind_queue("q", "x", "1", arguments)
-    assert publish(vhost, "x", "1") == 1
+        assert not vhost.topology.bindings.leaving()
+        assert len(vhost.topology.bindings_to(again)) == 1
+    vhost.declarations.unbind_queue("q", "x", "1", arguments)
+    assert publish(vhost, "x", "1") is ROUTED
     assert other.ready == 2
 
 
@@ -98,14 +99,14 @@ def test_a_turn_lets_go_of_a_slice_whatever_is_deleted() -> None:
     for name in ("p", "q"):
         bind_many(vhost, add_queue(vhost, name))
     for name in ("p", "q"):
-        vhost.delete_queue(name, False, False)
+        vhost.declarations.delete_queue(name, False, False)
     left = 2 * MANY - int(SLICE)
     assert linked(vhost) == left, "what is deleted in the same turn waits"
     while left > 0:
         clock.schedule.run()
         left = max(left - int(SLICE), 0)
         assert linked(vhost) == left
-    assert not vhost.bindings.leaving()
+    assert not vhost.topology.bindings.leaving()
 
 
 def test_an_exchange_that_leads_here_is_let_go_of_in_slices_too() -> None:
@@ -114,17 +115,17 @@ def test_an_exchange_that_leads_here_is_let_go_of_in_slices_too() -> None:
     add_exchange(vhost, "x", alternate_exchange="amq.fanout")
     add_exchange(vhost, "y", "fanout")
     add_queue(vhost, "q")
-    vhost.bind_queue("q", "y", "", {})
+    vhost.declarations.bind_queue("q", "y", "", {})
     for number in range(MANY):
-        vhost.bind_exchange("y", "x", str(number), ANY if number % 2 else {})
-    vhost.delete_exchange("y", False)
+        vhost.declarations.bind_exchange("y", "x", str(number), ANY if number % 2 else {})
+    vhost.declarations.delete_exchange("y", False)
     assert linked(vhost) > 0
     assert listed(vhost) == []
     for number in range(4):
-        assert publish(vhost, "x", str(number)) == 0
-    vhost.delete_exchange("x", if_unused=True)
+        assert publish(vhost, "x", str(number)) is UNROUTED
+    vhost.declarations.delete_exchange("x", if_unused=True)
     clock.advance(0)
-    assert not vhost.bindings.leaving()
+    assert not vhost.topology.bindings.leaving()
 
 
 @pytest.mark.parametrize("first", ["queue", "exchange"])
@@ -136,25 +137,25 @@ def test_both_ends_are_deleted_and_declared_anew(first: str) -> None:
     queues = [add_queue(vhost, "q"), add_queue(vhost, "r")]
     for queue in queues:
         bind_many(vhost, queue)
-    vhost.bind_queue("r", "z", "z", {})
+    vhost.declarations.bind_queue("r", "z", "z", {})
     if first == "queue":
-        vhost.delete_queue("q", False, False)
-    vhost.delete_exchange("x", False)
+        vhost.declarations.delete_queue("q", False, False)
+    vhost.declarations.delete_exchange("x", False)
     if first == "exchange":
-        vhost.delete_queue("q", False, False)
-    assert vhost.bindings.leaving()
-    assert [binding.source.name for binding in vhost.bindings_to(queues[1])] == ["z"]
+        vhost.declarations.delete_queue("q", False, False)
+    assert vhost.topology.bindings.leaving()
+    assert [binding.source.name for binding in vhost.topology.bindings_to(queues[1])] == ["z"]
     add_exchange(vhost, "x", "topic")
     add_queue(vhost, "q")
     for name in ("q", "r"):
-        vhost.bind_queue(name, "x", "7", {})
+        vhost.declarations.bind_queue(name, "x", "7", {})
     for _ in range(2):
         assert routed(vhost, "x", "7") == ["q", "r"]
         assert routed(vhost, "x", "8") == []
-        assert len(vhost.bindings_to(queues[1])) == 2
+        assert len(vhost.topology.bindings_to(queues[1])) == 2
         clock.advance(0)
-        assert not vhost.bindings.leaving()
-    vhost.delete_queue("r", False, False)
+        assert not vhost.topology.bindings.leaving()
+    vhost.declarations.delete_queue("r", False, False)
     assert len(listed(vhost)) == 1
 
 
@@ -163,12 +164,12 @@ def test_an_exchange_with_bindings_to_many_queues() -> None:
     vhost = new_vhost(clock=clock)
     add_exchange(vhost, "x", "fanout")
     for number in range(MANY):
-        vhost.bind_queue(add_queue(vhost, f"q{number}").name, "x", "", ANY)
-    gone = vhost.exchanges["x"]
-    vhost.delete_exchange("x", False)
+        vhost.declarations.bind_queue(add_queue(vhost, f"q{number}").name, "x", "", ANY)
+    gone = vhost.topology.exchanges["x"]
+    vhost.declarations.delete_exchange("x", False)
     assert gone.conditional == MANY - SLICE
-    assert all(vhost.bindings_to(queue) == [] for queue in vhost.queues.values())
-    vhost.delete_queue("q0", False, False)  # one of those whose turn has not come
+    assert all(vhost.topology.bindings_to(queue) == [] for queue in vhost.topology.queues.values())
+    vhost.declarations.delete_queue("q0", False, False)  # one of those whose turn has not come
     assert gone.conditional == MANY - SLICE
     clock.advance(0)
     assert gone.conditional == 0
@@ -178,11 +179,11 @@ def test_an_exchange_bound_to_itself() -> None:
     vhost = new_vhost()
     add_exchange(vhost, "x", "direct", auto_delete=True)
     for number in range(MANY):
-        vhost.bind_exchange("x", "x", str(number), ANY)
-    vhost.delete_exchange("x", False)
+        vhost.declarations.bind_exchange("x", "x", str(number), ANY)
+    vhost.declarations.delete_exchange("x", False)
     assert listed(vhost) == []
-    vhost.bindings.finish()
-    assert not vhost.bindings.leaving()
+    vhost.topology.bindings.finish()
+    assert not vhost.topology.bindings.leaving()
 
 
 def durable_many(store: RecordingStore) -> VirtualHost:
@@ -197,18 +198,20 @@ def test_what_the_log_says_is_the_state_before_or_after() -> None:
     store = RecordingStore()
     vhost = durable_many(store)
     before = len(store.changes)
-    vhost.delete_queue("q", False, False)
+    vhost.declarations.delete_queue("q", False, False)
     assert store.kinds()[before:] == ["queue.delete", "exchange.delete"], (
         "all of it in the turn of the request"
     )
-    assert vhost.bindings.leaving()
+    assert vhost.topology.bindings.leaving()
     add_exchange(vhost, "x", "direct", durable=True)
-    vhost.bind_queue(add_queue(vhost, "q", durable=True).name, "x", "1", {})
+    vhost.declarations.bind_queue(add_queue(vhost, "q", durable=True).name, "x", "1", {})
     recovered = rebuilt(store.changes[:before]).vhosts["/"]
-    assert len(recovered.bindings_to(recovered.queues["q"])) == MANY
+    assert len(recovered.topology.bindings_to(recovered.topology.queues["q"])) == MANY
     recovered = rebuilt(store.changes).vhosts["/"]
-    assert not recovered.bindings.leaving(), "recovery needs no turns"
-    assert [binding.routing_key for binding in recovered.bindings_to(recovered.queues["q"])] == ["1"]
+    assert not recovered.topology.bindings.leaving(), "recovery needs no turns"
+    assert [
+        binding.routing_key for binding in recovered.topology.bindings_to(recovered.topology.queues["q"])
+    ] == ["1"]
     assert routed(recovered, "x", "2") == []
 
 
@@ -216,8 +219,8 @@ def test_what_is_described_meanwhile_has_none_of_them() -> None:
     store = RecordingStore()
     broker = rebuilt(durable_many(store).store.changes)  # type: ignore[attr-defined]
     vhost = broker.vhosts["/"]
-    vhost.delete_queue("q", False, False)
-    assert vhost.bindings.leaving()
+    vhost.declarations.delete_queue("q", False, False)
+    assert vhost.topology.bindings.leaving()
     assert {change["kind"] for change in definitions_of(broker)}.isdisjoint({"queue", "exchange", "binding"})
     again = rebuilt(definitions_of(broker)).vhosts["/"]
     assert listed(again) == []
@@ -235,24 +238,24 @@ def test_queues_that_go_by_themselves() -> None:
     vhost = new_vhost(clock=clock)
     add_exchange(vhost, "x")
     owner = object()
-    vhost.declare_queue("exclusive", False, owner, False, {})
-    automatic = vhost.declare_queue("automatic", False, None, True, {})
-    vhost.declare_queue("unused", False, None, False, {"x-expires": 1000})
+    vhost.declarations.declare_queue("exclusive", False, owner, False, {})
+    automatic = vhost.declarations.declare_queue("automatic", False, None, True, {})
+    vhost.declarations.declare_queue("unused", False, None, False, {"x-expires": 1000})
     _, consumer = consume(automatic)
     for name in ("exclusive", "automatic", "unused"):
         for number in range(MANY):
-            vhost.bind_queue(name, "x", str(number), ANY, owner)
-    vhost.delete_exclusive_queues(owner)
+            vhost.declarations.bind_queue(name, "x", str(number), ANY, owner)
+    vhost.declarations.delete_exclusive_queues(owner)
     assert linked(vhost) == 3 * MANY - SLICE
     detach(automatic, consumer, [])
-    vhost.consumer_gone(automatic)
+    vhost.declarations.consumer_removed(automatic)
     assert linked(vhost) == 3 * MANY - SLICE
     assert {binding.destination_name for binding in listed(vhost)} == {"unused"}
     clock.advance(1001)
-    assert list(vhost.queues) == []
+    assert list(vhost.topology.queues) == []
     assert listed(vhost) == []
     assert linked(vhost) == 0
-    assert publish(vhost, "x", "1") == 0
+    assert publish(vhost, "x", "1") is UNROUTED
 
 
 def test_consumers_of_others_do_not_notice() -> None:
@@ -260,15 +263,15 @@ def test_consumers_of_others_do_not_notice() -> None:
     vhost = new_vhost(clock=clock)
     add_exchange(vhost, "x", "topic")
     other = add_queue(vhost, "other")
-    vhost.bind_queue("other", "x", "#", {})
+    vhost.declarations.bind_queue("other", "x", "#", {})
     bind_many(vhost, add_queue(vhost, "q"), arguments={})
-    route = vhost.route("x", "7")
+    route = vhost.publisher.route("x", "7")
     assert {queue.name for queue in route.queues} == {"other", "q"}
     taker, consumer = consume(other)
-    vhost.delete_queue("q", False, False)
-    while vhost.bindings.leaving():
-        epoch = vhost.epoch
+    vhost.declarations.delete_queue("q", False, False)
+    while vhost.topology.bindings.leaving():
+        epoch = vhost.topology.epoch
         clock.schedule.run()
-        assert vhost.epoch == epoch, "routes that were resolved since stay right"
-        assert publish(vhost, "x", "7") == 1
+        assert vhost.topology.epoch == epoch, "routes that were resolved since stay right"
+        assert publish(vhost, "x", "7") is ROUTED
     assert pull(consumer) == len(taker.taken) == 1, "a turn was enough for the rest"

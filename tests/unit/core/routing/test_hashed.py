@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from broker.core.chance import Chance
 from broker.core.errors import PreconditionFailed
+from broker.core.publishing.outcome import ROUTED, UNROUTED
 from broker.core.routing.hashed import SLOTS
 from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.topology import add_exchange, add_queue, new_vhost, publish, routed
@@ -24,7 +25,7 @@ def bound(kind: str, weights: dict[str, str], **arguments: object) -> VirtualHos
     add_exchange(vhost, "x", kind, **arguments)
     for name, key in weights.items():
         add_queue(vhost, name)
-        vhost.bind_queue(name, "x", key, {})
+        vhost.declarations.bind_queue(name, "x", key, {})
     return vhost
 
 
@@ -38,9 +39,9 @@ def owners(vhost: VirtualHost) -> dict[str, str]:
 
 def landed(vhost: VirtualHost) -> list[str]:
     """The queues that hold a message; they are emptied."""
-    holders = [name for name, queue in vhost.queues.items() if queue.ready]
+    holders = [name for name, queue in vhost.topology.queues.items() if queue.ready]
     for name in holders:
-        vhost.purge_queue(name)
+        vhost.declarations.purge_queue(name)
     return holders
 
 
@@ -53,11 +54,15 @@ def test_shares_are_as_the_weights() -> None:
 
 
 def test_a_route_by_key_is_kept_and_one_by_content_is_not() -> None:
-    assert not bound("x-consistent-hash", {"a": "1"}).route("x", "k").by_message
-    assert not bound("x-modulus-hash", {"a": ""}).route("x", "k").by_message
-    assert bound("x-consistent-hash", {"a": "1"}, hash_header="h").route("x", "k").by_message
-    assert bound("x-consistent-hash", {"a": "1"}, hash_property="message_id").route("x", "k").by_message
-    assert bound("x-random", {"a": ""}).route("x", "k").by_message
+    assert not bound("x-consistent-hash", {"a": "1"}).publisher.route("x", "k").by_message
+    assert not bound("x-modulus-hash", {"a": ""}).publisher.route("x", "k").by_message
+    assert bound("x-consistent-hash", {"a": "1"}, hash_header="h").publisher.route("x", "k").by_message
+    assert (
+        bound("x-consistent-hash", {"a": "1"}, hash_property="message_id")
+        .publisher.route("x", "k")
+        .by_message
+    )
+    assert bound("x-random", {"a": ""}).publisher.route("x", "k").by_message
 
 
 WEIGHTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 5).map(str), min_size=1)
@@ -69,13 +74,13 @@ def test_a_change_moves_only_the_share_that_it_concerns(weights: dict[str, str],
     vhost = bound("x-consistent-hash", weights)
     before = owners(vhost)
     add_queue(vhost, "new")
-    vhost.bind_queue("new", "x", weight, {})
+    vhost.declarations.bind_queue("new", "x", weight, {})
     after = owners(vhost)
     moved = {key for key in KEYS if after[key] != before[key]}
     assert all(after[key] == "new" for key in moved)
     total = sum(map(int, weights.values())) + int(weight)
     assert len(moved) == pytest.approx(len(KEYS) * int(weight) / total, abs=150)
-    vhost.unbind_queue("new", "x", weight, {})
+    vhost.declarations.unbind_queue("new", "x", weight, {})
     assert owners(vhost) == before
 
 
@@ -91,11 +96,11 @@ def test_the_order_of_binding_does_not_matter(weights: dict[str, str], random: s
 def test_more_weight_takes_from_the_others_and_gives_none_away() -> None:
     vhost = bound("x-consistent-hash", {"a": "1", "b": "3"})
     before = owners(vhost)
-    vhost.bind_queue("a", "x", "3", {})  # bound twice: the heavier binding counts
+    vhost.declarations.bind_queue("a", "x", "3", {})  # bound twice: the heavier binding counts
     after = owners(vhost)
     assert {after[key] for key in KEYS if after[key] != before[key]} == {"a"}
     assert Counter(after.values())["a"] == pytest.approx(1000, abs=100)
-    vhost.unbind_queue("a", "x", "1", {})
+    vhost.declarations.unbind_queue("a", "x", "1", {})
     assert owners(vhost) == after
 
 
@@ -109,15 +114,15 @@ def test_every_slot_has_an_owner() -> None:
 def test_a_key_that_is_no_weight_is_refused(key: str) -> None:
     vhost = bound("x-consistent-hash", {"a": "1"})
     with pytest.raises(PreconditionFailed) as refusal:
-        vhost.bind_queue("a", "x", key, {})
+        vhost.declarations.bind_queue("a", "x", key, {})
     assert refusal.value.text == f"The binding key must be an integer: '{key}'"
-    assert len(list(vhost.exchanges["x"].bindings())) == 1
+    assert len(list(vhost.topology.exchanges["x"].bindings())) == 1
 
 
 def test_a_weight_of_nothing_is_refused() -> None:
     vhost = bound("x-consistent-hash", {"a": "1"})
     with pytest.raises(PreconditionFailed) as refusal:
-        vhost.bind_queue("a", "x", "00", {})
+        vhost.declarations.bind_queue("a", "x", "00", {})
     assert refusal.value.text == "The binding key must be greater than 0: '00'"
 
 
@@ -133,9 +138,9 @@ def test_a_weight_of_nothing_is_refused() -> None:
 def test_arguments_that_make_no_sense(arguments: dict[str, object], text: str) -> None:
     vhost = new_vhost()
     with pytest.raises(PreconditionFailed) as refusal:
-        vhost.declare_exchange("x", "x-consistent-hash", True, False, False, arguments)
+        vhost.declarations.declare_exchange("x", "x-consistent-hash", True, False, False, arguments)
     assert refusal.value.text.startswith(text)
-    assert "x" not in vhost.exchanges
+    assert "x" not in vhost.topology.exchanges
 
 
 def test_by_a_header() -> None:
@@ -144,11 +149,11 @@ def test_by_a_header() -> None:
     places = {}
     for index, value in enumerate(values):
         for key in ("k1", "k2", "k3"):
-            assert publish(vhost, "x", key, headers={"customer": value, "other": key}) == 1
+            assert publish(vhost, "x", key, headers={"customer": value, "other": key}) is ROUTED
         (places[index],) = landed(vhost)
     assert len(set(places.values())) > 1
     for key in ("k1", "k2"):
-        assert publish(vhost, "x", key) == 1, "without the header all go to one queue"
+        assert publish(vhost, "x", key) is ROUTED, "without the header all go to one queue"
     assert len(landed(vhost)) == 1
 
 
@@ -160,7 +165,7 @@ def test_by_a_property(name: str) -> None:
         stamp = datetime.fromtimestamp(number, tz=UTC)
         value: Any = stamp if name == "timestamp" else f"id-{number}"
         for key in ("k1", "k2"):
-            assert publish(vhost, "x", key, **{name: value}) == 1
+            assert publish(vhost, "x", key, **{name: value}) is ROUTED
         (place,) = landed(vhost)
         places.add(place)
     assert places == set("abcd")
@@ -168,12 +173,12 @@ def test_by_a_property(name: str) -> None:
 
 def test_modulus_counts_destinations_in_the_order_of_their_names() -> None:
     vhost = bound("x-modulus-hash", {"b": "", "a": "x", "d": "", "c": ""})
-    vhost.bind_queue("a", "x", "another binding changes nothing", {})
+    vhost.declarations.bind_queue("a", "x", "another binding changes nothing", {})
     before = owners(vhost)
     assert min(Counter(before.values()).values()) > 400
     assert owners(bound("x-modulus-hash", dict.fromkeys("dcab", ""))) == before
     numbers = {key: "abcd".index(queue) for key, queue in before.items()}
-    vhost.delete_queue("d", False, False)
+    vhost.declarations.delete_queue("d", False, False)
     three = owners(vhost)
     assert sum("abc".index(three[key]) == numbers[key] for key in KEYS) < len(KEYS) / 2
 
@@ -182,9 +187,9 @@ def test_modulus_counts_destinations_in_the_order_of_their_names() -> None:
 def test_random(kind: str) -> None:
     vhost = bound(kind, dict.fromkeys("abc", ""))
     for _ in range(900):
-        assert publish(vhost, "x", "same") == 1
-    assert sum(queue.ready for queue in vhost.queues.values()) == 900
-    assert min(queue.ready for queue in vhost.queues.values()) > 220
+        assert publish(vhost, "x", "same") is ROUTED
+    assert sum(queue.ready for queue in vhost.topology.queues.values()) == 900
+    assert min(queue.ready for queue in vhost.topology.queues.values()) > 220
 
 
 def test_chance_is_the_same_for_the_same_seed() -> None:
@@ -200,31 +205,31 @@ def chance_of(seed: str) -> Chance:
 def test_a_local_random_exchange_sends_to_queues_only_and_looks_at_no_key() -> None:
     vhost = bound("x-local-random", {"a": ""})
     with pytest.raises(PreconditionFailed) as key:
-        vhost.bind_queue("a", "x", "k", {})
+        vhost.declarations.bind_queue("a", "x", "k", {})
     assert key.value.text == "Non empty binding 'k' key not permitted"
     with pytest.raises(PreconditionFailed, match=r"Destination not found: 'amq\.fanout' is an"):
-        vhost.bind_exchange("amq.fanout", "x", "", {})
+        vhost.declarations.bind_exchange("amq.fanout", "x", "", {})
     assert routed(bound("x-random", {"a": "k"}), "x") == []
-    assert publish(bound("x-random", {"a": "k"}), "x", "other") == 1
+    assert publish(bound("x-random", {"a": "k"}), "x", "other") is ROUTED
 
 
 @pytest.mark.parametrize("kind", ["x-consistent-hash", "x-modulus-hash", "x-random", "x-local-random"])
 def test_without_a_destination_the_alternate_exchange_gets_it(kind: str) -> None:
     vhost = bound(kind, {}, alternate_exchange="amq.fanout")
-    assert publish(vhost, "x", "k") == 0
+    assert publish(vhost, "x", "k") is UNROUTED
     add_queue(vhost, "q")
-    vhost.bind_queue("q", "amq.fanout", "", {})
-    assert publish(vhost, "x", "k") == 1
+    vhost.declarations.bind_queue("q", "amq.fanout", "", {})
+    assert publish(vhost, "x", "k") is ROUTED
     add_queue(vhost, "p")
-    vhost.bind_queue("p", "x", "" if kind == "x-local-random" else "1", {})
-    vhost.purge_queue("q")
-    assert publish(vhost, "x", "k") == 1
+    vhost.declarations.bind_queue("p", "x", "" if kind == "x-local-random" else "1", {})
+    vhost.declarations.purge_queue("q")
+    assert publish(vhost, "x", "k") is ROUTED
     assert landed(vhost) == ["p"]
 
 
 def test_an_exchange_may_be_the_destination() -> None:
     vhost = bound("x-consistent-hash", {"a": "1"})
     add_queue(vhost, "b")
-    vhost.bind_exchange("amq.fanout", "x", "1", {})
-    vhost.bind_queue("b", "amq.fanout", "", {})
+    vhost.declarations.bind_exchange("amq.fanout", "x", "1", {})
+    vhost.declarations.bind_queue("b", "amq.fanout", "", {})
     assert min(Counter(owners(vhost).values()).values()) > 800

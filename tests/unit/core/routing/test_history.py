@@ -9,6 +9,7 @@ from broker.core.broker import Broker
 from broker.core.errors import PreconditionFailed, StoreFailed
 from broker.core.message import BY_CLOCK, DELAYED, TELLS_ARRIVAL, Message
 from broker.core.publishing.delay import delayed_in, delays_of
+from broker.core.publishing.outcome import ROUTED, UNROUTED
 from broker.core.queues.duplicates import memory_of
 from broker.core.routing.history import History
 from broker.core.vhosts.definitions import restore
@@ -41,14 +42,14 @@ def send(vhost: VirtualHost, *names: str, **more: object) -> None:
 
 def held(vhost: VirtualHost, name: str) -> list[object]:
     """The ids of the messages in a queue."""
-    entries = vhost.queues[name].entries
+    entries = vhost.topology.queues[name].entries
     return [view_of(entry.message, vhost.store).property("message_id") for entry in entries]
 
 
 def bound(vhost: VirtualHost, name: str, durable: bool = False) -> list[object]:
     """Bind a new queue to `x`; the ids of the messages that it has then."""
     add_queue(vhost, name, durable)
-    vhost.bind_queue(name, "x", "k", {})
+    vhost.declarations.bind_queue(name, "x", "k", {})
     return held(vhost, name)
 
 
@@ -74,7 +75,7 @@ def test_a_binding_that_is_there_gets_nothing_again() -> None:
     send(vhost, "a")
     assert bound(vhost, "q") == ["a"]
     assert bound(vhost, "q") == ["a"]
-    vhost.bind_queue("q", "x", "another", {})
+    vhost.declarations.bind_queue("q", "x", "another", {})
     assert held(vhost, "q") == ["a", "a"]
 
 
@@ -88,11 +89,11 @@ def test_a_message_may_ask_not_to_be_kept() -> None:
 
 def test_what_is_kept_is_not_routed() -> None:
     vhost = house(alternate_exchange="amq.fanout")
-    assert publish(vhost, "x", message_id="a") == 0
+    assert publish(vhost, "x", message_id="a") is UNROUTED
     assert vhost.counters.unroutable == 1
     add_queue(vhost, "other")
-    vhost.bind_queue("other", "amq.fanout", "", {})
-    assert publish(vhost, "x", message_id="b") == 1
+    vhost.declarations.bind_queue("other", "amq.fanout", "", {})
+    assert publish(vhost, "x", message_id="b") is ROUTED
     assert bound(vhost, "q") == ["a", "b"]
 
 
@@ -101,13 +102,13 @@ def test_the_history_goes_through_a_bound_exchange() -> None:
     send(vhost, "a", "b")
     add_queue(vhost, "q")
     add_exchange(vhost, "y", "x-recent-history", x_recent_history_length=1)
-    vhost.bind_queue("q", "y", "", {})
-    vhost.bind_exchange("y", "x", "", {})
+    vhost.declarations.bind_queue("q", "y", "", {})
+    vhost.declarations.bind_exchange("y", "x", "", {})
     assert held(vhost, "q") == ["a", "b"]
     add_queue(vhost, "late")
-    vhost.bind_queue("late", "y", "", {})
+    vhost.declarations.bind_queue("late", "y", "", {})
     assert held(vhost, "late") == ["b"]
-    vhost.bind_exchange("amq.direct", "x", "", {})
+    vhost.declarations.bind_exchange("amq.direct", "x", "", {})
     send(vhost, "c")
     assert held(vhost, "q") == ["a", "b", "c"]
 
@@ -119,14 +120,14 @@ def test_a_length_that_is_none(length: object) -> None:
         add_exchange(vhost, "x", "x-recent-history", x_recent_history_length=length)
     assert refusal.value.text.startswith("Invalid argument '")
     assert "'x-recent-history-length' of exchange 'x' must be a positive integer" in refusal.value.text
-    assert "x" not in vhost.exchanges
+    assert "x" not in vhost.topology.exchanges
 
 
 def test_persistent_messages_of_a_durable_exchange_are_appended_once_and_settled_when_they_go() -> None:
     store = RecordingStore()
     vhost = house(store, durable=True, x_recent_history_length=2)
     add_queue(vhost, "d", durable=True)
-    vhost.bind_queue("d", "x", "", {})
+    vhost.declarations.bind_queue("d", "x", "", {})
     send(vhost, "a", persistent=True)
     send(vhost, "b")
     send(vhost, "c", persistent=True)
@@ -135,8 +136,8 @@ def test_persistent_messages_of_a_durable_exchange_are_appended_once_and_settled
     bound(vhost, "late", durable=True)
     assert store.enqueued[2:] == [(store.enqueued[2][0], ["late"])]
     assert store.enqueued[2][0] is not store.enqueued[1][0], "a copy, which the log has not seen"
-    assert vhost.queues["late"].ready == 2
-    vhost.delete_exchange("x", if_unused=False)
+    assert vhost.topology.queues["late"].ready == 2
+    vhost.declarations.delete_exchange("x", if_unused=False)
     assert [message.sequence for message in store.forgotten] == [2]
     assert store.kinds()[-1] == "exchange.delete"
 
@@ -159,9 +160,9 @@ def test_the_log_finds_the_history_again() -> None:
     store = RecordingStore()
     vhost = house(store, durable=True, x_recent_history_length=2)
     add_queue(vhost, "d", durable=True)
-    history = vhost.exchanges["x"].history
+    history = vhost.topology.exchanges["x"].history
     assert history is not None
-    assert (history.queue.number, vhost.queues["d"].number) == (1, 2)
+    assert (history.queue.number, vhost.topology.queues["d"].number) == (1, 2)
     broker = restarted(store.changes)
     again = broker.queue_numbered(1)
     assert again is not None
@@ -171,7 +172,7 @@ def test_the_log_finds_the_history_again() -> None:
     assert bound(broker.vhost("/"), "q") == ["b", "c"]
     twice = restarted([*store.changes, *definitions_of(broker), *definitions_of(broker)])
     assert definitions_of(twice) == definitions_of(broker)
-    vhost.delete_exchange("x", if_unused=False)
+    vhost.declarations.delete_exchange("x", if_unused=False)
     gone = restarted(store.changes)
     assert gone.queue_numbered(1) is None
     assert gone.next_number == 3
@@ -180,7 +181,7 @@ def test_the_log_finds_the_history_again() -> None:
 def test_the_number_of_a_deleted_history_is_not_given_again() -> None:
     store = RecordingStore()
     vhost = house(store, durable=True)
-    vhost.delete_exchange("x", if_unused=False)
+    vhost.declarations.delete_exchange("x", if_unused=False)
     broker = restarted(store.changes[-1:])
     assert broker.next_number == 2
 
@@ -192,8 +193,8 @@ def test_without_a_log_nothing_is_bound_to_a_history() -> None:
     add_queue(vhost, "d", durable=True)
     store.failure = "sync failed"
     with pytest.raises(StoreFailed):
-        vhost.bind_queue("d", "x", "", {})
-    assert vhost.exchanges["x"].outgoing == {}
+        vhost.declarations.bind_queue("d", "x", "", {})
+    assert vhost.topology.exchanges["x"].outgoing == {}
 
 
 def test_a_deleted_virtual_host_takes_the_histories_along() -> None:
@@ -234,8 +235,8 @@ def dated_history(store: RecordingStore, clock: HandClock | None = None) -> Virt
     """A virtual host with a durable history that has messages from 1 to 9."""
     vhost = new_vhost(store, clock)
     add_exchange(vhost, "x", "x-recent-history", durable=True)
-    vhost.declare_queue("dating", True, None, False, {"x-message-ttl": 5})
-    vhost.bind_queue("dating", "x", "", {})
+    vhost.declarations.declare_queue("dating", True, None, False, {"x-message-ttl": 5})
+    vhost.declarations.bind_queue("dating", "x", "", {})
     for number in range(1, 10):
         publish(vhost, "x", "k", persistent=True, message_id=str(number), headers={"h": CONTENT})
     return vhost
@@ -244,8 +245,8 @@ def dated_history(store: RecordingStore, clock: HandClock | None = None) -> Virt
 def replayed(vhost: VirtualHost, **arguments: object) -> list[object]:
     """Bind a new durable queue; the ids of the messages that it has then."""
     held = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-    queue = vhost.declare_queue("q", True, None, False, held)
-    vhost.bind_queue("q", "x", "k", {})
+    queue = vhost.declarations.declare_queue("q", True, None, False, held)
+    vhost.declarations.bind_queue("q", "x", "k", {})
     return [view_of(entry.message, vhost.store).property("message_id") for entry in queue.entries]
 
 
@@ -256,7 +257,7 @@ def replayed(vhost: VirtualHost, **arguments: object) -> list[object]:
 def test_no_more_than_so_many_bytes_are_copied_in_one_step(room: int, expected: str, on_disk: bool) -> None:
     store = OnDisk()
     vhost = dated_history(store)
-    history = vhost.exchanges["x"].history
+    history = vhost.topology.exchanges["x"].history
     assert isinstance(history, History)
     history.replay_bytes = room
     if on_disk:
@@ -271,10 +272,10 @@ def test_the_time_of_a_message_begins_anew_where_it_goes() -> None:
     vhost = dated_history(store, clock)
     clock.advance(60_000)
     replayed(vhost, message_ttl=1000)
-    dates = {entry.message.date for entry in vhost.queues["q"].entries}
+    dates = {entry.message.date for entry in vhost.topology.queues["q"].entries}
     assert dates == {clock.date()}, "after a restart it has the rest of a second left"
     clock.advance(999)
-    assert vhost.queues["q"].ready == 9
+    assert vhost.topology.queues["q"].ready == 9
 
 
 @pytest.mark.parametrize("length", [9, 1])
@@ -284,17 +285,17 @@ def test_what_is_delayed_waits_for_its_date_in_queues_that_are_bound_later(lengt
     vhost = new_vhost(store, clock)
     add_exchange(vhost, "x", "x-recent-history", durable=True)
     for number, delay in enumerate((0, 50, 100)):
-        route = vhost.route("x", "k")
+        route = vhost.publisher.route("x", "k")
         content = content_of(message_id=str(number), headers={"x-delay": delay})
         message = Message(route.address, content, 0, True, 0)
         if delay:
             message.date = clock.date() + delay
             message.marks = DELAYED | TELLS_ARRIVAL
-        vhost.publish_by_message(route, message, ["k"], vhost.views(message, store))
+        vhost.publisher.publish_by_message(route, message, ["k"], vhost.views(message, store))
     clock.advance(60)
     full = length == 1
     assert replayed(vhost, max_length=length, overflow="reject-publish") == (["0"] if full else ["0", "1"])
-    queue = vhost.queues["q"]
+    queue = vhost.topology.queues["q"]
     assert delayed_in(queue) == 1, "when it is due there may be room"
     clock.advance(39)
     assert queue.ready == (1 if full else 2)
@@ -308,22 +309,22 @@ def test_a_delayed_message_that_one_queue_moves_keeps_its_date_elsewhere() -> No
     vhost = new_vhost(RecordingStore(), clock := HandClock())
     add_exchange(vhost, "x", "x-recent-history")
     for name in ("moved", "other"):
-        vhost.declare_queue(name, False, None, False, {})
-        vhost.bind_queue(name, "x", "", {})
-    route = vhost.route("x", "")
+        vhost.declarations.declare_queue(name, False, None, False, {})
+        vhost.declarations.bind_queue(name, "x", "", {})
+    route = vhost.publisher.route("x", "")
     message = Message(route.address, content_of(headers={"x-delay": 60_000}), 0, False, 0)
     date = message.date = clock.date() + 60_000
     message.marks = DELAYED | BY_CLOCK
-    vhost.publish_by_message(route, message, [""], vhost.views(message, vhost.store))
-    delays = delays_of(vhost.queues["moved"], vhost)
+    vhost.publisher.publish_by_message(route, message, [""], vhost.views(message, vhost.store))
+    delays = delays_of(vhost.topology.queues["moved"], vhost)
     (place,) = [held for heap in delays.places() for held in heap]
     moved = delays.move(place, date - 59_000)
     assert moved is not None
     assert moved.date == date - 59_000
-    vhost.declare_queue("late", False, None, False, {})
-    vhost.bind_queue("late", "x", "", {})
+    vhost.declarations.declare_queue("late", False, None, False, {})
+    vhost.declarations.bind_queue("late", "x", "", {})
     for name in ("other", "late"):
-        (message,) = delays_of(vhost.queues[name], vhost)
+        (message,) = delays_of(vhost.topology.queues[name], vhost)
         assert (message.date, message.marks) == (date, DELAYED | BY_CLOCK), name
 
 
@@ -333,6 +334,6 @@ def test_a_number_that_cannot_be_does_not_keep_a_queue_that_asks_from_being_boun
     for headers in ({"x-producer": "p"}, {"x-producer": "p", "x-sequence": 1}, {"x-sequence": -1}):
         publish(vhost, "x", "k", persistent=True, message_id=str(headers), headers=dict(headers))
     assert len(replayed(vhost, dedup_producers=9)) == 3
-    memory = memory_of(vhost.queues["q"])
+    memory = memory_of(vhost.topology.queues["q"])
     assert memory is not None
     assert memory.knows_sequence("p", 1)

@@ -24,13 +24,13 @@ def bound(pattern: Callable[[int], str], count: int) -> VirtualHost:
     add_exchange(vhost, "x", "topic")
     for number in range(count):
         add_queue(vhost, f"q{number % 10}")
-        vhost.bind_queue(f"q{number % 10}", "x", pattern(number), {})
+        vhost.declarations.bind_queue(f"q{number % 10}", "x", pattern(number), {})
     return vhost
 
 
 def looked_at(vhost: VirtualHost, key: Callable[[int, int], str], count: int) -> float:
     """Nodes per message, when every message has a key that nobody has used."""
-    exchange = vhost.exchanges["x"]
+    exchange = vhost.topology.exchanges["x"]
     assert isinstance(exchange, TopicExchange)
     before = exchange.trie.looked_at
     for number in range(200):
@@ -50,7 +50,7 @@ def test_ten_thousand_bindings_cost_what_ten_do(shape: str) -> None:
 
 def test_the_trie_grows_with_what_patterns_do_not_share_and_shrinks_again() -> None:
     vhost = bound(SHAPES["dev.N.*"][0], 100)
-    exchange = vhost.exchanges["x"]
+    exchange = vhost.topology.exchanges["x"]
     assert isinstance(exchange, TopicExchange)
     root = exchange.trie.root
     assert root.words is not None
@@ -59,7 +59,7 @@ def test_the_trie_grows_with_what_patterns_do_not_share_and_shrinks_again() -> N
     assert shared is not None
     assert len(shared) == 100
     for number in range(99):
-        vhost.unbind_queue(f"q{number % 10}", "x", f"dev.{number}.*", {})
+        vhost.declarations.unbind_queue(f"q{number % 10}", "x", f"dev.{number}.*", {})
     assert list(shared) == ["99"]
-    vhost.delete_queue("q9", if_unused=False, if_empty=False)
+    vhost.declarations.delete_queue("q9", if_unused=False, if_empty=False)
     assert root.words is None

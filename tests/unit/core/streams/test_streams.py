@@ -102,7 +102,7 @@ def test_what_is_too_old_is_looked_for_every_ten_seconds() -> None:
     yard.clock.advance(29_999)
     assert len(yard.disk.trims) == count + 2
     assert yard.disk.trims[-1] == (0, (began + 20_000 - 2 * DAY_MS) * 1000)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert yard.disk.dropped
     yard.clock.advance(60_000)
     assert len(yard.disk.trims) == count + 2
@@ -235,7 +235,7 @@ def test_definitions_bring_back_the_stream_and_the_names() -> None:
     again = Yard(yard.lists)
     for change in yard.lists.changes:
         again.broker.apply(dict(change))
-    queue = again.vhost.queues["q"]
+    queue = again.vhost.topology.queues["q"]
     assert streams_of(queue) == []  # which of the definitions holds is not known yet
     again.broker.open_streams()
     (stream,) = streams_of(queue)
@@ -249,7 +249,7 @@ def test_definitions_bring_back_the_stream_and_the_names() -> None:
 def test_purges_are_refused() -> None:
     yard = StreamYard()
     with pytest.raises(Unsupported, match="queue 'q' in vhost '/' is a stream and cannot be purged"):
-        yard.vhost.purge_queue("q")
+        yard.vhost.declarations.purge_queue("q")
 
 
 @pytest.mark.parametrize(("offset", "since"), [("1s", 999_000), ("2m", 880_000), ("1Y", 0)])

@@ -11,7 +11,7 @@ from pamqp.commands import Basic, Channel, Confirm, Connection, Tx
 from pamqp.commands import Queue as Method
 
 from broker.core.message import NOWHERE, TELLS_CONSUMED, Message
-from broker.core.publishing.publisher import Publishing
+from broker.core.publishing.outcome import Outcome
 from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.hooks import MAXLEN, REJECTED
@@ -19,6 +19,7 @@ from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.returns import DEAR, FEW, SLICE
 from broker.core.routing.graph import Route
 from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE, HeldPublish, Transaction
+from broker.core.vhosts.vhost import VirtualHost
 from broker.store.restore import close
 from tests.bench.loop import Site
 from tests.simulation.broker_life import Life
@@ -49,9 +50,9 @@ class Job(Transaction):
 
 def job_of(consumer: QueueConsumer, outcomes: dict[int, int]) -> Job:
     """Deliveries of `consumer`, from such a one on, with such outcomes."""
-    topology = queue_of(consumer).host
-    assert isinstance(topology, Publishing)
-    job = Job(topology)
+    vhost = queue_of(consumer).host
+    assert isinstance(vhost, VirtualHost)
+    job = Job(vhost.publisher)
     outcome = SETTLE
     for number, entry in enumerate(consumer.queue.entries):
         outcome = outcomes.get(number, outcome)
@@ -111,7 +112,7 @@ def test_a_queue_is_deleted_meanwhile(which: str) -> None:
     dead = yard.queue("d")
     job = job_of(client.consumer, {MANY - 2: DISCARD})
     job.commit()
-    yard.vhost.delete_queue(which, False, False)
+    yard.vhost.declarations.delete_queue(which, False, False)
     assert queue.acked == (MANY - 2 if which == "q" else 0)
     yard.clock.advance(0)
     assert (queue.acked, job.ended, dead.ready) == (MANY - 2, "committed", 2 if which == "q" else 0)
@@ -135,7 +136,9 @@ def test_who_committed_does_not_go_on_in_the_middle_of_a_deletion() -> None:
     assert names(other.frames()) == ["Queue.DeleteOk"]
     assert names(client.frames())[-4:] == ["Tx.CommitOk", "Queue.DeleteOk", "Queue.DeclareOk", "Queue.BindOk"]
     vhost = place.broker.vhosts["/"]
-    assert [each.destination for each in vhost.exchanges["amq.fanout"].bindings()] == [vhost.queues["q"]]
+    assert [each.destination for each in vhost.topology.exchanges["amq.fanout"].bindings()] == [
+        vhost.topology.queues["q"]
+    ]
 
 
 def test_the_client_goes_meanwhile_and_nobody_else_gets_them() -> None:
@@ -204,11 +207,11 @@ def test_its_virtual_host_is_deleted_in_between_and_the_broker_dies() -> None:
     life = Life(disk)
     life.declare("kept")
     other = life.broker.declare_vhost("other")
-    queue = other.declare_queue("q", True, None, False, {})
-    route = other.route("", "q")
+    queue = other.declarations.declare_queue("q", True, None, False, {})
+    route = other.publisher.route("", "q")
     count = int(FEW) + 10
     for number in range(count):
-        other.publish(route, large(life, route))
+        other.publisher.publish(route, large(life, route))
         life.publish("kept", b"%d" % number)
     life.commit()
     taker = Taker()
@@ -282,7 +285,7 @@ def dead_letter_house() -> House:
 
 def declare(house: House, name: str, **arguments: object) -> None:
     held = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-    house.broker.vhost("/").declare_queue(name, True, None, False, held)
+    house.broker.vhost("/").declarations.declare_queue(name, True, None, False, held)
 
 
 def dead_lettering(house: House, name: str, to: str, **arguments: object) -> None:
@@ -290,7 +293,7 @@ def dead_lettering(house: House, name: str, to: str, **arguments: object) -> Non
 
 
 def queue(house: House, name: str) -> Queue:
-    return house.broker.vhost("/").queues[name]
+    return house.broker.vhost("/").topology.queues[name]
 
 
 def counts(house: House, name: str) -> tuple[int, int]:
@@ -420,7 +423,7 @@ def test_queues_that_are_deleted_meanwhile(dead_letter_house: House) -> None:
     declare(dead_letter_house, "other")
     client = rejecting(dead_letter_house)
     letter = dead_letter_house.store.appended[-1]
-    dead_letter_house.broker.vhost("/").delete_queue("dead", False, False)
+    dead_letter_house.broker.vhost("/").declarations.delete_queue("dead", False, False)
     dead_letter_house.store.complete()
     assert committed(client)
     assert counts(dead_letter_house, "work") == (1, 0)
@@ -429,7 +432,7 @@ def test_queues_that_are_deleted_meanwhile(dead_letter_house: House) -> None:
 
 def test_a_queue_that_is_deleted_meanwhile_has_let_its_dead_letter_go(dead_letter_house: House) -> None:
     client = rejecting(dead_letter_house)
-    dead_letter_house.broker.vhost("/").delete_queue("work", False, False)
+    dead_letter_house.broker.vhost("/").declarations.delete_queue("work", False, False)
     dead_letter_house.store.complete()
     assert committed(client)
     assert counts(dead_letter_house, "dead") == (1, 0), "so the log has it"
@@ -580,7 +583,7 @@ def waiting_rejection(house: House) -> Wired:
 def new_house() -> House:
     house = House()
     for name in ("work", "dead"):
-        house.broker.vhost("/").declare_queue(name, True, None, False, {})
+        house.broker.vhost("/").declarations.declare_queue(name, True, None, False, {})
     return house
 
 
@@ -588,7 +591,7 @@ def outcome(house: House, client: Wired) -> tuple[int, int, int, int]:
     """How many were dead-lettered, discarded, are dead and left, once the commit is durable."""
     house.store.complete()
     assert [type(frame) for frame in client.frames()] == [Tx.CommitOk]
-    queues, counters = house.broker.vhost("/").queues, house.broker.counters
+    queues, counters = house.broker.vhost("/").topology.queues, house.broker.counters
     died = counters.dead_lettered[REJECTED], counters.discarded[REJECTED]
     assert len(house.store.settled) == 1
     return (*died, queues["dead"].ready, queues["work"].ready + queues["work"].unacked)
@@ -613,11 +616,11 @@ def test_what_was_to_be_discarded_is() -> None:
 
 def declared(house: House, name: str, durable: bool = False, **arguments: object) -> None:
     held = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-    house.broker.vhost("/").declare_queue(name, durable, None, False, held)
+    house.broker.vhost("/").declarations.declare_queue(name, durable, None, False, held)
 
 
 def ready(house: House, name: str) -> int:
-    return int(house.broker.vhost("/").queues[name].ready)
+    return int(house.broker.vhost("/").topology.queues[name].ready)
 
 
 def test_a_transaction_that_a_full_queue_would_refuse_is_refused_as_a_whole() -> None:
@@ -634,13 +637,13 @@ def test_a_transaction_that_a_full_queue_would_refuse_is_refused_as_a_whole() ->
     assert close.name == "Channel.Close"
     assert "publish 4 of 4 in the transaction: queue 'q' in vhost '/' is full" in close.reply_text  # type: ignore[attr-defined]
     assert (ready(house, "q"), ready(house, "other")) == (0, 0)
-    rules = house.broker.vhost("/").queues["q"].rules
+    rules = house.broker.vhost("/").topology.queues["q"].rules
     assert rules is not None
     assert (rules.reserved, rules.reserved_bytes) == (0, 0)
 
 
 class Untold(HeldPublish):
-    def taken(self, count: int) -> None:
+    def report_outcome(self, outcome: Outcome) -> None:
         raise RuntimeError("nobody foresaw it")
 
 
@@ -648,13 +651,13 @@ def test_room_is_given_back_whatever_goes_wrong() -> None:
     house = House()
     declared(house, "q", max_length=9, overflow="reject-publish")
     vhost = house.broker.vhost("/")
-    transaction = Transaction(vhost)
+    transaction = Transaction(vhost.publisher)
     for _ in range(2):
-        route = vhost.route("", "q")
+        route = vhost.publisher.route("", "q")
         transaction.publishes.append(Untold(route, Message(route.address, b"", 7, False, 0), [], False))
     with pytest.raises(RuntimeError, match="nobody foresaw it"):
         transaction.commit()
-    rules = vhost.queues["q"].rules
+    rules = vhost.topology.queues["q"].rules
     assert rules is not None
     assert (rules.reserved, rules.reserved_bytes) == (0, 0)
 

@@ -4,8 +4,10 @@ import pytest
 
 from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, StoreFailed
 from broker.core.policies.policy import checked_policy
+from broker.core.publishing.outcome import REFUSED, ROUTED
 from broker.core.queues.queue import Queue
-from broker.core.vhosts.vhost import VirtualHost, alter_queue, altered_arguments
+from broker.core.vhosts.alteration import alter_queue, altered_arguments
+from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.topology import (
     RecordingStore,
@@ -26,24 +28,26 @@ def alter(
 ) -> None:
     """Alter a queue; underscores stand for dashes."""
     changes = {key.replace("_", "-"): value for key, value in arguments.items()}
-    alter_queue(vhost, queue, name or queue.name, altered_arguments(queue, changes), shared)
+    alter_queue(vhost.topology, queue, name or queue.name, altered_arguments(queue, changes), shared)
 
 
 def test_arguments_hold_at_once_and_for_redeclarations() -> None:
     vhost = new_vhost()
-    queue = vhost.declare_queue("q", False, None, False, {"x-max-length": 5, "x-max-priority": 2})
+    queue = vhost.declarations.declare_queue(
+        "q", False, None, False, {"x-max-length": 5, "x-max-priority": 2}
+    )
     for _ in range(4):
         publish(vhost, "", "q")
     alter(vhost, queue, x_max_length=2, x_overflow="reject-publish")
     assert queue.ready == 4  # what is there stays, as nothing is dropped that was taken
-    assert publish(vhost, "", "q") < 0
+    assert publish(vhost, "", "q") is REFUSED
     now = {"x-max-length": 2, "x-overflow": "reject-publish", "x-max-priority": 2}
-    assert vhost.declare_queue("q", False, None, False, now) is queue
+    assert vhost.declarations.declare_queue("q", False, None, False, now) is queue
     with pytest.raises(PreconditionFailed, match="inequivalent arg 'x-max-length'"):
-        vhost.declare_queue("q", False, None, False, now | {"x-max-length": 5})
+        vhost.declarations.declare_queue("q", False, None, False, now | {"x-max-length": 5})
     alter(vhost, queue, x_overflow=None, x_max_length=None)
     assert queue.arguments == {"x-max-priority": 2}
-    assert publish(vhost, "", "q") == 1
+    assert publish(vhost, "", "q") is ROUTED
 
 
 def test_a_lower_limit_makes_room_and_a_time_to_live_counts_from_now_on() -> None:
@@ -82,49 +86,51 @@ def test_a_queue_that_is_renamed_keeps_what_it_has() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "old")
     add_exchange(vhost, "x", "topic", auto_delete=True)
-    vhost.bind_queue("old", "x", "a.*", {})
+    vhost.declarations.bind_queue("old", "x", "a.*", {})
     publish(vhost, "", "old")
     taker, consumer = consume(queue)
     assert pull(consumer) == 1
-    route = vhost.route("", "old")
+    route = vhost.publisher.route("", "old")
     alter(vhost, queue, "new")
-    assert (vhost.queues["new"], queue.unacked, queue.consumer_count) == (queue, 1, 1)
+    assert (vhost.topology.queues["new"], queue.unacked, queue.consumer_count) == (queue, 1, 1)
     assert routed(vhost, "", "old") == []
     assert routed(vhost, "", "new") == ["new"]
     assert routed(vhost, "x", "a.b") == ["new"]
-    assert [binding.destination_name for binding in vhost.bindings_to(queue)] == ["new"]
-    vhost.refresh(route)
+    assert [binding.destination_name for binding in vhost.topology.bindings_to(queue)] == ["new"]
+    vhost.publisher.refresh(route)
     assert route.queues == []
     publish(vhost, "x", "a.c")
     assert pull(consumer) == 1
     queue.settle(taker.taken[0])
     assert queue.unacked == 1
     with pytest.raises(NotFound):
-        vhost.queue("old")
+        vhost.declarations.find_queue("old")
     other = add_queue(vhost, "old")
-    vhost.unbind_queue("new", "x", "a.*", {})
-    assert "x" not in vhost.exchanges  # its last binding is the renamed one
-    assert vhost.delete_queue("new", False, False) == 0
-    assert list(vhost.queues.values()) == [other]
+    vhost.declarations.unbind_queue("new", "x", "a.*", {})
+    assert "x" not in vhost.topology.exchanges  # its last binding is the renamed one
+    assert vhost.declarations.delete_queue("new", False, False) == 0
+    assert list(vhost.topology.queues.values()) == [other]
 
 
 def test_the_bindings_of_a_renamed_queue_are_not_touched_however_many_there_are() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "old")
     for number in range(3000):
-        vhost.bind_queue("old", "amq.topic", f"a.{number}", {})
-    before = vhost.bindings_to(queue)
+        vhost.declarations.bind_queue("old", "amq.topic", f"a.{number}", {})
+    before = vhost.topology.bindings_to(queue)
     alter(vhost, queue, "new")
-    after = vhost.bindings_to(queue)
+    after = vhost.topology.bindings_to(queue)
     assert len(after) == len(before) == 3000
     assert all(one is other for one, other in zip(after, before, strict=True))
-    assert {binding.destination_name for binding in vhost.exchanges["amq.topic"].bindings()} == {"new"}
-    vhost.bind_queue("new", "amq.topic", "a.1", {})
-    assert len(vhost.bindings_to(queue)) == 3000, "it is there already"
+    assert {binding.destination_name for binding in vhost.topology.exchanges["amq.topic"].bindings()} == {
+        "new"
+    }
+    vhost.declarations.bind_queue("new", "amq.topic", "a.1", {})
+    assert len(vhost.topology.bindings_to(queue)) == 3000, "it is there already"
     add_queue(vhost, "old")
-    vhost.bind_queue("old", "amq.topic", "a.1", {})
+    vhost.declarations.bind_queue("old", "amq.topic", "a.1", {})
     assert routed(vhost, "amq.topic", "a.1") == ["new", "old"]
-    vhost.unbind_queue("old", "amq.topic", "a.1", {})
+    vhost.declarations.unbind_queue("old", "amq.topic", "a.1", {})
     assert routed(vhost, "amq.topic", "a.1") == ["new"]
 
 
@@ -135,14 +141,14 @@ def test_exchanges_that_choose_by_name_choose_by_the_new_one(kind: str) -> None:
     delayed = {"x_delayed_type": "x-consistent-hash"} if kind == "x-delayed-message" else {}
     add_exchange(vhost, "x", kind, durable=True, **delayed)
     for name in ("a", "b", "c"):
-        vhost.declare_queue(name, True, None, False, {})
-        vhost.bind_queue(name, "x", "1", {})
+        vhost.declarations.declare_queue(name, True, None, False, {})
+        vhost.declarations.bind_queue(name, "x", "1", {})
 
     def owners(of: VirtualHost) -> list[str]:
         return [landed(of, str(key)) for key in range(200)]
 
     before = owners(vhost)
-    alter(vhost, vhost.queues["b"], "z")
+    alter(vhost, vhost.topology.queues["b"], "z")
     after = owners(vhost)
     assert after != ["z" if name == "b" else name for name in before]
     assert after == owners(rebuilt(store.changes).vhosts["/"])
@@ -150,9 +156,9 @@ def test_exchanges_that_choose_by_name_choose_by_the_new_one(kind: str) -> None:
 
 def landed(vhost: VirtualHost, key: str) -> str:
     """The one queue that gets a message which is published to `x`."""
-    assert publish(vhost, "x", key) == 1
-    (name,) = [name for name, queue in vhost.queues.items() if queue.ready]
-    vhost.purge_queue(name)
+    assert publish(vhost, "x", key) is ROUTED
+    (name,) = [name for name, queue in vhost.topology.queues.items() if queue.ready]
+    vhost.declarations.purge_queue(name)
     return name
 
 
@@ -165,7 +171,7 @@ def test_names_that_are_taken_or_not_for_clients_are_refused() -> None:
     with pytest.raises(AccessRefused, match="reserved prefix"):
         alter(vhost, queue, "amq.q")
     assert queue.arguments == {}
-    assert set(vhost.queues) == {"q", "other"}
+    assert set(vhost.topology.queues) == {"q", "other"}
 
 
 def test_policies_are_those_of_the_new_name() -> None:
@@ -186,23 +192,23 @@ def test_both_are_one_change_of_the_log_and_come_back() -> None:
     vhost = new_broker(store).declare_vhost("/")
     queue = add_queue(vhost, "old", durable=True)
     add_exchange(vhost, "x", "fanout", durable=True)
-    vhost.bind_queue("old", "x", "", {})
+    vhost.declarations.bind_queue("old", "x", "", {})
     before = len(store.changes)
     alter(vhost, queue, "new", x_max_length=7)
     assert len(store.changes) == before + 1
     add_queue(vhost, "old", durable=True)
-    vhost.bind_queue("old", "x", "", {})
+    vhost.declarations.bind_queue("old", "x", "", {})
     for again in (rebuilt(store.changes).vhosts["/"], rebuilt(store.changes + store.changes).vhosts["/"]):
-        assert set(again.queues) == {"old", "new"}
-        assert again.queues["new"].number == queue.number
-        assert again.queues["new"].arguments == {"x-max-length": 7}
-        assert again.queues["old"].arguments == {}
+        assert set(again.topology.queues) == {"old", "new"}
+        assert again.topology.queues["new"].number == queue.number
+        assert again.topology.queues["new"].arguments == {"x-max-length": 7}
+        assert again.topology.queues["old"].arguments == {}
         assert routed(again, "x") == ["new", "old"]
-    alter(vhost, vhost.queues["old"], "older")
+    alter(vhost, vhost.topology.queues["old"], "older")
     alter(vhost, queue, "old")  # names go round
     again = rebuilt(store.changes).vhosts["/"]
-    assert {name: int(each.number) for name, each in again.queues.items()} == {
-        name: int(each.number) for name, each in vhost.queues.items()
+    assert {name: int(each.number) for name, each in again.topology.queues.items()} == {
+        name: int(each.number) for name, each in vhost.topology.queues.items()
     }
     assert routed(again, "x") == ["old", "older"]
 
@@ -221,8 +227,8 @@ def test_an_exclusive_queue_that_is_shared_outlives_its_connection() -> None:
     vhost = new_vhost()
     owner = object()
     for name in ("mine", "ours"):
-        vhost.declare_queue(name, False, owner, False, {})
-    alter(vhost, vhost.queues["ours"], shared=True)
-    assert vhost.queue("ours", object()) is vhost.queues["ours"]
-    vhost.delete_exclusive_queues(owner)
-    assert set(vhost.queues) == {"ours"}
+        vhost.declarations.declare_queue(name, False, owner, False, {})
+    alter(vhost, vhost.topology.queues["ours"], shared=True)
+    assert vhost.declarations.find_queue("ours", object()) is vhost.topology.queues["ours"]
+    vhost.declarations.delete_exclusive_queues(owner)
+    assert set(vhost.topology.queues) == {"ours"}

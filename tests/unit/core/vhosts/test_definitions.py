@@ -8,6 +8,7 @@ import pytest
 from broker.core.broker import Broker
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed, StoreFailed
 from broker.core.message import Message
+from broker.core.publishing.outcome import ROUTED
 from broker.core.vhosts.definitions import restore
 from tests.support.core.definition_histories import (
     NAMES,
@@ -70,18 +71,18 @@ def test_a_deleted_virtual_host_takes_everything_along() -> None:
     vhost = broker.declare_vhost("v")
     owner = object()
     queue = add_queue(vhost, "q", durable=True)
-    vhost.declare_queue("e", False, owner, False, {})
+    vhost.declarations.declare_queue("e", False, owner, False, {})
     add_exchange(vhost, "x", "fanout", durable=True)
-    vhost.bind_exchange("amq.fanout", "x", "", {})
-    vhost.bind_queue("q", "x", "", {})
-    route = vhost.route("x", "")
+    vhost.declarations.bind_exchange("amq.fanout", "x", "", {})
+    vhost.declarations.bind_queue("q", "x", "", {})
+    route = vhost.publisher.route("x", "")
     broker.delete_vhost("v")
     assert store.changes[-1] == {"kind": "vhost.delete", "name": "v"}
     assert queue.deleted
     assert broker.queue_numbered(1) is None
     with pytest.raises(NotFound):
-        vhost.publish(route, Message(route.address, b"", 0, False, 0))
-    vhost.delete_exclusive_queues(owner)
+        vhost.publisher.publish(route, Message(route.address, b"", 0, False, 0))
+    vhost.declarations.delete_exclusive_queues(owner)
     with pytest.raises(NotFound, match="no vhost 'v'"):
         broker.delete_vhost("v")
     assert definitions_of(rebuilt(store.changes)) == definitions_of(broker)
@@ -111,18 +112,18 @@ def full_broker() -> Broker:
         "price": Decimal("1.10"),
         "nested": {"list": [1, None, 1.5, True]},
     }
-    vhost.declare_queue("d", True, None, True, arguments)
+    vhost.declarations.declare_queue("d", True, None, True, arguments)
     add_queue(vhost, "deleted", durable=True)
     add_queue(vhost, "t")
-    vhost.declare_queue("e", True, object(), False, {})
-    vhost.declare_exchange("x", "topic", True, True, True, {"alternate-exchange": "amq.fanout"})
+    vhost.declarations.declare_queue("e", True, object(), False, {})
+    vhost.declarations.declare_exchange("x", "topic", True, True, True, {"alternate-exchange": "amq.fanout"})
     add_exchange(vhost, "y", "headers")
-    vhost.bind_queue("d", "x", "a.#", {"n": b"1"})
-    vhost.bind_queue("t", "x", "a.#", {})
-    vhost.bind_queue("d", "y", "", {})
-    vhost.bind_exchange("x", "amq.headers", "", {"x-match": "any", "k": None})
-    vhost.bind_exchange("x", "x", "", {})
-    vhost.delete_queue("deleted", if_unused=False, if_empty=False)
+    vhost.declarations.bind_queue("d", "x", "a.#", {"n": b"1"})
+    vhost.declarations.bind_queue("t", "x", "a.#", {})
+    vhost.declarations.bind_queue("d", "y", "", {})
+    vhost.declarations.bind_exchange("x", "amq.headers", "", {"x-match": "any", "k": None})
+    vhost.declarations.bind_exchange("x", "x", "", {})
+    vhost.declarations.delete_queue("deleted", if_unused=False, if_empty=False)
     return broker
 
 
@@ -133,19 +134,19 @@ def test_definitions_make_everything_durable_again() -> None:
     assert definitions_of(again) == definitions
     assert again.next_number == broker.next_number == 3
     vhost = again.vhost("/")
-    queue = vhost.queue("d")
-    original = broker.vhost("/").queue("d")
+    queue = vhost.declarations.find_queue("d")
+    original = broker.vhost("/").declarations.find_queue("d")
     assert queue.arguments == original.arguments
     assert list(map(type, queue.arguments.values())) == list(map(type, original.arguments.values()))
     assert (queue.number, queue.logged, queue.durable, queue.auto_delete) == (1, True, True, True)
     assert again.queue_numbered(1) is queue
-    assert set(vhost.queues) == {"d"}
-    assert "y" not in vhost.exchanges
-    exchange = vhost.exchange("x")
+    assert set(vhost.topology.queues) == {"d"}
+    assert "y" not in vhost.topology.exchanges
+    exchange = vhost.declarations.find_exchange("x")
     assert (exchange.durable, exchange.auto_delete, exchange.internal) == (True, True, True)
     assert exchange.alternate == "amq.fanout"
-    assert vhost.route("amq.headers", "").by_message
-    assert publish(vhost, "amq.headers", "a.b", headers={"k": 1}) == 1
+    assert vhost.publisher.route("amq.headers", "").by_message
+    assert publish(vhost, "amq.headers", "a.b", headers={"k": 1}) is ROUTED
 
 
 def test_definitions_may_come_twice() -> None:
@@ -155,12 +156,12 @@ def test_definitions_may_come_twice() -> None:
 
 def test_a_repeated_queue_keeps_its_messages() -> None:
     broker = rebuilt(definitions_of(full_broker()))
-    queue = broker.vhost("/").queue("d")
-    route = broker.vhost("/").route("", "d")
+    queue = broker.vhost("/").declarations.find_queue("d")
+    route = broker.vhost("/").publisher.route("", "d")
     restore(queue, Message(route.address, b"", 0, True, 0), True)
     for change in definitions_of(broker):
         broker.apply(change)
-    assert broker.vhost("/").queue("d") is queue
+    assert broker.vhost("/").declarations.find_queue("d") is queue
     assert queue.ready == 1
 
 
@@ -194,13 +195,16 @@ def test_a_later_change_of_the_same_object_wins() -> None:
         ]
     )
     vhost = broker.vhost("/")
-    assert (vhost.queue("q").auto_delete, vhost.queue("q").arguments) == (True, {"a": 1})
-    assert vhost.exchange("x").kind == "fanout"
-    first = vhost.queue("q")
+    assert (vhost.declarations.find_queue("q").auto_delete, vhost.declarations.find_queue("q").arguments) == (
+        True,
+        {"a": 1},
+    )
+    assert vhost.declarations.find_exchange("x").kind == "fanout"
+    first = vhost.declarations.find_queue("q")
     broker.apply(queue | {"number": 5, "arguments": {}})
     assert first.deleted
     assert broker.queue_numbered(1) is None
-    assert broker.queue_numbered(5) is vhost.queue("q")
+    assert broker.queue_numbered(5) is vhost.declarations.find_queue("q")
     assert broker.next_number == 6
 
 
@@ -208,10 +212,10 @@ def test_a_delete_of_an_older_queue_does_not_touch_the_newer_one() -> None:
     broker = new_broker()
     vhost = broker.declare_vhost("/")
     add_queue(vhost, "q", durable=True)
-    vhost.delete_queue("q", if_unused=False, if_empty=False)
+    vhost.declarations.delete_queue("q", if_unused=False, if_empty=False)
     queue = add_queue(vhost, "q", durable=True)
     broker.apply({"kind": "queue.delete", "vhost": "/", "name": "q", "number": 1})
-    assert vhost.queue("q") is queue
+    assert vhost.declarations.find_queue("q") is queue
 
 
 def test_deletes_of_what_is_absent_and_bindings_without_ends_are_nothing() -> None:
@@ -243,7 +247,7 @@ def test_numbers_are_not_given_again_after_a_restart() -> None:
     vhost = broker.declare_vhost("/")
     for _ in range(3):
         add_queue(vhost, "q", durable=True)
-        vhost.delete_queue("q", if_unused=False, if_empty=False)
+        vhost.declarations.delete_queue("q", if_unused=False, if_empty=False)
     again = rebuilt(definitions_of(broker))
     assert add_queue(again.vhost("/"), "q", durable=True).number == 4
 
@@ -255,12 +259,14 @@ def test_an_auto_delete_exchange_is_not_deleted_by_recovery() -> None:
     add_exchange(vhost, "x", "fanout", durable=True, auto_delete=True)
     add_queue(vhost, "d", durable=True)
     add_queue(vhost, "t")
-    vhost.bind_queue("d", "x", "", {})
-    vhost.bind_queue("t", "x", "", {})
-    vhost.unbind_queue("d", "x", "", {})
-    assert "x" in rebuilt(store.changes).vhost("/").exchanges, "the binding of the transient queue held it"
-    vhost.unbind_queue("t", "x", "", {})
-    assert "x" not in rebuilt(store.changes).vhost("/").exchanges
+    vhost.declarations.bind_queue("d", "x", "", {})
+    vhost.declarations.bind_queue("t", "x", "", {})
+    vhost.declarations.unbind_queue("d", "x", "", {})
+    assert "x" in rebuilt(store.changes).vhost("/").topology.exchanges, (
+        "the binding of the transient queue held it"
+    )
+    vhost.declarations.unbind_queue("t", "x", "", {})
+    assert "x" not in rebuilt(store.changes).vhost("/").topology.exchanges
 
 
 def test_others_keep_definitions_here() -> None:

@@ -10,16 +10,18 @@ from broker.core.broker import Broker
 from broker.core.errors import NotFound
 from broker.core.message import DELAYED, Message
 from broker.core.publishing.delay import delayed_in
+from broker.core.publishing.outcome import ROUTED, Outcome
 from broker.core.publishing.receipts import Foretelling
 from broker.core.queues.attach import detach
 from broker.core.queues.group import Group
 from broker.core.queues.purge import CLEARING_SLICE, dispose
 from broker.core.queues.queue import Queue
 from broker.core.queues.returns import release_entries
+from broker.core.queues.source import PUBLISHED
 from broker.core.routing.bindings import SLICE as BINDINGS
 from broker.core.routing.graph import Exchange
 from broker.core.transactions.transaction import SETTLE, HeldPublish, HeldSettlement, Transaction
-from broker.core.vhosts.deletion import QUEUE, SLICE, VACATING_SLICE, Dependent
+from broker.core.vhosts.deletion import DISPOSAL_SLICE, QUEUE, SLICE, Dependent
 from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.delayed_exchange import Site
 from tests.support.core.group_bench import GroupBench
@@ -60,10 +62,10 @@ def test_what_it_held_goes_in_slices(limits: dict[str, Any]) -> None:
     yard.clock.advance(0)
     assert (queue.ready, queue.unacked) == (MANY - 1, 1)
     client.held = [last]
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert (client.removed, len(client.cancelled)) == ([], 1)
     assert (queue.ready, queue.unacked, queue.ready_bytes) == (0, 0, 0)
-    assert "q" not in yard.vhost.queues
+    assert "q" not in yard.vhost.topology.queues
     assert len(store.forgotten) == CLEARING_SLICE
     again = yard.queue(**limits)
     yard.publish(persistent=True)
@@ -86,7 +88,7 @@ def test_what_clients_had_is_taken_back_in_slices(way: str) -> None:
     yard.publish(count=MANY, persistent=True)
     yard.run()
     held = list(client.held)
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert (client.consumer.inflight, len(client.removed)) == (MANY - CLEARING_SLICE, CLEARING_SLICE)
     assert (queue.ready, queue.unacked, queue.unacked_bytes) == (0, 0, 0)
     for entry in held if way in ("settled", "discarded") else ():
@@ -116,11 +118,11 @@ def test_a_transaction_settles_nothing_of_a_deleted_queue() -> None:
     settlement = HeldSettlement(client.consumer, SETTLE, NACK)
     settlement.entries.append(client.held[-1])
     assert settlement.valid() == client.held[-1:]
-    yard.vhost.delete_queue("q", False, False)
+    yard.vhost.declarations.delete_queue("q", False, False)
     assert client.consumer.inflight == MANY - CLEARING_SLICE
     assert settlement.valid() == []
     assert not settlement.append(yard.vhost, Foretelling(yard.vhost.receipts))
-    settlement.put(store, yard.vhost.dead_letters)
+    settlement.put(store, yard.vhost.dead_letters, PUBLISHED)
     assert store.settled == []
 
 
@@ -153,7 +155,7 @@ def test_what_an_exchange_holds_goes_in_slices_too() -> None:
     site = Site(durable=True)
     for _ in range(MANY):
         site.publish(100, persistent=True)
-    site.vhost.delete_exchange("x", False)
+    site.vhost.declarations.delete_exchange("x", False)
     assert len(site.store.forgotten) == CLEARING_SLICE
     for _ in range(2):
         site.clock.advance(0)
@@ -168,14 +170,14 @@ def test_a_history_goes_in_slices_as_well() -> None:
     add_exchange(vhost, "x", "x-recent-history", durable=True, x_recent_history_length=MANY)
     for _ in range(MANY):
         publish(vhost, "x", "k", persistent=True)
-    vhost.delete_exchange("x", False)
+    vhost.declarations.delete_exchange("x", False)
     assert len(store.forgotten) == CLEARING_SLICE
     for _ in range(2):
         clock.advance(0)
     assert len(store.forgotten) == MANY
 
 
-MANY_QUEUES = 3 * int(VACATING_SLICE // QUEUE)  # slices of empty queues
+MANY_QUEUES = 3 * int(DISPOSAL_SLICE // QUEUE)  # slices of empty queues
 LATER_MS = 3_600_000
 
 
@@ -189,9 +191,9 @@ class LargeVhost:
         self.left: list[str] = []
         self.broker.left.append(self.left.append)
         self.vhost = self.broker.declare_vhost("v")
-        self.first = self.vhost.declare_queue("first", True, None, False, arguments or {})
+        self.first = self.vhost.declarations.declare_queue("first", True, None, False, arguments or {})
         for number in range(MANY_QUEUES):
-            self.vhost.declare_queue(f"q{number}", number % 2 == 0, None, False, {})
+            self.vhost.declarations.declare_queue(f"q{number}", number % 2 == 0, None, False, {})
 
     def delete(self) -> None:
         """Delete it: a first slice has gone, and there is more."""
@@ -217,15 +219,15 @@ def kinds(broker: Broker) -> set[object]:
 def test_it_is_gone_at_once_and_let_go_of_in_slices() -> None:
     land = LargeVhost()
     add_exchange(land.vhost, "x", durable=True)
-    queues = list(land.vhost.queues.values())
+    queues = list(land.vhost.topology.queues.values())
     for queue in queues:
-        land.vhost.bind_queue(queue.name, "x", queue.name, {})
+        land.vhost.declarations.bind_queue(queue.name, "x", queue.name, {})
     before = len(land.store.changes)
     land.delete()
     assert land.store.changes[before:] == [{"kind": "vhost.delete", "name": "v"}]
     assert (list(land.broker.vhosts), kinds(land.broker)) == ([], {"next_number"})
     assert all(queue.deleted for queue in queues)
-    assert (land.vhost.queues, land.vhost.exchanges) == ({}, {})
+    assert (land.vhost.topology.queues, land.vhost.topology.exchanges) == ({}, {})
     numbered = []
     while not land.left:
         numbered.append(
@@ -236,7 +238,7 @@ def test_it_is_gone_at_once_and_let_go_of_in_slices() -> None:
     assert len(numbered) >= 3, "each of them has turns of its own"
     assert sum(land.broker.queue_numbered(n) is not None for n in range(1, MANY_QUEUES // 2 + 2)) == 0
     land.clock.advance(0)
-    assert not land.vhost.bindings.leaving()
+    assert not land.vhost.topology.bindings.leaving()
     assert rebuilt(land.store.changes).vhosts == {}
 
 
@@ -244,11 +246,11 @@ def test_what_is_in_its_queues_counts() -> None:
     land = LargeVhost()
     for number in range(10):
         publish(land.vhost, "", f"q{2 * number}", persistent=True)
-    for _ in range(int(VACATING_SLICE)):
+    for _ in range(int(DISPOSAL_SLICE)):
         publish(land.vhost, "", "first", persistent=True)
     land.delete()
     land.finish()
-    assert len(land.store.forgotten) == VACATING_SLICE + 10
+    assert len(land.store.forgotten) == DISPOSAL_SLICE + 10
     assert list(land.first.entries) == []
 
 
@@ -281,7 +283,7 @@ def test_nothing_happens_in_a_queue_in_time(arguments: dict[str, object]) -> Non
     assert (queue.depth, len(land.store.settled), taker.taken) == (depth, 0, [])
     assert len(land.store.changes) == changes
     detach(queue, consumer, [])
-    land.vhost.consumer_gone(queue)
+    land.vhost.declarations.consumer_removed(queue)
     land.turn()
     assert land.store.settled == []
     land.finish()
@@ -292,15 +294,15 @@ def test_nothing_happens_in_a_queue_in_time(arguments: dict[str, object]) -> Non
 def test_what_is_delayed_is_never_sent() -> None:
     land = LargeVhost()
     delayed: dict[str, object] = {"x-delayed-type": "direct"}
-    land.vhost.declare_exchange("x", "x-delayed-message", True, False, False, delayed)
-    land.vhost.bind_queue("q0", "x", "k", {})
+    land.vhost.declarations.declare_exchange("x", "x-delayed-message", True, False, False, delayed)
+    land.vhost.declarations.bind_queue("q0", "x", "k", {})
     for number in range(MANY_QUEUES):
         add_exchange(land.vhost, f"x{number}")  # the last ones go first
     publish(land.vhost, "x", "k", persistent=True, headers={"x-delay": 1000})
-    message = Message(land.vhost.route("", "first").address, b"", 0, True, 0)
+    message = Message(land.vhost.publisher.route("", "first").address, b"", 0, True, 0)
     message.marks = DELAYED
     message.date = land.clock.date() + 1000
-    land.vhost.publish_carefully(land.vhost.route("", "first"), message)
+    land.vhost.publisher.publish_carefully(land.vhost.publisher.route("", "first"), message)
     assert delayed_in(land.first) == 1
     appended = len(land.store.enqueued)
     land.delete()
@@ -317,10 +319,10 @@ def test_it_is_made_again_under_its_name_meanwhile() -> None:
     land.delete()
     highest = land.broker.next_number
     again = land.broker.declare_vhost("v")
-    queues = [again.declare_queue(f"q{number}", True, None, False, {}) for number in range(2)]
-    again.bind_queue("q0", "amq.fanout", "", {})
+    queues = [again.declarations.declare_queue(f"q{number}", True, None, False, {}) for number in range(2)]
+    again.declarations.bind_queue("q0", "amq.fanout", "", {})
     for _ in range(2):
-        assert publish(again, "amq.fanout", persistent=True) == 1
+        assert publish(again, "amq.fanout", persistent=True) is ROUTED
     land.finish()
     assert [queue.number for queue in queues] == [highest, highest + 1]
     assert [land.broker.queue_numbered(queue.number) for queue in queues] == queues
@@ -335,7 +337,7 @@ def test_it_is_deleted_again_before_the_first_one_is_let_go_of() -> None:
     land = LargeVhost()
     land.delete()
     again = land.broker.declare_vhost("v")
-    queue = again.declare_queue("q", True, None, False, {})
+    queue = again.declarations.declare_queue("q", True, None, False, {})
     land.broker.delete_vhost("v")
     assert (land.left, queue.deleted, land.broker.vhosts) == (["v"], True, {})
     land.clock.advance(0)
@@ -345,11 +347,11 @@ def test_it_is_deleted_again_before_the_first_one_is_let_go_of() -> None:
 def test_its_bindings_go_in_slices_too() -> None:
     land = LargeVhost()
     add_exchange(land.vhost, "x")
-    gone = land.vhost.exchanges["x"]
+    gone = land.vhost.topology.exchanges["x"]
     selected: dict[str, object] = {"x-filter-jms-selector": "TRUE"}
     count = 2 * int(BINDINGS) + 500
     for number in range(count):
-        land.vhost.bind_queue("q0", "x", str(number), selected)
+        land.vhost.declarations.bind_queue("q0", "x", str(number), selected)
     land.delete()
     left = [int(gone.conditional)]
     while gone.conditional:
@@ -368,19 +370,19 @@ class Pledge(Transaction):
 class Pledged(HeldPublish):
     """A publish that is told nothing."""
 
-    def taken(self, count: int) -> None:
+    def report_outcome(self, outcome: Outcome) -> None:
         pass
 
 
 def promised(vhost: VirtualHost, key: str) -> Pledged:
     """A persistent message that is to be published by a transaction."""
-    route = vhost.route("", key)
+    route = vhost.publisher.route("", key)
     return Pledged(route, Message(route.address, b"", 0, True, 0), [], False)
 
 
 def test_a_transaction_that_waits_for_the_disk_puts_nothing_into_it() -> None:
     land = LargeVhost()
-    pledge = Pledge(land.vhost)
+    pledge = Pledge(land.vhost.publisher)
     pledge.publishes.append(promised(land.vhost, "first"))
     waiting: list[object] = []
     land.store.wait = waiting.append  # type: ignore[method-assign,assignment]
@@ -420,9 +422,9 @@ class DependentVhost:
         self.clock = HandClock()
         self.broker = new_broker(RecordingStore(), self.clock)
         self.vhost = self.broker.declare_vhost("v")
-        self.queue = self.vhost.declare_queue("q", False, None, False, {})
+        self.queue = self.vhost.declarations.declare_queue("q", False, None, False, {})
         add_exchange(self.vhost, "x")
-        self.exchange = self.vhost.exchanges["x"]
+        self.exchange = self.vhost.topology.exchanges["x"]
         self.told: list[Sender] = []
 
     def senders(self, node: Queue | Exchange, count: int) -> list[Sender]:
@@ -446,7 +448,7 @@ def land() -> DependentVhost:
 
 def test_they_hear_in_slices_and_never_from_inside_the_deletion(land: DependentVhost) -> None:
     senders = land.senders(land.queue, MANY_DEPENDENTS)
-    land.vhost.delete_queue("q", False, False, None)
+    land.vhost.declarations.delete_queue("q", False, False, None)
     assert land.told == []
     assert land.slices() == [SLICE, SLICE, SLICE, 1]
     assert set(land.told) == set(senders)
@@ -454,19 +456,19 @@ def test_they_hear_in_slices_and_never_from_inside_the_deletion(land: DependentV
 
 
 def test_only_those_of_what_is_deleted_hear_of_it(land: DependentVhost) -> None:
-    other = land.vhost.declare_queue("other", False, None, False, {})
+    other = land.vhost.declarations.declare_queue("other", False, None, False, {})
     land.senders(other, 2)
     ours = land.senders(land.exchange, 2)
-    land.vhost.delete_queue("q", False, False, None)
+    land.vhost.declarations.delete_queue("q", False, False, None)
     assert land.slices() == []  # nobody is asked
-    land.vhost.delete_exchange("x", False)
+    land.vhost.declarations.delete_exchange("x", False)
     land.slices()
     assert set(land.told) == set(ours)
 
 
 def test_who_leaves_before_its_turn_is_not_told(land: DependentVhost) -> None:
     senders = land.senders(land.queue, MANY_DEPENDENTS)
-    land.vhost.delete_queue("q", False, False, None)
+    land.vhost.declarations.delete_queue("q", False, False, None)
     land.clock.schedule.run()
     for sender in senders:
         land.vhost.dependents.remove(sender)
@@ -477,18 +479,18 @@ def test_who_leaves_before_its_turn_is_not_told(land: DependentVhost) -> None:
 def test_who_is_told_may_take_others_along(land: DependentVhost) -> None:
     first, last = land.senders(land.queue, 2)
     first.others, last.others = [last], [first]
-    land.vhost.delete_queue("q", False, False, None)
+    land.vhost.declarations.delete_queue("q", False, False, None)
     land.slices()
     assert len(land.told) == 1
 
 
 def test_another_queue_of_the_name_is_another_node(land: DependentVhost) -> None:
     old = land.senders(land.queue, 1)
-    land.vhost.delete_queue("q", False, False, None)
-    new = land.senders(land.vhost.declare_queue("q", False, None, False, {}), 1)
+    land.vhost.declarations.delete_queue("q", False, False, None)
+    new = land.senders(land.vhost.declarations.declare_queue("q", False, None, False, {}), 1)
     land.slices()
     assert land.told == old
-    land.vhost.delete_queue("q", False, False, None)
+    land.vhost.declarations.delete_queue("q", False, False, None)
     land.slices()
     assert land.told == old + new
 
@@ -498,9 +500,13 @@ def test_a_virtual_host_that_is_deleted(land: DependentVhost, kind: str) -> None
     nodes: list[Queue | Exchange] = []
     name = "q" if kind == "queue" else "x"
     for number in range(MANY_DEPENDENTS):
-        land.vhost.declare_queue(f"q{number}", False, None, False, {})
+        land.vhost.declarations.declare_queue(f"q{number}", False, None, False, {})
         add_exchange(land.vhost, f"x{number}")
-        nodes.append((land.vhost.queues if kind == "queue" else land.vhost.exchanges)[f"{name}{number}"])
+        nodes.append(
+            (land.vhost.topology.queues if kind == "queue" else land.vhost.topology.exchanges)[
+                f"{name}{number}"
+            ]
+        )
     senders = [sender for node in nodes for sender in land.senders(node, 1)]
     land.broker.delete_vhost("v")
     assert land.told == []

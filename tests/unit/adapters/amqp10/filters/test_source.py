@@ -264,7 +264,7 @@ def test_a_known_filter_that_is_none_is_refused(filters: dict[str, object], text
 
 def test_consumers_with_equal_filters_share_a_cursor_over_the_row_that_they_demand() -> None:
     vhost = new_vhost()
-    queue = vhost.declare_queue("q", False, None, False, {"x-index": "kind"})
+    queue = vhost.declarations.declare_queue("q", False, None, False, {"x-index": "kind"})
     contents = []
     for number in range(6):
         headers: dict[str, object] = {"kind": "ab"[number % 2], "level": number}

@@ -13,15 +13,15 @@ Shown = dict[object, object]
 def desk() -> Desk:
     desk = Desk()
     for name in ("q", "odd; name=\N{SEE-NO-EVIL MONKEY}/%"):
-        desk.vhost.declare_queue(name, False, None, False, {})
+        desk.vhost.declarations.declare_queue(name, False, None, False, {})
     for name, kind in (("x", "direct"), ("y", "fanout"), ("h", "headers")):
-        desk.vhost.declare_exchange(name, kind, False, False, False, {})
+        desk.vhost.declarations.declare_exchange(name, kind, False, False, False, {})
     return desk
 
 
 def bound(desk: Desk, source: str) -> list[tuple[str, str, dict[str, object]]]:
     """Destination, key and arguments of every binding from an exchange."""
-    bindings = desk.vhost.exchanges[source].bindings()
+    bindings = desk.vhost.topology.exchanges[source].bindings()
     return [(binding.destination_name, binding.routing_key, binding.arguments) for binding in bindings]
 
 
@@ -80,8 +80,8 @@ def test_a_binding_is_refused(desk: Desk, body: object, status: int, text: str) 
 
 
 def test_a_binding_without_arguments_is_removed_by_its_path(desk: Desk) -> None:
-    desk.vhost.bind_queue("q", "x", "k 1", {})
-    desk.vhost.bind_queue("q", "x", "k 1", {"n": 1})
+    desk.vhost.declarations.bind_queue("q", "x", "k 1", {})
+    desk.vhost.declarations.bind_queue("q", "x", "k 1", {"n": 1})
     path = "/bindings/src=x;dstq=q;key=k%201;args="
     assert desk.ask("DELETE", path) == (204, None)
     assert bound(desk, "x") == [("q", "k 1", {"n": 1})]
@@ -90,7 +90,7 @@ def test_a_binding_without_arguments_is_removed_by_its_path(desk: Desk) -> None:
 
 
 def test_a_path_that_names_a_queue_is_for_an_exchange_if_there_is_only_that(desk: Desk) -> None:
-    desk.vhost.bind_exchange("y", "x", "k", {})
+    desk.vhost.declarations.bind_exchange("y", "x", "k", {})
     assert desk.ask("DELETE", "/bindings/src=x;dstq=y;key=k;args=") == (204, None)
     assert bound(desk, "x") == []
 
@@ -107,7 +107,7 @@ def test_a_path_that_names_a_queue_is_for_an_exchange_if_there_is_only_that(desk
     ],
 )
 def test_a_path_that_names_no_binding_is_refused(desk: Desk, segment: str) -> None:
-    desk.vhost.bind_queue("q", "x", "k", {})
+    desk.vhost.declarations.bind_queue("q", "x", "k", {})
     assert desk.ask("DELETE", f"/bindings/{segment}") == (400, f"bad binding path segment '{segment}'")
     assert len(bound(desk, "x")) == 1
 
@@ -119,9 +119,9 @@ def test_the_default_exchange_has_no_bindings_that_could_be_removed(desk: Desk) 
 
 
 def test_bindings_are_listed_by_both_ends_and_the_key(desk: Desk) -> None:
-    desk.vhost.bind_queue("q", "h", "", {"x-match": "all", "n": 3})
-    desk.vhost.bind_queue("q", "h", "k", {})
-    desk.vhost.bind_exchange("y", "h", "", {})
+    desk.vhost.declarations.bind_queue("q", "h", "", {"x-match": "all", "n": 3})
+    desk.vhost.declarations.bind_queue("q", "h", "k", {})
+    desk.vhost.declarations.bind_exchange("y", "h", "", {})
     (found,) = listed(desk, "src=h&dstq=q&key=")
     location = found.pop("location")
     assert isinstance(location, str)
@@ -142,7 +142,7 @@ def test_bindings_are_listed_by_both_ends_and_the_key(desk: Desk) -> None:
 
 def test_a_query_is_quoted_as_forms_are(desk: Desk) -> None:
     name = "odd; name=\N{SEE-NO-EVIL MONKEY}/%"
-    desk.vhost.bind_queue(name, "h", "a+b c", {"n": 1})
+    desk.vhost.declarations.bind_queue(name, "h", "a+b c", {"n": 1})
     query = "src=h&dstq=odd%3B+name%3D%F0%9F%99%88%2F%25&key=a%2Bb+c"
     (found,) = listed(desk, query)
     assert found["destination_queue"] == name
@@ -159,7 +159,7 @@ def test_a_query_without_two_ends_is_refused(desk: Desk, query: str) -> None:
 
 def test_the_location_removes_the_binding_with_these_arguments_and_no_other(desk: Desk) -> None:
     for number in (1, 2):
-        desk.vhost.bind_queue("q", "h", "", {"n": number})
+        desk.vhost.declarations.bind_queue("q", "h", "", {"n": number})
     (first, _) = listed(desk, "src=h&dstq=q&key=")
     assert desk.ask("DELETE", str(first["location"])) == (204, None)
     assert bound(desk, "h") == [("q", "", {"n": 2})]
@@ -169,7 +169,7 @@ def test_the_location_removes_the_binding_with_these_arguments_and_no_other(desk
 
 def test_many_bindings_are_listed_and_searched_in_slices(desk: Desk) -> None:
     for number in range(2 * SLICE + 1):
-        desk.vhost.bind_queue("q", "h", "", {"n": number})
+        desk.vhost.declarations.bind_queue("q", "h", "", {"n": number})
     desk.management.ask(request("GET", "/bindings?src=h&dstq=q&key="))
     assert desk.said == []
     desk.house.clock.advance(1)
@@ -186,9 +186,9 @@ def test_many_bindings_are_listed_and_searched_in_slices(desk: Desk) -> None:
 
 def test_what_goes_away_while_it_is_searched_for_is_removed_all_the_same(desk: Desk) -> None:
     for number in range(SLICE + 1):
-        desk.vhost.bind_queue("q", "h", "", {"n": number})
+        desk.vhost.declarations.bind_queue("q", "h", "", {"n": number})
     desk.management.ask(request("DELETE", located(desk, SLICE)))
-    desk.vhost.delete_queue("q", False, False)
+    desk.vhost.declarations.delete_queue("q", False, False)
     desk.house.clock.advance(1)
     desk.house.store.complete()
     assert desk.take().both == (204, None)
@@ -205,7 +205,7 @@ def located(desk: Desk, number: int) -> str:
 
 def test_few_bindings_with_long_arguments_are_as_much_work_as_many(desk: Desk) -> None:
     for number in range(3):
-        desk.vhost.bind_queue("q", "h", "", {"n": number, "a": "v" * (SLICE * ARGUMENTS // 2)})
+        desk.vhost.declarations.bind_queue("q", "h", "", {"n": number, "a": "v" * (SLICE * ARGUMENTS // 2)})
     desk.management.ask(request("GET", "/bindings?src=h&dstq=q&key="))
     assert desk.said == []
     desk.house.clock.advance(1)

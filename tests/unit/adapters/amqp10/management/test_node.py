@@ -200,7 +200,7 @@ def test_a_durable_change_is_answered_when_it_is_on_disk_and_what_follows_after_
     desk.management.ask(request("GET", "/queues/q", None, "second"))
     desk.management.ask(request("PUT", "/exchanges/x", {}, "third"))
     assert desk.said == []
-    assert "x" not in desk.vhost.exchanges
+    assert "x" not in desk.vhost.topology.exchanges
     desk.house.store.complete()
     assert [Response(said).status for said in desk.said] == [201, 200]
     desk.house.store.complete()
@@ -221,7 +221,7 @@ def test_nothing_is_said_when_the_links_are_gone(desk: Desk) -> None:
     desk.management.close()
     desk.house.store.complete()
     assert desk.said == []
-    assert list(desk.vhost.queues) == ["q"]
+    assert list(desk.vhost.topology.queues) == ["q"]
 
 
 class Mistaken(Door):

@@ -212,7 +212,7 @@ SECOND: Requests = [
 @pytest.fixture
 def desk() -> Desk:
     desk = Desk()
-    desk.vhost.declare_exchange("x2", "direct", True, False, False, {})
+    desk.vhost.declarations.declare_exchange("x2", "direct", True, False, False, {})
     return desk
 
 
@@ -220,16 +220,18 @@ def desk() -> Desk:
 def test_each_request_has_the_response_that_the_client_waits_for(desk: Desk, requests: Requests) -> None:
     for status, request in requests:
         assert desk.send(bytes.fromhex(request)).status == status
-    assert list(desk.vhost.queues) == (["c", "s"] if requests is FIRST else ["c"])
-    assert "orders" not in desk.vhost.exchanges
+    assert list(desk.vhost.topology.queues) == (["c", "s"] if requests is FIRST else ["c"])
+    assert "orders" not in desk.vhost.topology.exchanges
 
 
 def test_what_the_client_removes_as_bound_to_a_queue_was_bound_to_an_exchange(desk: Desk) -> None:
     for _, request in FIRST[:9]:
         desk.send(bytes.fromhex(request))
-    assert [binding.destination_name for binding in desk.vhost.exchanges["orders"].bindings()] == ["x2"]
+    assert [binding.destination_name for binding in desk.vhost.topology.exchanges["orders"].bindings()] == [
+        "x2"
+    ]
     desk.send(bytes.fromhex(FIRST[9][1]))
-    assert list(desk.vhost.exchanges["orders"].bindings()) == []
+    assert list(desk.vhost.topology.exchanges["orders"].bindings()) == []
 
 
 def test_the_other_implementation_reads_the_responses(desk: Desk) -> None:

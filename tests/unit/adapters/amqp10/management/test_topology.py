@@ -61,7 +61,7 @@ def test_a_queue_has_the_properties_that_it_is_declared_with(desk: Desk) -> None
     assert isinstance(shown, dict)
     assert (status, shown["name"]) == (201, "my queue/\N{SEE-NO-EVIL MONKEY}")
     assert (shown["exclusive"], shown["auto_delete"], shown["durable"]) == (True, True, False)
-    queue = desk.vhost.queues["my queue/\N{SEE-NO-EVIL MONKEY}"]
+    queue = desk.vhost.topology.queues["my queue/\N{SEE-NO-EVIL MONKEY}"]
     assert queue.exclusive_owner is desk.connection
     assert queue.arguments == {"x-max-length": 5}
 
@@ -91,7 +91,7 @@ def test_arguments_come_back_as_they_were_given(desk: Desk) -> None:
         "table": {"inner": {"when": Timestamp(1_700_000_000_123)}},
     }
     desk.ask("PUT", "/queues/q", {"arguments": given})
-    kept = desk.vhost.queues["q"].arguments
+    kept = desk.vhost.topology.queues["q"].arguments
     assert kept["bytes"] == bytearray(b"\0\xff")
     assert kept["table"] == {"inner": {"when": datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)}}
     _, shown = desk.ask("GET", "/queues/q")
@@ -101,7 +101,7 @@ def test_arguments_come_back_as_they_were_given(desk: Desk) -> None:
 
 
 def test_a_decimal_that_came_over_0_9_1_is_shown(desk: Desk) -> None:
-    desk.vhost.declare_queue("q", False, None, False, {"d": Decimal("1.25"), "raw": b"\xff"})
+    desk.vhost.declarations.declare_queue("q", False, None, False, {"d": Decimal("1.25"), "raw": b"\xff"})
     _, shown = desk.ask("GET", "/queues/q")
     assert isinstance(shown, dict)
     raw = ((6176 - 2) << 113 | 125).to_bytes(16, "big")
@@ -139,7 +139,7 @@ def test_a_queue_is_refused(desk: Desk, path: str, body: object, status: int, te
     found, why = desk.ask("PUT", f"/queues/{path}", body)
     assert isinstance(why, str)
     assert (found, text in why) == (status, True), (found, why)
-    assert desk.vhost.queues == {}
+    assert desk.vhost.topology.queues == {}
 
 
 def test_a_queue_that_is_there_otherwise_is_a_conflict(desk: Desk) -> None:
@@ -175,7 +175,7 @@ def test_a_queue_is_deleted_with_what_is_in_it_and_once_more(desk: Desk) -> None
     desk.ask("PUT", "/queues/q", {})
     publish(desk.vhost, "", "q")
     assert desk.ask("DELETE", "/queues/q") == (200, {"message_count": 1})
-    assert desk.vhost.queues == {}
+    assert desk.vhost.topology.queues == {}
     assert desk.ask("DELETE", "/queues/q") == (200, {"message_count": 0})
 
 
@@ -200,7 +200,7 @@ def test_a_purge_is_answered_when_all_is_gone_and_what_was_asked_after_it_then(d
 def test_an_exchange_is_made_once_direct_and_durable(desk: Desk) -> None:
     assert desk.ask("PUT", "/exchanges/x", {}) == (204, None)
     assert desk.ask("PUT", "/exchanges/x", {}) == (204, None)
-    exchange = desk.vhost.exchanges["x"]
+    exchange = desk.vhost.topology.exchanges["x"]
     assert (exchange.kind, exchange.durable, exchange.auto_delete, exchange.internal) == (
         "direct",
         True,
@@ -212,7 +212,7 @@ def test_an_exchange_is_made_once_direct_and_durable(desk: Desk) -> None:
 def test_an_exchange_has_the_properties_that_it_is_declared_with(desk: Desk) -> None:
     body = {"type": "topic", "durable": False, "auto_delete": True, "internal": True}
     assert desk.ask("PUT", "/exchanges/x", body | {"arguments": {"alternate-exchange": "y"}}) == (204, None)
-    exchange = desk.vhost.exchanges["x"]
+    exchange = desk.vhost.topology.exchanges["x"]
     assert (exchange.kind, exchange.durable, exchange.auto_delete, exchange.internal) == (
         "topic",
         False,
@@ -241,11 +241,11 @@ def test_an_exchange_has_the_properties_that_it_is_declared_with(desk: Desk) -> 
     ],
 )
 def test_an_exchange_is_refused(desk: Desk, path: str, body: object, status: int, text: str) -> None:
-    before = list(desk.vhost.exchanges)
+    before = list(desk.vhost.topology.exchanges)
     found, why = desk.ask("PUT", f"/exchanges/{path}", body)
     assert isinstance(why, str)
     assert (found, text in why) == (status, True), (found, why)
-    assert list(desk.vhost.exchanges) == before
+    assert list(desk.vhost.topology.exchanges) == before
 
 
 def test_an_exchange_that_is_there_otherwise_is_a_conflict(desk: Desk) -> None:
@@ -258,7 +258,7 @@ def test_an_exchange_that_is_there_otherwise_is_a_conflict(desk: Desk) -> None:
 def test_an_exchange_is_deleted_and_once_more(desk: Desk) -> None:
     desk.ask("PUT", "/exchanges/x", {})
     assert desk.ask("DELETE", "/exchanges/x") == (204, None)
-    assert "x" not in desk.vhost.exchanges
+    assert "x" not in desk.vhost.topology.exchanges
     assert desk.ask("DELETE", "/exchanges/x") == (204, None)
 
 
