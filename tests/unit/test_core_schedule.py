@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from broker.core.schedule import STALE_MIN, Alarm
+from broker.core.schedule import STALE_MIN, TimedTask
 from tests.clock import HandClock
 
 
-class Bell(Alarm):
+class Bell(TimedTask):
     """Notes when it rang."""
 
     def __init__(self, clock: HandClock, name: str = "", every: int = 0) -> None:
@@ -18,7 +18,7 @@ class Bell(Alarm):
         self.every = every
         self.rung: list[int] = []
 
-    def ring(self) -> None:
+    def do_due_work(self) -> None:
         self.rung.append(self.clock.now)
         if self.every:
             self.clock.schedule.set(self, self.clock.now + self.every)
@@ -65,8 +65,8 @@ def test_what_sets_itself_again_for_now_does_not_keep_the_others_waiting() -> No
     clock = HandClock()
 
     class Greedy(Bell):
-        def ring(self) -> None:
-            super().ring()
+        def do_due_work(self) -> None:
+            super().do_due_work()
             if len(self.rung) < 5:
                 clock.schedule.set(self, 0)
 
@@ -86,7 +86,7 @@ def test_one_that_fails_does_not_stop_the_others() -> None:
     clock = HandClock()
 
     class Broken(Bell):
-        def ring(self) -> None:
+        def do_due_work(self) -> None:
             raise RuntimeError("broken")
 
     broken, other = Broken(clock), Bell(clock)
@@ -118,8 +118,8 @@ def test_moving_alarms_leaves_no_heap_of_dead_marks() -> None:
 
 
 def test_many_alarms_that_take_long_ring_in_several_turns() -> None:
-    class Slow(Alarm):
-        def ring(self) -> None:
+    class Slow(TimedTask):
+        def do_due_work(self) -> None:
             rung.append(clock.now)
             clock.now += 2
 

@@ -123,8 +123,8 @@ class Resuming(Resumption):
             schedule = session.vhost.schedule
             schedule.set(self, schedule.after(min(leases)))
 
-    def ring(self) -> None:
-        """Release the deliveries that were not sent again before their lease ended (Alarm)."""
+    def do_due_work(self) -> None:
+        """Release the deliveries that were not sent again before their lease ended."""
         link = self._link
         if link.leaving or self._target.resuming is not self:
             return

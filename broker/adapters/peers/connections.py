@@ -8,7 +8,7 @@ from typing import Final, Protocol, final
 
 from mypy_extensions import i64
 
-from broker.core.schedule import Alarm, Schedule
+from broker.core.schedule import Schedule, TimedTask
 
 HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has another
 HELD_FOR_LOG: Final = 4
@@ -165,7 +165,7 @@ class Connections:
 
 
 @final
-class Farewells(Alarm):
+class Farewells(TimedTask):
     """The connections to deleted virtual hosts, which are closed in slices."""
 
     def __init__(self, schedule: Schedule) -> None:
@@ -183,10 +183,10 @@ class Farewells(Alarm):
         for connection in self._waiting.pop(vhost, ()):
             self._due.append((connection, vhost))
         if self.due == 0:
-            self.ring()
+            self.do_due_work()
 
-    def ring(self) -> None:
-        """Close some of them (Alarm)."""
+    def do_due_work(self) -> None:
+        """Close some of them."""
         self._schedule.set(self, self._schedule.now())  # first, so that the others follow if one fails
         room: i64 = SLICE
         while self._due:

@@ -13,7 +13,7 @@ from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.publishing.passage import Passage, is_refused
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.hooks import OWN
-from broker.core.schedule import Alarm, Schedule
+from broker.core.schedule import Schedule, TimedTask
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.composing import compose
 
@@ -31,7 +31,7 @@ class _Change:
 
 
 @final
-class ActivityNotices(Alarm):
+class ActivityNotices(TimedTask):
     """The notices of a step, published in their order when the step is over.
 
     The notices are the broker's own messages: a stopped queue takes them.
@@ -55,8 +55,8 @@ class ActivityNotices(Alarm):
         self._changes.append(_Change(virtual_host, to, told))
         self._schedule.set(self, self._schedule.now())
 
-    def ring(self) -> None:
-        """Publish a slice of the notices (Alarm)."""
+    def do_due_work(self) -> None:
+        """Publish a slice of the notices."""
         changes = self._changes[:SLICE]
         del self._changes[:SLICE]
         if self._changes:

@@ -291,7 +291,7 @@ def _take_apart(trial: Broker) -> Steps:
             vhost.remove_queue(next(reversed(vhost.queues.values())))
             yield
             while vhost.bindings.leaving():
-                vhost.bindings.ring()
+                vhost.bindings.do_due_work()
                 yield
 
 

@@ -31,7 +31,7 @@ from broker.core.publishing.publisher import Publishing
 from broker.core.queues.purge import dispose
 from broker.core.queues.queue import Queue, drop
 from broker.core.routing.graph import Route
-from broker.core.schedule import Alarm
+from broker.core.schedule import TimedTask
 from broker.core.transactions.transaction import HeldPublish
 from broker.core.vhosts.changes import DELETED, Change, flag_of, number_of, text_of
 from broker.core.vhosts.registry import Registry
@@ -265,7 +265,7 @@ NO_BATCH: Final[i64] = -1
 
 
 @final
-class Sink(Alarm):
+class Sink(TimedTask):
     """The sink of `query` in a virtual host, for the one program that uses this name.
 
     `user`: the user who made the sink. `checkpoint` names the program's record of its batches, "": not known.
@@ -397,8 +397,8 @@ class Sink(Alarm):
         if self.moving:
             self.virtual_host.schedule.set(self, self.virtual_host.schedule.now())
 
-    def ring(self) -> None:
-        """Publish the next chunk (Alarm)."""
+    def do_due_work(self) -> None:
+        """Publish the next chunk."""
         journal = self.virtual_host.journal
         before = journal.actor
         journal.actor = self._user if self.by is None else self.by

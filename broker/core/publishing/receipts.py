@@ -24,7 +24,7 @@ from broker.core.queues.hooks import OWN
 from broker.core.queues.queue import Queue
 from broker.core.queues.state import QueueState
 from broker.core.routing.topology import Topology
-from broker.core.schedule import RECEIPT, Alarm
+from broker.core.schedule import RECEIPT, TimedTask
 from broker.core.values import show, type_name
 
 RECEIPT_TO: Final = "x-receipt-to"
@@ -70,7 +70,7 @@ def _invalid(name: str, value: object, allowed: str) -> PreconditionFailed:
 
 
 @final
-class Receipts(Alarm):
+class Receipts(TimedTask):
     """The receipts of one virtual host.
 
     `_due`: receipts whose event has happened, and is on disk if it must be. `_foretold`: appended receipts
@@ -213,8 +213,8 @@ class Receipts(Alarm):
         passage.unreserve()
         self._topology.counters.receipts_dropped += 1
 
-    def ring(self) -> None:
-        """Put a slice of due receipts into their queues (Alarm)."""
+    def do_due_work(self) -> None:
+        """Put a slice of due receipts into their queues."""
         topology = self._topology
         for _ in range(SLICE):
             if not self._due:

@@ -319,8 +319,8 @@ class Backlog(BacklogHook):
         if self.due == 0 or self._next < self.due:
             self.host.schedule.set(self, self._next)
 
-    def ring(self) -> None:
-        """Try a slice of the due lanes (Alarm)."""
+    def do_due_work(self) -> None:
+        """Try a slice of the due lanes."""
         schedule = self.host.schedule
         now = schedule.now()
         if not self._due and now >= self._next:

@@ -190,8 +190,8 @@ class Memory(MemoryHook):
 
     # ---- forgetting
 
-    def ring(self) -> None:
-        """Forget a slice of what is outdated or too much (Alarm)."""
+    def do_due_work(self) -> None:
+        """Forget a slice of what is outdated or too much."""
         if self._forget_ids(SLICE) == SLICE or self._forget_producers(SLICE) == SLICE:
             self._arm(0)
         elif len(self) > 0:
@@ -260,7 +260,7 @@ class Memory(MemoryHook):
         return self.window == 0 and self.producers_max == 0
 
     def _watch(self) -> None:
-        """Set the alarm for the oldest id, or for now if too much is remembered."""
+        """Set the task for the oldest id, or for now if too much is remembered."""
         if len(self.ids) > self.limit or len(self.producers) > self.producers_max:
             self._arm(0)
         elif self.due == 0 and self.ids:

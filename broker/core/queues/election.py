@@ -44,7 +44,7 @@ from broker.core.queues.consumer import (
 from broker.core.queues.consumers import clear_blocker, set_blocker, suspend
 from broker.core.queues.hooks import ElectionHook, GateHook, Stops
 from broker.core.queues.queue import Queue, queue_of
-from broker.core.schedule import Alarm, Schedule
+from broker.core.schedule import Schedule, TimedTask
 
 EXCLUSIVE_DRAIN: Final[i64] = 30_000  # milliseconds, unless configured otherwise
 STALE_MIN: Final = 64  # fewer detached candidates are not worth a sweep
@@ -266,15 +266,15 @@ def is_served(consumer: QueueConsumer) -> bool:
 
 
 @final
-class DrainLimit(Alarm):
+class DrainLimit(TimedTask):
     """The time limit after which an exclusive consumer no longer waits for a cancelled one's deliveries."""
 
     def __init__(self, election: Election) -> None:
         super().__init__()
         self._election = election
 
-    def ring(self) -> None:
-        """End the drain (Alarm)."""
+    def do_due_work(self) -> None:
+        """End the drain."""
         self._election.end_drain()
 
 
@@ -336,12 +336,12 @@ class StartGate(GateHook):
             self.is_open = False
             self._schedule.cancel(self)
 
-    def ring(self) -> None:
-        """Open the gate: the first consumer has waited long enough (Alarm)."""
+    def do_due_work(self) -> None:
+        """Open the gate: the first consumer has waited long enough."""
         self.open()
 
     def stop(self) -> None:
-        """Cancel the alarm: the queue is deleted."""
+        """Cancel the task: the queue is deleted."""
         self._schedule.cancel(self)
 
     def open(self) -> None:

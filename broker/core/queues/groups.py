@@ -27,7 +27,7 @@ from broker.core.queues.group import Group, GroupKeys, Head, Holding, group_of, 
 from broker.core.queues.hooks import Discipline, able_in, first_idle
 from broker.core.queues.queue import Queue
 from broker.core.queues.state import owns
-from broker.core.schedule import Alarm, Schedule
+from broker.core.schedule import Schedule, TimedTask
 
 SLICE: Final[i64] = 2000  # groups freed in one turn: a millisecond or two
 
@@ -85,7 +85,7 @@ def _later(groups: Groups) -> FreedLater:
 
 
 @final
-class FreedLater(Alarm):
+class FreedLater(TimedTask):
     """The groups that may be freed in later turns: until then each belongs to its owner, who gets nothing.
 
     A group is not touched before its turn, and is dropped from the lists in its turn. Counting, marking or
@@ -119,8 +119,8 @@ class FreedLater(Alarm):
             return True
         return any(group in calm for calm in self._calm)
 
-    def ring(self) -> None:
-        """Free another slice (Alarm)."""
+    def do_due_work(self) -> None:
+        """Free another slice."""
         groups = self._groups
         queue = groups.queue
         found = self._shut(groups.most) if self._holdings else self._next(groups.most)

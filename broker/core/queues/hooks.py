@@ -19,7 +19,7 @@ from broker.core.message import Message
 from broker.core.ports import StreamWatcher
 from broker.core.queues.consumer import INTERESTED, NOTIFIED, QueueConsumer, TargetSession
 from broker.core.queues.state import QueueState
-from broker.core.schedule import Alarm, Schedule, Timetable
+from broker.core.schedule import Schedule, TimedTask, Timetable
 
 # how a message comes into queues
 PUBLISHED: Final = 0
@@ -270,7 +270,7 @@ class Seeker:
         raise NotImplementedError
 
 
-class QueueLimits(Alarm):
+class QueueLimits(TimedTask):
     """The limits of a queue in time and space, and its dead-lettering; see `broker.core.queues.limits`.
 
     `ttl`, `expires`: milliseconds, -1: for ever. `max_length`, `max_bytes`: limits of the ready entries and
@@ -411,7 +411,7 @@ class QueueLimits(Alarm):
         raise NotImplementedError
 
 
-class QueueRetry(Alarm):
+class QueueRetry(TimedTask):
     """The rules for entries that are returned to a queue; see `broker.core.queues.retry`.
 
     `counted`: the outcomes that count towards the delivery limit.
@@ -442,7 +442,7 @@ class QueueRetry(Alarm):
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Stop the alarm: the queue is deleted."""
+        """Cancel the task: the queue is deleted."""
         raise NotImplementedError
 
 
@@ -481,7 +481,7 @@ class ElectionHook:
         raise NotImplementedError
 
 
-class GateHook(Alarm):
+class GateHook(TimedTask):
     """The gate of a queue, shut until enough consumers are attached; see `broker.core.queues.election`.
 
     `is_open`: consumers are served.
@@ -508,12 +508,12 @@ class GateHook(Alarm):
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Cancel the alarm: the queue is deleted."""
+        """Cancel the task: the queue is deleted."""
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Settlement(Alarm):
+class Settlement(TimedTask):
     """Deliveries that were settled or returned, and are processed in slices.
 
     See `broker.core.queues.returns`.
@@ -531,7 +531,7 @@ class Settlement(Alarm):
         """Drop deliveries: all queues are about to be deleted, with their virtual host and their entries."""
 
 
-class DiscardsHook(Alarm):
+class DiscardsHook(TimedTask):
     """Rejected entries that leave in later turns; see `broker.core.queues.returns`."""
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer, reason: i64) -> None:
@@ -543,7 +543,7 @@ class DiscardsHook(Alarm):
         raise NotImplementedError
 
 
-class UndeliverableHook(Alarm):
+class UndeliverableHook(TimedTask):
     """The entries that consumers cannot process themselves; see `broker.core.queues.undeliverable`."""
 
     def add(self, entries: list[QueueEntry]) -> None:
@@ -559,7 +559,7 @@ class UndeliverableHook(Alarm):
         raise NotImplementedError
 
 
-class BacklogHook(Alarm):
+class BacklogHook(TimedTask):
     """The messages of a queue that wait to be dead-lettered; see `broker.core.queues.backlog`."""
 
     def try_soon(self) -> None:
@@ -567,7 +567,7 @@ class BacklogHook(Alarm):
         raise NotImplementedError
 
 
-class MemoryHook(Alarm):
+class MemoryHook(TimedTask):
     """The duplicates filter of a queue; see `broker.core.queues.duplicates`."""
 
 

@@ -13,7 +13,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from broker.core.arguments.queue import CONSUMER_TIMEOUT
 from broker.core.queues.state import QueueState
-from broker.core.schedule import Alarm, Schedule
+from broker.core.schedule import Schedule, TimedTask
 
 SLICE: Final = 1000  # leases that end in one turn: about a millisecond
 TRIM: Final = 1024
@@ -33,10 +33,10 @@ class LeaseHolder:
 
 
 @final
-class Lease(Alarm):
+class Lease(TimedTask):
     """The deliveries of one holder with the same time limit, `milliseconds`.
 
-    Leases end in the order in which they began, so one alarm for the first one is enough. Settling costs
+    Leases end in the order in which they began, so one task for the first lease is enough. Settling costs
     nothing: settled deliveries are skipped when their time has come, or swept when there are too many.
     """
 
@@ -59,8 +59,8 @@ class Lease(Alarm):
         if self.due == 0:
             self._schedule.set(self, end)
 
-    def ring(self) -> None:
-        """End the leases whose time is over (Alarm)."""
+    def do_due_work(self) -> None:
+        """End the leases whose time is over."""
         ends = self._ends
         holder = self._holder
         now = self._schedule.now()

@@ -44,7 +44,7 @@ from broker.core.queues.hooks import (
 from broker.core.queues.immediate import hand_over, now_or_never
 from broker.core.queues.queue import Queue, dead_letter, take_out
 
-ADMITTED_FOR: Final[i64] = 1000  # entries dropped for a new one at once; the alarm drops further ones
+ADMITTED_FOR: Final[i64] = 1000  # entries dropped for a new one at once; a later step drops further ones
 _STALE_MIN: Final = 64
 
 
@@ -179,7 +179,7 @@ class Victims:
 
 NOT_LEAVING: Final[i64] = -1
 LOOKS: Final[i64] = 8  # checks of a spared queue during its expiry time
-SLICE: Final[i64] = 100  # entries that one ring of the alarm removes: dead-lettering takes up to 50 us each
+SLICE: Final[i64] = 100  # entries that leave in one step: dead-lettering takes up to 50 us each
 
 _NAMES: Final = (
     DEAD_LETTER_EXCHANGE,
@@ -199,7 +199,7 @@ class Rules(QueueLimits):
     `Queue.rules` is None, and the test for that is their only cost.
 
     Every entry with a limited time has a timer. Each delivery looks at the timer, so that no expired entry is
-    delivered, however late the alarm is. A timer runs while its entry is AVAILABLE or HELD: a delivered
+    delivered, however late the task is. A timer runs while its entry is AVAILABLE or HELD: a delivered
     message does not expire.
 
     `ttl`, `expires`: milliseconds, -1: for ever. `max_length`, `max_bytes`: limits of the ready entries and
@@ -216,7 +216,7 @@ class Rules(QueueLimits):
         self.queue = queue
         self.host = host
         self.used: i64 = 0
-        self.trimming = False  # the queue is over its limits, and the alarm goes on dropping
+        self.trimming = False  # the queue is over its limits, and the next steps drop more entries
         self.victims: Victims | None = None
         self.spares_messages = False  # the queue does not expire while it has messages
         self.leaving: i64 = NOT_LEAVING
@@ -375,7 +375,7 @@ class Rules(QueueLimits):
         self.arm()
 
     def _end_late(self, entries: list[QueueEntry], now: i64) -> None:
-        """Expire those of the requeued `entries` that are late, except many, which wait for the alarm."""
+        """Expire those of the requeued `entries` that are late, except many, which wait for the task."""
         late = [entry for entry in entries if entry.timer is not None and entry.timer.due <= now]
         for entry in late[:SLICE]:
             if entry.state == AVAILABLE or entry.state == HELD:
@@ -416,7 +416,7 @@ class Rules(QueueLimits):
             self.arm()
 
     def arm(self) -> None:
-        """Set the alarm for the next thing to do. It may ring too early."""
+        """Set the task for the next due work. The task may be too early."""
         timer = self.timers.first()
         due: i64 = 0 if timer is None else timer.due
         if self.expires >= 0 and not self._is_used():
@@ -445,8 +445,8 @@ class Rules(QueueLimits):
         """The interval, in ms, of checks whether a spared queue has become empty."""
         return self.expires // LOOKS + 1
 
-    def ring(self) -> None:
-        """Do a slice of the due work (Alarm)."""
+    def do_due_work(self) -> None:
+        """Do a slice of the due work."""
         queue = self.queue
         now = self.schedule.now()
         if self.leaving == QUEUE_EXPIRED and self._is_used():

@@ -16,7 +16,7 @@ from broker.core.queues.consumers import clear_blocker, suspend
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.queue import Queue, drop, refuse_stream
 from broker.core.queues.state import abandon, begin_browsing, count_nothing, end_browsing
-from broker.core.schedule import ENTRIES, Alarm, Schedule
+from broker.core.schedule import ENTRIES, Schedule, TimedTask
 
 SLICE: Final[i64] = 5000  # entries that are looked at in one turn: one or two milliseconds
 DEAD_SLICE: Final[i64] = 1000  # messages that wait to be dead-lettered; each has a record in the log
@@ -32,7 +32,7 @@ class PurgeWaiter:
 
 
 @final
-class Purge(Alarm):
+class Purge(TimedTask):
     """A purge: it drops every AVAILABLE or HELD entry that was in `queue` at the request.
 
     Before that it drops the messages that waited to be dead-lettered at the request. The journal knows them
@@ -92,8 +92,8 @@ class Purge(Alarm):
         for consumer in queue.manager.takers():
             suspend(queue, consumer, BLOCKED_BY_PURGE)  # no consumer takes over
 
-    def ring(self) -> None:
-        """Drop another slice (Alarm)."""
+    def do_due_work(self) -> None:
+        """Drop another slice."""
         queue = self.queue
         if queue.deleted:
             self._end()
@@ -284,7 +284,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     queue.filtered.clear()
     queue.context.restart()
     count_nothing(queue)
-    remains.ring()
+    remains.do_due_work()
     for consumer in consumers:
         consumer.target.consumer_cancelled(consumer)
 
@@ -301,7 +301,7 @@ def burden(queue: Queue) -> i64:
 
 
 @final
-class Remains(Alarm):
+class Remains(TimedTask):
     """The contents of a deleted queue, released in slices, because there may be a million entries.
 
     For clients and for recovery they are deleted with the queue: settling or releasing an entry that is not
@@ -315,8 +315,8 @@ class Remains(Alarm):
         self._memory = memory_of(queue)
         self._schedule = schedule
 
-    def ring(self) -> None:
-        """Release a slice (Alarm)."""
+    def do_due_work(self) -> None:
+        """Release a slice."""
         entries = self._queue.entries
         room: i64 = CLEARING_SLICE
         taken: list[tuple[Holder, QueueEntry]] = []

@@ -184,8 +184,8 @@ class Retry(QueueRetry):
         """Forget the time of `entry`, which the caller makes AVAILABLE or DEQUEUED."""
         self._timers.stop(self._waits.pop(entry))
 
-    def ring(self) -> None:
-        """Make entries AVAILABLE whose time has come (Alarm)."""
+    def do_due_work(self) -> None:
+        """Make entries AVAILABLE whose time has come."""
         queue = self.queue
         now = self.schedule.now()
         due: list[QueueEntry] = []
@@ -203,7 +203,7 @@ class Retry(QueueRetry):
             offer_again(queue, due)
 
     def stop(self) -> None:
-        """Stop the alarm: the queue is deleted."""
+        """Cancel the task: the queue is deleted."""
         self.schedule.cancel(self)
 
     def _arm(self) -> None:

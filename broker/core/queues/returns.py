@@ -83,7 +83,7 @@ class Later(Settlement):
         host = self._host
         host.settlements.append(self)
         if len(host.settlements) == 1:
-            self.ring()
+            self.do_due_work()
         else:
             host.schedule.set(self, host.schedule.now())
 
@@ -91,8 +91,8 @@ class Later(Settlement):
         """Return the runs that have not been processed yet, in no order."""
         return self._left
 
-    def ring(self) -> None:
-        """Process a slice (Alarm)."""
+    def do_due_work(self) -> None:
+        """Process a slice."""
         schedule = self._host.schedule
         schedule.set(self, schedule.now())  # first: should one slice fail, the others follow
         self._take_some(SLICE)
@@ -322,8 +322,8 @@ class DiscardedLater(DiscardsHook):
         if self.due == 0:
             self._schedule.set(self, self._schedule.now())
 
-    def ring(self) -> None:
-        """Discard another slice (Alarm)."""
+    def do_due_work(self) -> None:
+        """Discard another slice."""
         self._leave(DISCARD_SLICE)
 
     def finish(self) -> None:

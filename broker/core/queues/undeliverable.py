@@ -90,8 +90,8 @@ class Undeliverable(UndeliverableHook):
         self._all_unseen = True
         self._set()
 
-    def ring(self) -> None:
-        """Reject a slice of the entries that no consumer could take (Alarm)."""
+    def do_due_work(self) -> None:
+        """Reject a slice of the entries that no consumer could take."""
         queue = self._queue
         if queue.deleted:
             return

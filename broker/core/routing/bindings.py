@@ -9,7 +9,7 @@ from mypy_extensions import i64
 
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Binding, Exchange, Parallel, Resolution
-from broker.core.schedule import BINDING, Alarm, Schedule
+from broker.core.schedule import BINDING, Schedule, TimedTask
 
 NO_LOCAL: Final = "x-no-local"
 """The argument of a binding that names the publisher whose messages its queue never gets, on any route."""
@@ -49,7 +49,7 @@ SLICE: Final[i64] = 1000  # deleted bindings unlinked in one turn: one or two mi
 
 
 @final
-class Bindings(Alarm):
+class Bindings(TimedTask):
     """The index of all bindings from both ends: by source in `Exchange.outgoing`, and here by destination.
 
     Both share one dict of the bindings between the same two objects. So a destination with any number of
@@ -120,7 +120,7 @@ class Bindings(Alarm):
             if not source.outgoing:
                 left.append(source)
         if self.due == 0:
-            self.ring()
+            self.do_due_work()
         return left
 
     def leaving(self) -> bool:
@@ -130,11 +130,11 @@ class Bindings(Alarm):
     def finish(self) -> None:
         """Unlink all deleted bindings now."""
         while self._leaving:
-            self.ring()
+            self.do_due_work()
         self._schedule.cancel(self)
 
-    def ring(self) -> None:
-        """Unlink a slice (Alarm)."""
+    def do_due_work(self) -> None:
+        """Unlink a slice."""
         room: i64 = SLICE
         while self._leaving and room > 0:
             source, outgoing = self._leaving[0]

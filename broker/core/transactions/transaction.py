@@ -309,10 +309,10 @@ class CommittedLater(Later):
         self._over = over
         self._publishing.schedule.set(self, self._publishing.schedule.now())
 
-    def ring(self) -> None:
-        """Settle a slice, or report that all is done (Alarm)."""
+    def do_due_work(self) -> None:
+        """Settle a slice, or report that all is done."""
         if self in self._publishing.settlements:
-            super().ring()
+            super().do_due_work()
         else:
             self._over()
 

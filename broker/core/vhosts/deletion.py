@@ -14,11 +14,11 @@ from broker.core.queues.purge import burden, cut_off, dispose
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Exchange
 from broker.core.routing.topology import Topology
-from broker.core.schedule import Alarm, Schedule
+from broker.core.schedule import Schedule, TimedTask
 
 
 @final
-class Lifespan(Alarm, EmptyListener):
+class Lifespan(TimedTask, EmptyListener):
     """The lifespan of a queue that was made for a maker, a link for example.
 
     The maker counts as a link until it ends.
@@ -53,8 +53,8 @@ class Lifespan(Alarm, EmptyListener):
         if self.due == 0 and not self._has_maker:
             self._topology.schedule.set(self, self._topology.schedule.now())
 
-    def ring(self) -> None:
-        """Delete the queue if nothing keeps it (Alarm)."""
+    def do_due_work(self) -> None:
+        """Delete the queue if nothing keeps it."""
         queue = self._queue
         if self.links and (queue.consumer_count or self._dependents.has(queue)):
             return
@@ -79,7 +79,7 @@ class Dependent:
 
 
 @final
-class Dependents(Alarm):
+class Dependents(TimedTask):
     """The dependents of one virtual host, by node, so that a deletion concerns only its own dependents.
 
     They are notified in slices, because there may be a hundred thousand. `lifespans`: those of queues that
@@ -126,8 +126,8 @@ class Dependents(Alarm):
             if self.due == 0:
                 self._schedule.set(self, self._schedule.now())
 
-    def ring(self) -> None:
-        """Notify a slice of the dependents (Alarm)."""
+    def do_due_work(self) -> None:
+        """Notify a slice of the dependents."""
         room = SLICE
         while self._gone and room > 0:
             room -= 1
@@ -150,7 +150,7 @@ QUEUE: Final[i64] = 25  # the cost of a queue, an exchange or a consumer, in ent
 
 
 @final
-class Vacating(Alarm):
+class Vacating(TimedTask):
     """The queues and exchanges of a deleted virtual host, which are disposed of in later turns.
 
     From the start no client finds any of them, and nothing happens in them, neither by timers nor by their
@@ -182,7 +182,7 @@ class Vacating(Alarm):
     def begin(self, done: Callable[[], None]) -> None:
         """Dispose of a first slice; `done` is called when everything is disposed of."""
         self._done = done
-        self.ring()
+        self.do_due_work()
 
     def finish(self) -> None:
         """Dispose of the rest now."""
@@ -191,8 +191,8 @@ class Vacating(Alarm):
         self._topology.bindings.finish()
         self._topology.schedule.cancel(self)
 
-    def ring(self) -> None:
-        """Dispose of a slice (Alarm)."""
+    def do_due_work(self) -> None:
+        """Dispose of a slice."""
         self._let_go(VACATING_SLICE)
         if self._queues or self._exchanges:
             schedule = self._topology.schedule

@@ -27,7 +27,7 @@ from broker.core.queues.queue import Queue, set_limit
 from broker.core.queues.retry import apply_retry
 from broker.core.routing.graph import Exchange
 from broker.core.routing.topology import Topology
-from broker.core.schedule import Alarm
+from broker.core.schedule import TimedTask
 
 SLICE: Final = 4000  # patterns tried in one turn, which is two or three milliseconds
 SLICE_MS: Final = 3  # the longest turn, even if patterns take long
@@ -203,7 +203,7 @@ class Policies:
 
 
 @final
-class PolicyWalk(Alarm):
+class PolicyWalk(TimedTask):
     """The walk that applies changed policies to the objects that they match or have matched."""
 
     def __init__(self, policies: Policies, topology: Topology) -> None:
@@ -223,8 +223,8 @@ class PolicyWalk(Alarm):
         schedule = self._topology.schedule
         schedule.set(self, schedule.now())
 
-    def ring(self) -> None:
-        """Take some more steps (Alarm)."""
+    def do_due_work(self) -> None:
+        """Take some more steps."""
         schedule = self._topology.schedule
         self._step(SLICE, schedule.now() + SLICE_MS)
         if self._changed:

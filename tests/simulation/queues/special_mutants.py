@@ -96,8 +96,8 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "an earlier delayed message does not set the alarm": Mutant(
         "core/schedule.py",
-        "        if heap[0] is held:\n            self._set_alarm(0)\n",
-        "        if self.count == 1:\n            self._set_alarm(0)\n",
+        "        if heap[0] is held:\n            self._set_due(0)\n",
+        "        if self.count == 1:\n            self._set_due(0)\n",
         profile="delays",
     ),
     "a cancelled message comes back": Mutant(

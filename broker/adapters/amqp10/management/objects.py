@@ -38,7 +38,7 @@ from broker.core.queues.purge import Purge, PurgeWaiter
 from broker.core.queues.queue import Queue
 from broker.core.routing.exchanges import DIRECT
 from broker.core.routing.graph import Binding, digest_of
-from broker.core.schedule import Alarm
+from broker.core.schedule import TimedTask
 from protocol.amqp10.constructors import LIST32
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.types import Array, Uint, Ulong
@@ -236,7 +236,7 @@ def _unbound(asking: Asking, ends: Ends, key: str, having: dict[str, object]) ->
     return no_content(durable=True)
 
 
-class _Walk(Alarm):
+class _Walk(TimedTask):
     """A walk in slices through the bindings that existed between two objects at its beginning."""
 
     def __init__(self, asking: Asking, ends: Ends) -> None:
@@ -264,8 +264,8 @@ class _Walk(Alarm):
         schedule.set(self, schedule.now())
         return None
 
-    def ring(self) -> None:
-        """Walk through the next slice (Alarm)."""
+    def do_due_work(self) -> None:
+        """Walk through the next slice."""
         if not self.asking.dropped:
             self.asking.attempt(self.begin)
 
