@@ -24,7 +24,7 @@ from broker.core.queues.hooks import OWN
 from broker.core.queues.queue import Queue
 from broker.core.queues.state import QueueState
 from broker.core.routing.topology import Topology
-from broker.core.schedule import RECEIPT, TimedTask
+from broker.core.schedule import RECEIPT, Chore
 from broker.core.values import show, type_name
 
 RECEIPT_TO: Final = "x-receipt-to"
@@ -32,7 +32,7 @@ RECEIPT_ON: Final = "x-receipt-on"
 ARRIVAL: Final = "arrival"
 CONSUMED: Final = "consumed"
 _MARKS: Final = {ARRIVAL: TELLS_ARRIVAL, CONSUMED: TELLS_CONSUMED}
-SLICE: Final = 100  # receipts that are put into queues in one turn
+SLICE: Final[i64] = 100  # receipts that are put into queues in one turn
 
 ReceiptWriter = Callable[[dict[str, object], bytes, bool, str], bytes]
 """Makes the content of a receipt from its headers, its JSON body, its persistence and its correlation-id."""
@@ -70,7 +70,7 @@ def _invalid(name: str, value: object, allowed: str) -> PreconditionFailed:
 
 
 @final
-class Receipts(TimedTask):
+class Receipts(Chore):
     """The receipts of one virtual host.
 
     `_due`: receipts whose event has happened, and is on disk if it must be. `_foretold`: appended receipts
@@ -78,7 +78,7 @@ class Receipts(TimedTask):
     """
 
     def __init__(self, topology: Topology) -> None:
-        super().__init__()
+        super().__init__(topology.schedule, SLICE)
         self.write: ReceiptWriter = bare_receipt
         self._topology = topology
         self._due: deque[Passage] = deque()
@@ -204,21 +204,20 @@ class Receipts(TimedTask):
 
     def now_due(self, passages: list[Passage]) -> None:
         """Put receipts into their queues after the current step."""
-        schedule = self._topology.schedule
         self._due.extend(passages)
-        schedule.set(self, schedule.now())
+        self.continue_soon()
 
     def dropped(self, passage: Passage) -> None:
         """Drop a receipt whose event did not become durable."""
         passage.unreserve()
         self._topology.counters.receipts_dropped += 1
 
-    def do_due_work(self) -> None:
-        """Put a slice of due receipts into their queues."""
+    def step(self, budget: i64) -> bool:
+        """Put up to `budget` due receipts into their queues."""
         topology = self._topology
-        for _ in range(SLICE):
+        for _ in range(budget):
             if not self._due:
-                return
+                return False
             passage = self._due.popleft()
             passage.unreserve()
             passage.leave_out_deleted(topology.store)
@@ -227,8 +226,7 @@ class Receipts(TimedTask):
                 passage.put(topology, OWN)
             else:
                 topology.counters.receipts_dropped += 1
-        if self._due:
-            topology.schedule.set(self, topology.schedule.now())
+        return bool(self._due)
 
 
 @final

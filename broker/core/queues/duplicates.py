@@ -76,7 +76,7 @@ class Memory(MemoryHook):
     """
 
     def __init__(self, queue: Queue, host: QueueHost) -> None:
-        super().__init__()
+        super().__init__(host.schedule, SLICE)
         self.queue = queue
         self.host = host
         self.window: i64 = 0
@@ -190,15 +190,16 @@ class Memory(MemoryHook):
 
     # ---- forgetting
 
-    def do_due_work(self) -> None:
-        """Forget a slice of what is outdated or too much."""
-        if self._forget_ids(SLICE) == SLICE or self._forget_producers(SLICE) == SLICE:
-            self._arm(0)
-        elif len(self) > 0:
+    def step(self, budget: i64) -> bool:
+        """Forget up to `budget` of the outdated or excess ids, and as many producers."""
+        if self._forget_ids(budget) == budget or self._forget_producers(budget) == budget:
+            return True
+        if len(self) > 0:
             self._watch()
         elif self._is_off():
             self.queue.memory = None
             self.host.changed()
+        return False
 
     def _forget_ids(self, most: i64) -> i64:
         """Forget up to `most` ids that are too old, too many, or superseded at recovery. Return how many."""
@@ -268,8 +269,7 @@ class Memory(MemoryHook):
             self._arm(max(oldest.date + self.window - self.host.schedule.date(), LOOK_MS))
 
     def _arm(self, wait: i64) -> None:
-        schedule = self.host.schedule
-        schedule.set(self, schedule.now() + wait)
+        self.schedule.set(self, self.schedule.now() + wait)
 
 
 def memory_of(queue: Queue) -> Memory | None:

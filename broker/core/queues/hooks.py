@@ -19,7 +19,7 @@ from broker.core.message import Message
 from broker.core.ports import StreamWatcher
 from broker.core.queues.consumer import INTERESTED, NOTIFIED, QueueConsumer, TargetSession
 from broker.core.queues.state import QueueState
-from broker.core.schedule import Schedule, TimedTask, Timetable
+from broker.core.schedule import Chore, Schedule, TimedTask, Timetable
 
 # how a message comes into queues
 PUBLISHED: Final = 0
@@ -270,7 +270,7 @@ class Seeker:
         raise NotImplementedError
 
 
-class QueueLimits(TimedTask):
+class QueueLimits(Chore):
     """The limits of a queue in time and space, and its dead-lettering; see `broker.core.queues.limits`.
 
     `ttl`, `expires`: milliseconds, -1: for ever. `max_length`, `max_bytes`: limits of the ready entries and
@@ -284,9 +284,8 @@ class QueueLimits(TimedTask):
     the queue holds until their date. `timers`: those of the entries that are AVAILABLE or HELD and expire.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
-        super().__init__()
-        self.schedule = schedule
+    def __init__(self, schedule: Schedule, budget: i64) -> None:
+        super().__init__(schedule, budget)
         self.timers = Timers()
         self.timetable: Timetable | None = None
         self.ttl: i64 = -1
@@ -411,14 +410,14 @@ class QueueLimits(TimedTask):
         raise NotImplementedError
 
 
-class QueueRetry(TimedTask):
+class QueueRetry(Chore):
     """The rules for entries that are returned to a queue; see `broker.core.queues.retry`.
 
     `counted`: the outcomes that count towards the delivery limit.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, schedule: Schedule, budget: i64) -> None:
+        super().__init__(schedule, budget)
         self.counted: i64 = ALL
 
     def apply(self, held: dict[str, object]) -> None:
@@ -513,37 +512,33 @@ class GateHook(TimedTask):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Settlement(TimedTask):
+class Settlement(Chore):
     """Deliveries that were settled or returned, and are processed in slices.
 
     See `broker.core.queues.returns`.
     """
 
-    def finish(self, queue: QueueState | None) -> None:
-        """Process the deliveries of `queue` at once; None: all."""
+    def finish_queue(self, queue: QueueState) -> None:
+        """Process the deliveries of `queue` at once."""
         raise NotImplementedError
 
     def deleting(self, queue: QueueState) -> None:
         """Process the deliveries of `queue`, which is about to be deleted."""
-        self.finish(queue)
+        self.finish_queue(queue)
 
     def vacating(self) -> None:
         """Drop deliveries: all queues are about to be deleted, with their virtual host and their entries."""
 
 
-class DiscardsHook(TimedTask):
+class DiscardsHook(Chore):
     """Rejected entries that leave in later turns; see `broker.core.queues.returns`."""
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer, reason: i64) -> None:
         """Append `entries`, which `consumer` owns; they leave after the others."""
         raise NotImplementedError
 
-    def finish(self) -> None:
-        """Discard all of them at once: the queue is about to be deleted."""
-        raise NotImplementedError
 
-
-class UndeliverableHook(TimedTask):
+class UndeliverableHook(Chore):
     """The entries that consumers cannot process themselves; see `broker.core.queues.undeliverable`."""
 
     def add(self, entries: list[QueueEntry]) -> None:
@@ -559,7 +554,7 @@ class UndeliverableHook(TimedTask):
         raise NotImplementedError
 
 
-class BacklogHook(TimedTask):
+class BacklogHook(Chore):
     """The messages of a queue that wait to be dead-lettered; see `broker.core.queues.backlog`."""
 
     def try_soon(self) -> None:
@@ -567,7 +562,7 @@ class BacklogHook(TimedTask):
         raise NotImplementedError
 
 
-class MemoryHook(TimedTask):
+class MemoryHook(Chore):
     """The duplicates filter of a queue; see `broker.core.queues.duplicates`."""
 
 

@@ -212,7 +212,7 @@ class Rules(QueueLimits):
     """
 
     def __init__(self, queue: Queue, host: DeathHost) -> None:
-        super().__init__(host.schedule)
+        super().__init__(host.schedule, SLICE)
         self.queue = queue
         self.host = host
         self.used: i64 = 0
@@ -371,13 +371,13 @@ class Rules(QueueLimits):
         if first is not None and first.due <= now:
             self._end_late(entries, now)
         if self.limited and self.overflow == DROP_HEAD:
-            make_room(self, len(entries) + SLICE)
+            make_room(self, len(entries) + self.budget)
         self.arm()
 
     def _end_late(self, entries: list[QueueEntry], now: i64) -> None:
         """Expire those of the requeued `entries` that are late, except many, which wait for the task."""
         late = [entry for entry in entries if entry.timer is not None and entry.timer.due <= now]
-        for entry in late[:SLICE]:
+        for entry in late[: self.budget]:
             if entry.state == AVAILABLE or entry.state == HELD:
                 dead_letter(self.queue, entry, EXPIRED)
 
@@ -445,17 +445,17 @@ class Rules(QueueLimits):
         """The interval, in ms, of checks whether a spared queue has become empty."""
         return self.expires // LOOKS + 1
 
-    def do_due_work(self) -> None:
-        """Do a slice of the due work."""
+    def step(self, budget: i64) -> bool:
+        """Do a slice of the due work: up to `budget` entries leave for each of the reasons."""
         queue = self.queue
         now = self.schedule.now()
         if self.leaving == QUEUE_EXPIRED and self._is_used():
             self.leaving = NOT_LEAVING
         if self.leaving != NOT_LEAVING:
-            self._let_die()
+            self._let_die(budget)
             if queue.messages + self._delayed() == 0:
                 self.host.queue_unused(queue)
-                return
+                return False
         elif self.expires >= 0 and not self._is_used():
             if self._is_spared():
                 self.used = (
@@ -464,8 +464,8 @@ class Rules(QueueLimits):
             elif now - self.used >= self.expires:
                 if not self.outlasts(QUEUE_EXPIRED):
                     self.host.queue_unused(queue)
-                return
-        for _ in range(SLICE):
+                return False
+        for _ in range(budget):
             timer = self.timers.first()
             if timer is None or timer.due > now:
                 break
@@ -473,8 +473,9 @@ class Rules(QueueLimits):
             assert entry is not None, "a running timer has an entry"
             dead_letter(queue, entry, EXPIRED)
         if self.trimming:
-            make_room(self, SLICE)
+            make_room(self, budget)
         self.arm()
+        return False
 
     def dead_letter(self, entry: QueueEntry, reason: i64) -> None:
         """Dead-letter `entry` (QueueLimits): AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
@@ -507,18 +508,17 @@ class Rules(QueueLimits):
         if not self.moves(reason):
             return False
         self.leaving = reason
-        self._let_die()
+        self._let_die(self.budget)
         if self.queue.messages + self._delayed() == 0:
             self.leaving = NOT_LEAVING
             return False
         self.arm()
         return True
 
-    def _let_die(self) -> None:
-        """Dead-letter a slice of the entries, acquired ones too, and of the delayed messages."""
+    def _let_die(self, room: i64) -> None:
+        """Dead-letter up to `room` entries, acquired ones too, and delayed messages."""
         queue = self.queue
         entries = queue.entries
-        room: i64 = SLICE
         entry = entries.next(entries.head)
         while entry is not None and room > 0:
             room -= 1

@@ -122,7 +122,7 @@ def _fraction(held: Arguments, name: str, default: float) -> float:
     return float(value)
 
 
-SLICE: Final = 500  # entries made AVAILABLE in one turn: about a millisecond
+SLICE: Final[i64] = 500  # entries made AVAILABLE in one turn: about a millisecond
 
 
 @final
@@ -138,9 +138,8 @@ class Retry(QueueRetry):
     """
 
     def __init__(self, queue: Queue, host: QueueHost) -> None:
-        super().__init__()
+        super().__init__(host.schedule, SLICE)
         self.queue = queue
-        self.schedule = host.schedule
         self.chance = host.chance
         self.counted: i64 = ALL
         self.backoff: Backoff | None = None
@@ -184,12 +183,12 @@ class Retry(QueueRetry):
         """Forget the time of `entry`, which the caller makes AVAILABLE or DEQUEUED."""
         self._timers.stop(self._waits.pop(entry))
 
-    def do_due_work(self) -> None:
+    def step(self, budget: i64) -> bool:
         """Make entries AVAILABLE whose time has come."""
         queue = self.queue
         now = self.schedule.now()
         due: list[QueueEntry] = []
-        while len(due) < SLICE:
+        while len(due) < budget:
             timer = self._timers.first()
             if timer is None or timer.due > now:
                 break
@@ -201,6 +200,7 @@ class Retry(QueueRetry):
         self._arm()
         if due:
             offer_again(queue, due)
+        return False
 
     def stop(self) -> None:
         """Cancel the task: the queue is deleted."""

@@ -307,7 +307,7 @@ class Topology(DeathHost):
     def finish_settlements(self) -> None:
         """Finish all settles and requeues of clients."""
         for settlement in list(self.settlements):
-            settlement.finish(None)
+            settlement.finish()
 
 
 def _unused(sources: list[Exchange]) -> list[Exchange]:

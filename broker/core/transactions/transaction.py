@@ -277,7 +277,7 @@ class CommittedLater(Later):
                 if message.sequence != 0 and owns(consumer, entry, consumer.queue):
                     topology.store.append_settle(message, queue)
         topology.settlements.append(self)
-        topology.schedule.set(self, topology.schedule.now())
+        self.continue_soon()
         self._go_on()
 
     def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
@@ -305,9 +305,9 @@ class CommittedLater(Later):
     def vacating(self) -> None:
         """Finish the whole transaction: the log has its settles, and must not get them again (Later)."""
         over, self._over = self._over, _nothing
-        self.finish(None)
+        self.finish()
         self._over = over
-        self._publishing.schedule.set(self, self._publishing.schedule.now())
+        self.continue_soon()
 
     def do_due_work(self) -> None:
         """Settle a slice, or report that all is done."""

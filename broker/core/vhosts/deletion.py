@@ -14,7 +14,7 @@ from broker.core.queues.purge import burden, cut_off, dispose
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Exchange
 from broker.core.routing.topology import Topology
-from broker.core.schedule import Schedule, TimedTask
+from broker.core.schedule import Chore, Schedule, TimedTask
 
 
 @final
@@ -79,7 +79,7 @@ class Dependent:
 
 
 @final
-class Dependents(TimedTask):
+class Dependents(Chore):
     """The dependents of one virtual host, by node, so that a deletion concerns only its own dependents.
 
     They are notified in slices, because there may be a hundred thousand. `lifespans`: those of queues that
@@ -87,8 +87,7 @@ class Dependents(TimedTask):
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        super().__init__()
-        self._schedule = schedule
+        super().__init__(schedule, SLICE)
         self.lifespans: dict[Queue | Exchange, Lifespan] = {}
         self._by_node: dict[Queue | Exchange, dict[Dependent, None]] = {}
         self._gone: deque[Queue | Exchange] = deque()
@@ -120,17 +119,16 @@ class Dependents(TimedTask):
         """Schedule the notifications for a deleted node."""
         lifespan = self.lifespans.pop(node, None)
         if lifespan is not None:
-            self._schedule.cancel(lifespan)
+            self.schedule.cancel(lifespan)
         if node in self._by_node:
             self._gone.append(node)
             if self.due == 0:
-                self._schedule.set(self, self._schedule.now())
+                self.continue_soon()
 
-    def do_due_work(self) -> None:
-        """Notify a slice of the dependents."""
-        room = SLICE
-        while self._gone and room > 0:
-            room -= 1
+    def step(self, budget: i64) -> bool:
+        """Notify up to `budget` of the dependents."""
+        while self._gone and budget > 0:
+            budget -= 1
             node = self._gone[0]
             found = self._by_node.get(node)
             if found is None:  # all have left meanwhile
@@ -141,8 +139,7 @@ class Dependents(TimedTask):
                 del self._by_node[node]
                 self._gone.popleft()
             dependent.node_deleted()
-        if self._gone:
-            self._schedule.set(self, self._schedule.now())
+        return bool(self._gone)
 
 
 VACATING_SLICE: Final[i64] = 5000  # entries that leave in one turn: one or two milliseconds
@@ -150,7 +147,7 @@ QUEUE: Final[i64] = 25  # the cost of a queue, an exchange or a consumer, in ent
 
 
 @final
-class Vacating(TimedTask):
+class Vacating(Chore):
     """The queues and exchanges of a deleted virtual host, which are disposed of in later turns.
 
     From the start no client finds any of them, and nothing happens in them, neither by timers nor by their
@@ -164,7 +161,7 @@ class Vacating(TimedTask):
         queues: dict[str, Queue],
         exchanges: dict[str, Exchange],
     ) -> None:
-        super().__init__()
+        super().__init__(topology.schedule, VACATING_SLICE)
         self._topology = topology
         self._dependents = dependents
         self._queues = queues
@@ -185,23 +182,23 @@ class Vacating(TimedTask):
         self.do_due_work()
 
     def finish(self) -> None:
-        """Dispose of the rest now."""
-        while self._queues or self._exchanges:
-            self._let_go(VACATING_SLICE)
+        """Dispose of the rest now, and do not report the end."""
+        self._done = None
+        super().finish()
         self._topology.bindings.finish()
-        self._topology.schedule.cancel(self)
 
-    def do_due_work(self) -> None:
-        """Dispose of a slice."""
-        self._let_go(VACATING_SLICE)
+    def step(self, budget: i64) -> bool:
+        """Dispose of exchanges, then of queues, up to the cost `budget`."""
+        self._dispose_as_actor(budget)
         if self._queues or self._exchanges:
-            schedule = self._topology.schedule
-            schedule.set(self, schedule.now())
-        elif self._done is not None:
-            self._done()
+            return True
+        done, self._done = self._done, None
+        if done is not None:
+            done()
+        return False
 
-    def _let_go(self, room: i64) -> None:
-        """Dispose of exchanges, then of queues, up to the cost `room`."""
+    def _dispose_as_actor(self, room: i64) -> None:
+        """Dispose of objects up to the cost `room`; the journal names the actor of the deletion."""
         topology = self._topology
         journal = topology.journal
         before = journal.actor
