@@ -5,10 +5,11 @@ from collections import Counter
 import pytest
 
 from broker.core.operators.operation import mark
-from broker.core.queues.election import apply_gate
+from broker.core.queues import election
 from tests.clock import HandClock
 from tests.dispatch import Client
 from tests.grouping import GroupBench
+from tests.topology import new_vhost
 
 both = pytest.mark.parametrize("sticky", [True, False])
 
@@ -126,7 +127,7 @@ def test_groups_wait_for_all_consumers_and_are_shared_then() -> None:
     """[ActiveMQ MessageGroupDelayedTest: consumersBeforeDispatchStarts]"""
     yard = GroupBench()
     yard.queue.arguments["x-consumers-before-dispatch"] = 3
-    apply_gate(yard.queue, HandClock().schedule)
+    election.apply(yard.queue, new_vhost(clock=HandClock()))
     yard.send("a", "b", "c", "a", "b", "c")
     clients = [yard.client(2)]
     yard.run()

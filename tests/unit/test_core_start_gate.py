@@ -2,15 +2,15 @@
 
 import pytest
 
+from broker.core.queues import election
 from broker.core.queues.attach import get_one
 from broker.core.queues.consumer import BLOCKED_BY_GATE
-from broker.core.queues.election import apply_gate
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.purge import dispose
 from tests.clock import HandClock
 from tests.dispatch import Bench
 from tests.policies import put
-from tests.topology import RecordingStore, new_broker, rebuilt
+from tests.topology import RecordingStore, new_broker, new_vhost, rebuilt
 from tests.yard import Yard
 
 COUNT, DELAY = "x-consumers-before-dispatch", "x-delay-before-dispatch"
@@ -22,7 +22,7 @@ def gated(**arguments: int) -> tuple[Bench, HandClock]:
     bench.queue.arguments.update(
         {{"count": COUNT, "delay": DELAY}[name]: arguments[name] for name in arguments}
     )
-    apply_gate(bench.queue, clock.schedule)
+    election.apply(bench.queue, new_vhost(clock=clock))
     bench.publish(4)
     return bench, clock
 

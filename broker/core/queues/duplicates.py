@@ -279,8 +279,8 @@ def memory_of(queue: Queue) -> Memory | None:
     return memory
 
 
-def apply_memory(queue: Queue, host: QueueHost) -> None:
-    """Apply the queue's arguments for deduplication as they are now, `queue.effective`."""
+def apply(queue: Queue, host: QueueHost) -> None:
+    """Apply the queue's effective arguments for deduplication from now on."""
     held = queue.effective
     memory = memory_of(queue)
     if memory is None:

@@ -43,6 +43,7 @@ from broker.core.queues.consumer import (
 )
 from broker.core.queues.consumers import clear_blocker, set_blocker, suspend
 from broker.core.queues.hooks import ElectionHook, GateHook, Stops
+from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.schedule import Schedule, TimedTask
 
@@ -352,8 +353,8 @@ class StartGate(GateHook):
         clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_GATE)
 
 
-def apply_gate(queue: Queue, schedule: Schedule) -> None:
-    """Set the gate by the queue's arguments as they are now, `queue.effective`; an open gate stays open."""
+def _apply_gate(queue: Queue, schedule: Schedule) -> None:
+    """Set the gate by the queue's effective arguments; an open gate stays open."""
     manager = queue.manager
     wanted = number_argument(queue.effective, CONSUMERS_BEFORE_DISPATCH, 0)
     delay = number_argument(queue.effective, DELAY_BEFORE_DISPATCH, -1)
@@ -431,11 +432,11 @@ def first_stopped(queues: list[Queue]) -> Queue | None:
     return None
 
 
-def apply_serving(queue: Queue, schedule: Schedule) -> None:
-    """Apply the queue's gate and dispatch order as they are now, `queue.effective`.
+def apply(queue: Queue, host: QueueHost) -> None:
+    """Apply the queue's effective arguments for its gate and its dispatch order.
 
     Consumers that are served already stay served. A new dispatch order takes effect when the queue has no
     acquiring consumer.
     """
-    apply_gate(queue, schedule)
+    _apply_gate(queue, host.schedule)
     queue.manager.strict = queue.effective.get(DISPATCH) == STRICT

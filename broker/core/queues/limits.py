@@ -546,8 +546,8 @@ class Rules(QueueLimits):
             self.schedule.cancel(self.timetable)
 
 
-def apply_rules(queue: Queue, host: DeathHost) -> None:
-    """Apply the queue's arguments for limits as they are now, `queue.effective`."""
+def apply(queue: Queue, host: DeathHost) -> None:
+    """Apply the queue's effective arguments for limits and dead letters from now on."""
     held = queue.effective
     queue.host = host
     if queue.rules is None:

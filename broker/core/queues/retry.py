@@ -1,6 +1,8 @@
-"""Retries: the rules for returned entries, that is, which returns count, and how long an entry waits.
+"""Retries: the rules for returned entries.
 
-The rules are amqpd's own arguments `x-retry-*`, and `x-delayed-retry-*` of RabbitMQ's quorum queues.
+The delivery limit says how often an entry may be returned. Other rules say which returns count, and how long
+a returned entry waits. They are amqpd's own arguments `x-retry-*`, and `x-delayed-retry-*` of RabbitMQ's
+quorum queues.
 
 An entry that waits is HELD. It keeps its place, and others pass it. When its time has come, it is AVAILABLE
 at this place. The log does not record the wait: after a restart the entry is AVAILABLE at once.
@@ -20,6 +22,7 @@ from broker.core.arguments.queue import (
     DELAYED_RETRY_MIN,
     DELAYED_RETRY_TYPE,
     DELIVERY_COUNT_ON,
+    DELIVERY_LIMIT,
     DISABLED,
     NACK,
     RECOVER,
@@ -30,6 +33,7 @@ from broker.core.arguments.queue import (
     RETRY_MIN,
     RETRY_MULTIPLIER,
     TIMEOUT,
+    is_quorum,
     number_argument,
     outcomes_of,
     text_argument,
@@ -212,8 +216,13 @@ class Retry(QueueRetry):
             self.schedule.set(self, timer.due)
 
 
-def apply_retry(queue: Queue, host: QueueHost) -> None:
-    """Apply the queue's arguments for retries as they are now, `queue.effective`."""
+NO_LIMIT: Final = -1
+QUORUM_LIMIT: Final = 20  # of a quorum queue without an explicit limit
+
+
+def apply(queue: Queue, host: QueueHost) -> None:
+    """Apply the queue's effective arguments for returned entries, from the next return on."""
+    _set_delivery_limit(queue)
     held = queue.effective
     backoff = backoff_of(held)
     if backoff is not None or DELIVERY_COUNT_ON in held:
@@ -223,3 +232,11 @@ def apply_retry(queue: Queue, host: QueueHost) -> None:
     if queue.retry is None:
         queue.retry = Retry(queue, host)
     queue.retry.apply(held)
+
+
+def _set_delivery_limit(queue: Queue) -> None:
+    quorum = is_quorum(queue.arguments)
+    limit = queue.effective.get(DELIVERY_LIMIT, QUORUM_LIMIT if quorum else NO_LIMIT)
+    assert isinstance(limit, int), "arguments are checked before a queue is made"
+    queue.delivery_limit = max(limit, NO_LIMIT)
+    queue.counts = quorum or limit >= 0

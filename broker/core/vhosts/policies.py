@@ -21,17 +21,23 @@ from broker.core.policies.policy import (
     Policy,
     type_of,
 )
-from broker.core.queues.duplicates import apply_memory
-from broker.core.queues.election import apply_serving
-from broker.core.queues.limits import apply_rules
-from broker.core.queues.queue import Queue, set_limit
-from broker.core.queues.retry import apply_retry
+from broker.core.queues import duplicates, election, limits, retry
+from broker.core.queues.death import DeathHost
+from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Exchange
 from broker.core.routing.topology import Topology
 from broker.core.schedule import Chore
 
 SLICE: Final[i64] = 4000  # patterns tried in one turn, which is two or three milliseconds
 SLICE_MS: Final = 3  # the longest turn, even if patterns take long
+APPLIED: Final[tuple[Callable[[Queue, DeathHost], None], ...]] = (
+    retry.apply,
+    limits.apply,
+    duplicates.apply,
+    election.apply,
+)
+"""Apply a queue's effective arguments to its features, in this order."""
+
 FEW: Final = 8  # with more changed policies than this, all objects count as matched
 
 
@@ -128,11 +134,8 @@ class Policies:
             queue.journal = self._topology.journal.of(queue)
             return
         queue.entries.apply(queue.effective)
-        set_limit(queue)
-        apply_retry(queue, self._topology)
-        apply_rules(queue, self._topology)
-        apply_memory(queue, self._topology)
-        apply_serving(queue, self._topology.schedule)
+        for apply in APPLIED:
+            apply(queue, self._topology)
         queue.journal = self._topology.journal.of(queue)
 
     def allow_creation(self, name: str, queue_type: str) -> bool | None:
