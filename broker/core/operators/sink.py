@@ -19,7 +19,6 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.delivery.journal import Operator
-from broker.core.delivery.session import taker_of
 from broker.core.entries.entry import DEQUEUED, QueueEntry
 from broker.core.entries.list import FifoEntryList
 from broker.core.errors import LimitReached, NotFound
@@ -28,6 +27,7 @@ from broker.core.names import check_length
 from broker.core.operators.operation import Operation
 from broker.core.ports import DurableWaiter
 from broker.core.publishing.publisher import Publishing
+from broker.core.queues.consumer import make_holder
 from broker.core.queues.purge import dispose
 from broker.core.queues.queue import Queue, drop
 from broker.core.routing.graph import Route
@@ -91,8 +91,7 @@ class Attempt:
         self.batch = batch
         self.partition = partition
         self.epoch = epoch
-        self.taker = taker_of(queue)
-        self.taker.no_ack = True  # its settlements do not count as acknowledgements
+        self.holder = make_holder(queue, no_ack=True)
         self.rows: i64 = 0
 
     def add(self, chunks: list[Message], done: Callable[[str], object]) -> None:
@@ -240,7 +239,7 @@ class Move(Operation):
         publishes: list[RowPublish],
         done: Callable[[str], None],
     ) -> None:
-        super().__init__(virtual_host, attempt.queue, attempt.taker)
+        super().__init__(virtual_host, attempt.queue, attempt.holder)
         self.publishes.extend(publishes)
         self.remove(entry)
         self._told = done

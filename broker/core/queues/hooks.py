@@ -74,8 +74,8 @@ class QueueJournal:
         """Record that `entry` was acquired for `consumer`, or is delivered to it once more."""
         raise NotImplementedError
 
-    def staged(self, entry: QueueEntry, taker: Holder) -> None:
-        """Record that `entry` is set apart for the reader who owns `taker`; no consumer gets it."""
+    def staged(self, entry: QueueEntry, holder: Holder) -> None:
+        """Record that `entry` is set apart for the reader of a stage, whose holder owns it."""
         raise NotImplementedError
 
     def settled(self, entry: QueueEntry, consumer: Holder) -> None:
