@@ -155,6 +155,12 @@ class Resuming(Resumption):
         if self._going:
             return
         self._going = True
+        try:
+            self._send_some()
+        finally:
+            self._going = False
+
+    def _send_some(self) -> None:
         link = self._link
         session = link.session
         left: i64 = TURN
@@ -174,7 +180,6 @@ class Resuming(Resumption):
             if owns(held[0], held[1], held[0].queue):  # unless its queue was deleted meanwhile
                 link.credit.use()
                 self._send(tag, held)
-        self._going = False
 
     def _tell(self, tag: bytes, outcome: bytes) -> None:
         """Settle a delivery with the outcome that its receiver has given, by a settled transfer."""

@@ -31,7 +31,7 @@ from broker.core.queues.consumer import make_holder
 from broker.core.queues.purge import dispose
 from broker.core.queues.queue import Queue, drop
 from broker.core.routing.graph import Route
-from broker.core.schedule import TimedTask
+from broker.core.schedule import Chore
 from broker.core.transactions.transaction import HeldPublish
 from broker.core.vhosts.changes import DELETED, Change, flag_of, number_of, text_of
 from broker.core.vhosts.registry import Registry
@@ -264,7 +264,7 @@ NO_BATCH: Final[i64] = -1
 
 
 @final
-class Sink(TimedTask):
+class Sink(Chore):
     """The sink of `query` in a virtual host, for the one program that uses this name.
 
     `user`: the user who made the sink. `checkpoint` names the program's record of its batches, "": not known.
@@ -277,7 +277,7 @@ class Sink(TimedTask):
     """
 
     def __init__(self, virtual_host: VirtualHost, query: str, user: str, open_rows: OpenRows) -> None:
-        super().__init__()
+        super().__init__(virtual_host.schedule, 1)
         self.virtual_host = virtual_host
         self.query = query
         self.user = user
@@ -394,10 +394,10 @@ class Sink(TimedTask):
     def go_on(self) -> None:
         """Schedule the publishing of committed rows, if there are any."""
         if self.moving:
-            self.virtual_host.schedule.set(self, self.virtual_host.schedule.now())
+            self.continue_soon()
 
-    def do_due_work(self) -> None:
-        """Publish the next chunk."""
+    def step(self, budget: i64) -> bool:
+        """Publish the next chunk; its end schedules the chunk after it."""
         journal = self.virtual_host.journal
         before = journal.actor
         journal.actor = self._user if self.by is None else self.by
@@ -405,6 +405,7 @@ class Sink(TimedTask):
             self._publish_chunk()
         finally:
             journal.actor = before
+        return False
 
     def _publish_chunk(self) -> None:
         if self.gone or self._under_way:
@@ -427,9 +428,11 @@ class Sink(TimedTask):
             move = Move(self.virtual_host, attempt, entry, publishes, self._moved)
             move.commit()
         except Exception as error:  # refused, or the disk cannot read the chunk
-            if move is not None:
-                move.abort()
-            self._moved(str(error))
+            try:
+                if move is not None:
+                    move.abort()
+            finally:
+                self._moved(str(error))
 
     def _moved(self, trouble: str) -> None:
         self._under_way = False
@@ -451,9 +454,8 @@ class Sink(TimedTask):
         self.let_go(attempt)
 
     def _tell(self) -> None:
-        watchers, self._watchers = self._watchers, []
-        for watcher in watchers:
-            watcher()
+        for _ in range(len(self._watchers)):
+            self._watchers.pop(0)()
 
     def _drop(self, attempts: list[Attempt]) -> None:
         for attempt in attempts:

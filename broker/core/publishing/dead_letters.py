@@ -121,8 +121,10 @@ class DeadLetters:
         journal = self._topology.journal
         before = journal.way
         journal.way = DELAYED
-        self._append(passage, held, holder)
-        journal.way = before
+        try:
+            self._append(passage, held, holder)
+        finally:
+            journal.way = before
         self._topology.counters.discarded[MAXLEN] += len(passage.full)
         passage.put(self._topology, DELAYED)
         self._waiting.extend(passage.deaths)
@@ -132,13 +134,15 @@ class DeadLetters:
         if self._running:
             return
         self._running = True
-        while self._waiting:
-            death = self._waiting.popleft()
-            try:
-                self._send(death)
-            except Exception as error:
-                self._failed(death, error)
-        self._running = False
+        try:
+            while self._waiting:
+                death = self._waiting.popleft()
+                try:
+                    self._send(death)
+                except Exception as error:
+                    self._failed(death, error)
+        finally:  # or no later message would ever be dead-lettered
+            self._running = False
 
     def _run_with(self, chain: list[Death]) -> None:
         """Complete `chain`, then all deaths that follow from it."""
@@ -151,13 +155,13 @@ class DeadLetters:
         self._run()
 
     def _failed(self, death: Death, error: Exception) -> None:
-        self._tell_failure(death, error)
         death.passage = None
         if death.sure and not death.queue.deleted:
             death.is_unreadable = True
             backlog_of(death.queue, self._topology).add_unreadable(death)
         else:
             _note(death)
+        self._tell_failure(death, error)  # last: a report that fails must not lose the message
 
     def _tell_failure(self, death: Death, error: Exception) -> None:
         topology = self._topology

@@ -369,11 +369,14 @@ class Backlog(BacklogHook):
         queue = self.queue
         size = death.message.size
         uncount_dead(queue, size)  # first: the letter may be routed to this very queue
-        if self.host.try_again(death):
-            return True
-        count_dead(queue, size)
-        death.passage = None
-        return False
+        has_arrived = False
+        try:
+            has_arrived = self.host.try_again(death)
+        finally:
+            if not has_arrived:
+                count_dead(queue, size)
+                death.passage = None
+        return has_arrived
 
     def _keep(self, lane: Lane, death: Death, now: i64) -> None:
         """Keep the first death of a lane waiting, in a lane of its own if its content decides its route."""
