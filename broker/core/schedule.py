@@ -1,4 +1,4 @@
-"""The schedule: alarms in order of time, work in slices, and the cost that one peer may cause in a turn.
+"""The schedule: timed tasks in order of time, work in slices, and the cost that one peer may cause in a turn.
 
 A piece of a client's input may contain thousands of requests. Publishing and settling ordinary messages is
 cheap, and is bounded by the size of the piece. Every costlier operation reports its cost here. When the costs
@@ -73,30 +73,30 @@ class Allowance:
             worker.give_way()
 
 
-RUN_MS: Final = 5  # how long alarms ring in one call of `run`, before other work
+RUN_MS: Final = 5  # how long one call of `run` does due work before other work continues
 STALE_MIN: Final = 64  # fewer dead marks are not worth a sweep
 JITTER_MS: Final[i64] = 1  # the apparent drift of two clocks that are read one after the other
 NS_PER_MS: Final[i64] = 1_000_000  # nanoseconds in a millisecond
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Alarm:
-    """An alarm. `due`: when it rings, on the schedule's clock; 0: it is not set."""
+class TimedTask:
+    """A task that the schedule does at a time. `due`: the time on the schedule's clock; 0: none is set."""
 
     def __init__(self) -> None:
         self.due: i64 = 0
 
-    def ring(self) -> None:
-        """Do what is due. May set the alarm again. Must not take long: much work is done in slices."""
+    def do_due_work(self) -> None:
+        """Do the due work; it may set the task again. A `Chore` divides work that takes long."""
         raise NotImplementedError
 
 
 @final
 class Schedule:
-    """The alarms that are set.
+    """The timed tasks that are set.
 
     `wake` requests a call of `run` at a time of the clock, and replaces any earlier request. Setting, moving
-    and cancelling an alarm cost O(log n) amortised, however many there are. `allowance`: the remaining
+    and cancelling a task cost O(log n) amortised, however many tasks are set. `allowance`: the remaining
     allowance of the current turn.
     """
 
@@ -111,9 +111,9 @@ class Schedule:
         self._calendar = calendar
         self._wake = wake
         self._woken: i64 = 0  # when `run` will be called; 0: no call was requested
-        self._marks: list[tuple[int, int, Alarm]] = []  # due, number of the mark, alarm; some are dead
+        self._marks: list[tuple[int, int, TimedTask]] = []  # due, number of the mark, task; some are dead
         self._numbers: i64 = 0
-        self._set: i64 = 0  # alarms that are set
+        self._set: i64 = 0  # tasks that are set
         self._offset: i64 = calendar() // NS_PER_MS - clock() // NS_PER_MS  # from the clock to the calendar
 
     def now(self) -> i64:
@@ -143,17 +143,17 @@ class Schedule:
         """Return the time on the clock of a date of `date_after`, or of a date from the log at the start."""
         return date - self._offset
 
-    def set(self, alarm: Alarm, due: i64) -> None:
-        """Let `alarm` ring at `due`, or at once if that is past, instead of its earlier time."""
+    def set(self, task: TimedTask, due: i64) -> None:
+        """Do `task` at `due`, or at once if `due` is past, instead of at its earlier time."""
         due = max(due, 1)
-        if alarm.due == due:
+        if task.due == due:
             return
-        if alarm.due == 0:
+        if task.due == 0:
             self._set += 1
-        alarm.due = due
+        task.due = due
         self._numbers += 1
         marks = self._marks
-        heappush(marks, (due, self._numbers, alarm))
+        heappush(marks, (due, self._numbers, task))
         if len(marks) > 2 * self._set + STALE_MIN:
             self._marks = [mark for mark in marks if mark[2].due == mark[0]]
             heapify(self._marks)
@@ -161,44 +161,91 @@ class Schedule:
             self._woken = due
             self._wake(due)
 
-    def cancel(self, alarm: Alarm) -> None:
-        """Cancel `alarm`."""
-        if alarm.due != 0:
-            alarm.due = 0
+    def cancel(self, task: TimedTask) -> None:
+        """Cancel `task`."""
+        if task.due != 0:
+            task.due = 0
             self._set -= 1
 
     def run(self) -> None:
-        """Ring due alarms for some milliseconds; the rest rings in the next call, which follows at once.
+        """Do due tasks for some milliseconds; the next call, which follows at once, does the other due tasks.
 
-        Alarms that are set meanwhile ring in the next call too, however early they are due.
+        Tasks that are set meanwhile also wait for the next call, however early they are due.
         """
         self._woken = 0
         now = self.now()
         last = self._numbers
-        later: list[tuple[int, int, Alarm]] = []
+        postponed: list[tuple[int, int, TimedTask]] = []
         try:
             while self._marks and self._marks[0][0] <= now:
                 mark = heappop(self._marks)
-                alarm = mark[2]
-                if alarm.due != mark[0]:
+                task = mark[2]
+                if task.due != mark[0]:
                     continue
                 if mark[1] > last:
-                    later.append(mark)
+                    postponed.append(mark)
                     continue
-                alarm.due = 0
+                task.due = 0
                 self._set -= 1
-                alarm.ring()
+                task.do_due_work()
                 if self.now() - now >= RUN_MS:
                     break
-        finally:  # a failing alarm must not stop the others for good
-            for mark in later:
+        finally:  # a failing task must not stop the other tasks for good
+            for mark in postponed:
                 heappush(self._marks, mark)
             if self._marks and (self._woken == 0 or self._marks[0][0] < self._woken):
                 self._woken = self._marks[0][0]
                 self._wake(self._marks[0][0])
 
 
-SLICE: Final = 64  # messages released in one turn: one or two milliseconds
+FAILURE_MS: Final[i64] = 1000  # the wait of a chore after a step that failed
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Chore(TimedTask):
+    """Work that may take long, done in slices: one `step` in each turn, with other work in between.
+
+    When a step fails, the next step follows after FAILURE_MS: a single message that cannot be processed must
+    not stop all the others for good. `budget`: the size of a slice, in units of the subclass.
+    """
+
+    def __init__(self, schedule: Schedule, budget: i64) -> None:
+        super().__init__()
+        self.schedule = schedule
+        self.budget: i64 = budget
+
+    def step(self, budget: i64) -> bool:
+        """Do up to `budget` of the work. Return whether the next turn must continue.
+
+        A step that leaves work only for a later date sets the chore to this date, and returns False.
+        """
+        raise NotImplementedError
+
+    def do_due_work(self) -> None:
+        """Do one slice now, and the next slice in a later turn."""
+        if self._try_step():
+            self.continue_soon()
+
+    def continue_soon(self) -> None:
+        """Do the next slice in the next turn."""
+        self.schedule.set(self, self.schedule.now())
+
+    def finish(self) -> None:
+        """Do all the work that is due now, in this turn."""
+        self.schedule.cancel(self)
+        while self._try_step():
+            pass
+
+    def _try_step(self) -> bool:
+        try:
+            return self.step(self.budget)
+        except BaseException:
+            if self.due == 0:
+                self.schedule.set(self, self.schedule.now() + FAILURE_MS)
+            raise
+
+
+SLICE: Final[i64] = 64  # messages released in one turn: one or two milliseconds
 LOOK_MS: Final = 60_000  # the interval of looks at the calendar, which may be set
 RETRY_MS: Final = 1000  # the wait after a release that was not possible
 STALE_DATES_MIN: Final = 64  # fewer places of cancelled messages are not worth a sweep
@@ -224,7 +271,7 @@ class Held:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Timetable(Alarm):
+class Timetable(Chore):
     """Releases messages at their `date`; those of one date in the order in which they were added.
 
     A message that waits for the end of a delay is released by the clock, as times to live end. A message that
@@ -235,8 +282,7 @@ class Timetable(Alarm):
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        super().__init__()
-        self.schedule = schedule
+        super().__init__(schedule, SLICE)
         self.count: i64 = 0
         self._by_clock: list[Held] = []
         self._by_calendar: list[Held] = []
@@ -278,7 +324,7 @@ class Timetable(Alarm):
         heappush(heap, held)
         self.count += 1
         if heap[0] is held:
-            self._set_alarm(0)
+            self._set_due(0)
         return held
 
     def cancel(self, held: Held) -> None:
@@ -306,19 +352,20 @@ class Timetable(Alarm):
                     taken.append(message)
         return taken
 
-    def ring(self) -> None:
-        """Release at most a slice of the due messages (Alarm)."""
+    def step(self, budget: i64) -> bool:
+        """Release up to `budget` of the due messages."""
         wait: i64 = 0
         try:
             now = self.schedule.now()
             date = self.schedule.date()
-            for _ in range(SLICE):
+            for _ in range(budget):
                 heap = self._first_due(now, date)
                 if wait > 0 or heap is None:
                     break
                 wait = self._release_first(heap)
-        finally:  # a failing release must not stop the others for good
-            self._set_alarm(wait)
+        finally:  # the message whose release failed has left: the next one need not wait
+            self._set_due(wait)
+        return False
 
     def _first_due(self, now: i64, date: i64) -> list[Held] | None:
         """Return the heap with the message to release next; None if none is due."""
@@ -343,8 +390,8 @@ class Timetable(Alarm):
             heappush(heap, held)
         return wait
 
-    def _set_alarm(self, wait: i64) -> None:
-        """Ring for the first message, but not before `wait` ms have passed."""
+    def _set_due(self, wait: i64) -> None:
+        """Set the task for the first message, but not before `wait` ms have passed."""
         clock, calendar = self._by_clock, self._by_calendar
         now = self.schedule.now()
         left: i64 = 0

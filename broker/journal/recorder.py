@@ -272,10 +272,10 @@ class QueueRecorder(WatchedQueue):
                 flags |= r.AUTO_ACK
             self._step(r.DELIVER, entry, consumer, flags, 0)
 
-    def staged(self, entry: QueueEntry, taker: Holder) -> None:
+    def staged(self, entry: QueueEntry, holder: Holder) -> None:
         """`entry` is set apart for a reader (QueueJournal)."""
         if self.recorder.limit > 0:
-            self._step(r.STAGE, entry, taker, 0, 0)
+            self._step(r.STAGE, entry, holder, 0, 0)
 
     def returned(self, entry: QueueEntry, consumer: QueueConsumer, outcome: i64) -> None:
         """`consumer` gives `entry` back (QueueJournal)."""

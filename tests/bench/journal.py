@@ -20,10 +20,9 @@ from typing import Final
 
 from broker.adapters.formats.either import view_of
 from broker.core.arguments.queue import FULL
-from broker.core.delivery.session import taker_of
 from broker.core.entries.entry import QueueEntry
 from broker.core.ports import MessageStore
-from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.consumer import QueueConsumer, make_holder
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import BROKER
 from broker.flavour import FLAVOUR
@@ -48,13 +47,13 @@ def events() -> list[Figure]:
         recorder = Recorder(
             FULL, writer.encoder, microseconds, MessageStore(), view_of, writer.flush, lambda: None
         )
-        queue, taker, entries = _filled(recorder)
+        queue, holder, entries = _filled(recorder)
         journal = queue.journal
         assert journal is not None
         kinds: dict[str, Callable[[QueueEntry], None]] = {
             "enqueue": lambda entry: journal.enqueued(entry, BROKER),
-            "deliver": lambda entry: journal.delivered(entry, taker),
-            "ack": lambda entry: journal.settled(entry, taker),
+            "deliver": lambda entry: journal.delivered(entry, holder),
+            "ack": lambda entry: journal.settled(entry, holder),
         }
         figures = []
         for name, tell in kinds.items():
@@ -73,7 +72,7 @@ def _filled(recorder: Recorder) -> tuple[Queue, QueueConsumer, list[QueueEntry]]
     queue = add_queue(vhost, "q", durable=True)
     for _ in range(EVENTS):
         publish(vhost, "", "q", persistent=True)
-    return queue, taker_of(queue, "tag"), list(queue.entries)
+    return queue, make_holder(queue, "tag"), list(queue.entries)
 
 
 def _each(tell: Callable[[QueueEntry], None], entries: list[QueueEntry]) -> float:

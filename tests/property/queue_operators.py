@@ -36,7 +36,7 @@ class Operator(Operation):
 
     def remove(self, entry: QueueEntry) -> None:
         super().remove(entry)
-        self.probe.held.append((self.taker, entry))
+        self.probe.held.append((self.holder, entry))
 
     def committed(self) -> None:
         """Nobody waits for it."""
@@ -54,8 +54,8 @@ def begin(world: World, queue: int, first: int, count: int) -> None:
     model.rule.look()
     for item in ready[first % max(1, len(ready)) :][:count]:
         operator.remove(entries[item.number])
-        item.state, item.owner, item.was_out = OUT, operator.taker, True
-        model.rule.taken(operator.taker, item)
+        item.state, item.owner, item.was_out = OUT, operator.holder, True
+        model.rule.taken(operator.holder, item)
 
 
 def end(world: World, which: int, done: bool) -> None:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.message import NEVER
 from broker.core.publishing.outcome import REFUSED
-from broker.core.queues.limits import apply_rules
+from broker.core.queues import limits
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import Client, number_of
 from tests.support.core.timed_vhost import Yard, numbers
@@ -64,7 +64,7 @@ class RulesMachine(RuleBasedStateMachine):
         given = {"x-message-ttl": ttl, "x-max-length": length, "x-max-length-bytes": size}
         held = {name: value for name, value in given.items() if value is not None}
         self.queue.effective = {**self.queue.arguments, **held, "x-overflow": overflow}
-        apply_rules(self.queue, self.yard.vhost)
+        limits.apply(self.queue, self.yard.vhost)
         self.ttl, self.length, self.size, self.drops = ttl, length, size, overflow == "drop-head"
         self.overflow = overflow
         self.yard.clock.advance(0)

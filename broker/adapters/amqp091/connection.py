@@ -466,7 +466,8 @@ class Connection091(Connection091State):
             self.fail(error)
         except Exception:
             self.internal_error()
-        allowance.end(before)
+        finally:
+            allowance.end(before)
         if self.wire.rest and self.state == CLOSED:
             answer_closes(self, self._close_watch.feed(self.wire.rest))
             self.wire.rest = b""

@@ -24,7 +24,7 @@ from broker.core.queues.attach import detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import queue_of
 from broker.core.queues.state import QueueState
-from broker.core.schedule import Alarm
+from broker.core.schedule import TimedTask
 from protocol.amqp091 import methods
 from protocol.amqp091.constants import BASIC_DELIVER, FRAME_END, FRAME_METHOD, FRAME_MIN_SIZE
 from protocol.amqp091.content import header_frame_bytes, largest_frame, write_content, write_split
@@ -59,8 +59,8 @@ def too_long(queue: QueueState, content: bytes, frame_max: i64) -> str:
 
 
 @final
-class Misfit(Alarm):
-    """The alarm that closes a channel over a header that does not fit, in a turn of its own.
+class Misfit(TimedTask):
+    """The timed task that closes a channel over a header that does not fit, in a turn of its own.
 
     A delivery itself must not close the channel.
     """
@@ -72,8 +72,8 @@ class Misfit(Alarm):
         schedule = channel.virtual_host.schedule
         schedule.set(self, schedule.now())
 
-    def ring(self) -> None:
-        """Close the channel with the error (Alarm)."""
+    def do_due_work(self) -> None:
+        """Close the channel with the error."""
         if self._channel.is_open():
             self._channel.fail(PRECONDITION_FAILED, self._text, 0)
             self._channel.connection.answer()

@@ -23,7 +23,7 @@ from broker.core.queues.attach import attach, detach, get_one
 from broker.core.queues.consumer import REMOVED, QueueConsumer
 from broker.core.queues.queue import Queue, queue_of, refuse_stream
 from broker.core.queues.returns import release_entries
-from broker.core.schedule import Alarm
+from broker.core.schedule import TimedTask
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 
@@ -222,13 +222,13 @@ class WaitingGet(PullingTarget, PendingRequest):
 
 
 @final
-class _End(Alarm):
-    """The alarm for the end of a wait."""
+class _End(TimedTask):
+    """The timed task for the end of a wait."""
 
     def __init__(self, waiting: WaitingGet) -> None:
         super().__init__()
         self._waiting = waiting
 
-    def ring(self) -> None:
-        """End the wait (Alarm)."""
+    def do_due_work(self) -> None:
+        """End the wait."""
         self._waiting.finish()

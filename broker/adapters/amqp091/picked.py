@@ -23,7 +23,7 @@ from broker.core.queues.access import FirstSearch, IdSearch, PlaceSearch, Search
 from broker.core.queues.attach import attach, begin_get, detach, get_chosen
 from broker.core.queues.consumer import INTERESTED, QueueConsumer
 from broker.core.queues.queue import queue_of
-from broker.core.schedule import Alarm
+from broker.core.schedule import TimedTask
 from broker.core.selector.selector import Selector
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
@@ -71,8 +71,8 @@ class CountedTarget(Target091):
 
 
 @final
-class Ending(Alarm):
-    """The alarm that cancels the consumer of a counted target."""
+class Ending(TimedTask):
+    """The timed task that cancels the consumer of a counted target."""
 
     def __init__(self, target: CountedTarget) -> None:
         super().__init__()
@@ -83,8 +83,8 @@ class Ending(Alarm):
         schedule = self._target.channel.virtual_host.schedule
         schedule.set(self, schedule.now())
 
-    def ring(self) -> None:
-        """Cancel the consumer, unless there is work for it or it waits for its client (Alarm).
+    def do_due_work(self) -> None:
+        """Cancel the consumer, unless there is work for it or it waits for its client.
 
         A queue that does not serve, as during a purge, does not tell its consumers that no messages are left.
         """
@@ -101,7 +101,7 @@ class Ending(Alarm):
 
 
 @final
-class PickedConsume(Alarm, PendingRequest):
+class PickedConsume(TimedTask, PendingRequest):
     """A basic.consume of chosen messages of `queue` that is not answered yet.
 
     `consumer` is made for this request and not attached. The channel's next frames wait for the answer.
@@ -133,8 +133,8 @@ class PickedConsume(Alarm, PendingRequest):
         channel.hold()
         channel.virtual_host.schedule.set(self, channel.virtual_host.schedule.now())
 
-    def ring(self) -> None:
-        """Continue the search, or let the channel continue (Alarm)."""
+    def do_due_work(self) -> None:
+        """Continue the search, or let the channel continue."""
         channel = self._channel
         if not self._abandoned:
             if not self.queue.deleted and not self._search.step(LOOK):

@@ -223,11 +223,13 @@ class Waiting(WaitingLink):
         """Attach or refuse the link: its queue is on disk (DurableWaiter)."""
         session = self.session
         link_names(session.peer.server).end_waiting(self)
-        if session.gone:
-            self.drop()
-        else:
-            self._go_on()
-        hear_again(session)
+        try:
+            if session.gone:
+                self.drop()
+            else:
+                self._go_on()
+        finally:
+            hear_again(session)
 
     def _go_on(self) -> None:
         """Attach the link now, or refuse the link."""

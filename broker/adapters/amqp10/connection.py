@@ -294,8 +294,9 @@ class Hearing:
             connection.fail(error.condition, error.text, error.info)
         except Exception:
             connection.internal_error()
-        allowance.end(before)
-        self._taking = False
+        finally:
+            allowance.end(before)
+            self._taking = False
         connection.end_turn()
 
     def begin_amqp(self, size_max: i64) -> None:

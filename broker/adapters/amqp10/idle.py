@@ -7,7 +7,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.state import Connection10State
-from broker.core.schedule import Alarm
+from broker.core.schedule import TimedTask
 from protocol.amqp10.conditions import RESOURCE_LIMIT_EXCEEDED
 from protocol.amqp10.frames import EMPTY_FRAME
 
@@ -43,7 +43,7 @@ class Idle:
             self._ear = None
 
 
-class _Timer(Alarm):
+class _Timer(TimedTask):
     """A timer that checks `connection` each `period` ms."""
 
     def __init__(self, connection: Connection10State, period: i64) -> None:
@@ -66,8 +66,8 @@ class _Timer(Alarm):
 class _Voice(_Timer):
     """The timer that sends an empty frame after half of the silence that the peer accepts."""
 
-    def ring(self) -> None:
-        """Check for output (Alarm)."""
+    def do_due_work(self) -> None:
+        """Check for output."""
         connection = self.connection
         if not connection.spoke:
             connection.out.write(EMPTY_FRAME)
@@ -85,8 +85,8 @@ class _Ear(_Timer):
         self._allowed = allowed
         self._silent: i64 = 0
 
-    def ring(self) -> None:
-        """Check for input (Alarm)."""
+    def do_due_work(self) -> None:
+        """Check for input."""
         connection = self.connection
         self._silent = 0 if connection.heard or connection.holds != 0 else self._silent + self.period
         connection.heard = False

@@ -7,7 +7,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.queues.queue import Queue
-from broker.core.schedule import Alarm
+from broker.core.schedule import TimedTask
 from broker.core.vhosts.deletion import Lifespan
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.composites import (
@@ -44,7 +44,7 @@ Expiring = dict[Queue, "Lifetime"]
 
 
 @final
-class Lifetime(Alarm):
+class Lifetime(TimedTask):
     """The lifetime of a queue that belongs to a link.
 
     `until`: the event that begins the end, a constant above. The queue is deleted `seconds` after this event,
@@ -93,8 +93,8 @@ class Lifetime(Alarm):
         if self.until == CONNECTION_CLOSE:
             self._expire()
 
-    def ring(self) -> None:
-        """End the queue: no link has come back in time (Alarm)."""
+    def do_due_work(self) -> None:
+        """End the queue: no link has come back in time."""
         self._end()
 
     def _expire(self) -> None:

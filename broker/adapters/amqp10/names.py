@@ -110,8 +110,8 @@ class Suspended(SuspendedLink):
         """End in a later turn; each of these turns ends some links."""
         self._schedule.set(self, self._schedule.now())
 
-    def ring(self) -> None:
-        """End the suspended link: it was not resumed in time (Alarm)."""
+    def do_due_work(self) -> None:
+        """End the suspended link: it was not resumed in time."""
         self.end()
 
     def resumed(self) -> None:

@@ -123,8 +123,8 @@ class Resuming(Resumption):
             schedule = session.vhost.schedule
             schedule.set(self, schedule.after(min(leases)))
 
-    def ring(self) -> None:
-        """Release the deliveries that were not sent again before their lease ended (Alarm)."""
+    def do_due_work(self) -> None:
+        """Release the deliveries that were not sent again before their lease ended."""
         link = self._link
         if link.leaving or self._target.resuming is not self:
             return
@@ -155,6 +155,12 @@ class Resuming(Resumption):
         if self._going:
             return
         self._going = True
+        try:
+            self._send_some()
+        finally:
+            self._going = False
+
+    def _send_some(self) -> None:
         link = self._link
         session = link.session
         left: i64 = TURN
@@ -174,7 +180,6 @@ class Resuming(Resumption):
             if owns(held[0], held[1], held[0].queue):  # unless its queue was deleted meanwhile
                 link.credit.use()
                 self._send(tag, held)
-        self._going = False
 
     def _tell(self, tag: bytes, outcome: bytes) -> None:
         """Settle a delivery with the outcome that its receiver has given, by a settled transfer."""

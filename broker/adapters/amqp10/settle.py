@@ -39,7 +39,7 @@ from broker.core.queues.returns import (
 )
 from broker.core.queues.state import owns
 from broker.core.queues.undeliverable import Reach
-from broker.core.schedule import ENTRIES, MODIFICATION, Alarm
+from broker.core.schedule import ENTRIES, MODIFICATION, TimedTask
 from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE
 from protocol.amqp10 import descriptors as d
 from protocol.amqp10.annotations import entries_of, map_of
@@ -184,8 +184,8 @@ def _allowed(said: bytes) -> dict[bytes, bytes]:
 
 
 @final
-class TooMuch(Alarm):
-    """The alarm that detaches a link that would add too many annotations, in a turn of its own.
+class TooMuch(TimedTask):
+    """The timed task that detaches a link that would add too many annotations, in a turn of its own.
 
     Deliveries are released in slices: perhaps while the link attaches, or while its queue is deleted, and the
     detach may do the same.
@@ -199,8 +199,8 @@ class TooMuch(Alarm):
         schedule.set(self, schedule.now())
         target.close()  # or it would get the entries again that it has just released
 
-    def ring(self) -> None:
-        """Detach the link with the error (Alarm)."""
+    def do_due_work(self) -> None:
+        """Detach the link with the error."""
         link = self._link
         if not link.leaving:
             link.detach(

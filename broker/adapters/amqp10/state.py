@@ -22,7 +22,7 @@ from broker.adapters.peers.unsettled import Unacked
 from broker.core.delivery.session import Scheduler, Session
 from broker.core.queues.consumer import ConsumerTarget
 from broker.core.queues.queue import Queue
-from broker.core.schedule import Alarm
+from broker.core.schedule import TimedTask
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.constructors import NONE
@@ -57,7 +57,7 @@ class LinkPair:
     """Two links of the same name to the management node; `management.links.Pair` extends this class."""
 
 
-class SuspendedLink(Alarm):
+class SuspendedLink(TimedTask):
     """A link that may be resumed; `names.Suspended` extends this class."""
 
     def expire(self) -> None:

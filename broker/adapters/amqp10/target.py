@@ -27,7 +27,7 @@ from broker.core.queues.attach import detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import queue_of
 from broker.core.queues.state import QueueState
-from broker.core.schedule import Alarm, Schedule
+from broker.core.schedule import Schedule, TimedTask
 from broker.core.transactions.transaction import Transaction
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.annotations import annotated
@@ -164,7 +164,7 @@ class LinkTransaction(Transaction):
         self.acquired: list[tuple[Session10State, i64]] = []
 
 
-class Resumption(Alarm):
+class Resumption(TimedTask):
     """Deliveries of an earlier link, sent before all others; `resume.Resuming` extends this class."""
 
 

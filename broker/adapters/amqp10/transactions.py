@@ -25,7 +25,7 @@ from broker.core.queues.queue import queue_of
 from broker.core.queues.returns import Addition
 from broker.core.queues.source import Source
 from broker.core.routing.graph import Route
-from broker.core.schedule import Alarm
+from broker.core.schedule import TimedTask
 from broker.core.transactions.transaction import RELEASE, HeldPublish, HeldSettlement
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.conditions import TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID, PeerError
@@ -213,16 +213,16 @@ class Transaction10(LinkTransaction):
 
 
 @final
-class Overdue(Alarm):
-    """The alarm for a transaction that has been open for too long."""
+class Overdue(TimedTask):
+    """The timed task for a transaction that has been open for too long."""
 
     def __init__(self, transactions: Transactions, transaction: Transaction10) -> None:
         super().__init__()
         self._transactions = transactions
         self._transaction = transaction
 
-    def ring(self) -> None:
-        """Roll back the transaction (Alarm)."""
+    def do_due_work(self) -> None:
+        """Roll back the transaction."""
         self._transactions.time_out(self._transaction)
 
 

@@ -8,7 +8,7 @@ from typing import Final, Protocol, final
 
 from mypy_extensions import i64
 
-from broker.core.schedule import Alarm, Schedule
+from broker.core.schedule import Chore, Schedule
 
 HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has another
 HELD_FOR_LOG: Final = 4
@@ -57,7 +57,7 @@ UNREAD_BYTES_MAX: Final = 8388608  # answers to a peer that reads none: beyond t
 
 OUTPUT_KEPT_MAX: Final = 524288  # a buffer that a long message has made larger is not kept
 
-SLICE: Final = 2000  # deliveries that are forgotten in a turn: a millisecond or two
+SLICE: Final[i64] = 2000  # deliveries that are forgotten in a turn: a millisecond or two
 CONNECTION: Final = 40  # deliveries that closing a connection costs; each channel costs as one more
 
 
@@ -165,12 +165,11 @@ class Connections:
 
 
 @final
-class Farewells(Alarm):
+class Farewells(Chore):
     """The connections to deleted virtual hosts, which are closed in slices."""
 
     def __init__(self, schedule: Schedule) -> None:
-        super().__init__()
-        self._schedule = schedule
+        super().__init__(schedule, SLICE)
         self._waiting: dict[str, list[OpenConnection]] = {}  # by virtual host, until its deletion is complete
         self._due: deque[tuple[OpenConnection, str]] = deque()
 
@@ -183,21 +182,19 @@ class Farewells(Alarm):
         for connection in self._waiting.pop(vhost, ()):
             self._due.append((connection, vhost))
         if self.due == 0:
-            self.ring()
+            self.do_due_work()
 
-    def ring(self) -> None:
-        """Close some of them (Alarm)."""
-        self._schedule.set(self, self._schedule.now())  # first, so that the others follow if one fails
-        room: i64 = SLICE
+    def step(self, budget: i64) -> bool:
+        """Forget deliveries and close connections, up to the cost `budget`, in deliveries."""
         while self._due:
             connection, vhost = self._due[0]
-            room -= connection.forget_deliveries(room)
-            if room <= 0:
-                return
-            room -= CONNECTION + connection.channels_open()
+            budget -= connection.forget_deliveries(budget)
+            if budget <= 0:
+                return True
+            budget -= CONNECTION + connection.channels_open()
             self._due.popleft()
             connection.force_close(f"vhost '{vhost}' is deleted")
-        self._schedule.cancel(self)
+        return False
 
 
 def close_all(connections: Iterable[OpenConnection], reason: str) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from typing import Final, final
+
+from mypy_extensions import i64
 
 from broker.adapters.access import EXCHANGE, Rights
 from broker.auth.terms import WRITE
@@ -13,11 +16,11 @@ from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.publishing.passage import Passage, is_refused
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.source import OWN_SOURCE
-from broker.core.schedule import Alarm, Schedule
+from broker.core.schedule import Chore, Schedule
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.composing import compose
 
-SLICE: Final = 200  # messages that are published in a turn
+SLICE: Final[i64] = 200  # messages that are published in a turn
 
 
 @final
@@ -31,16 +34,15 @@ class _Change:
 
 
 @final
-class ActivityNotices(Alarm):
+class ActivityNotices(Chore):
     """The notices of a step, published in their order when the step is over.
 
     The notices are the broker's own messages: a stopped queue takes them.
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        super().__init__()
-        self._schedule = schedule
-        self._changes: list[_Change] = []
+        super().__init__(schedule, SLICE)
+        self._changes: deque[_Change] = deque()
 
     def add(
         self, virtual_host: VirtualHost, to: str, consumer: QueueConsumer, active: bool, why: str
@@ -53,16 +55,14 @@ class ActivityNotices(Alarm):
             "why": why,
         }
         self._changes.append(_Change(virtual_host, to, told))
-        self._schedule.set(self, self._schedule.now())
+        self.continue_soon()
 
-    def ring(self) -> None:
-        """Publish a slice of the notices (Alarm)."""
-        changes = self._changes[:SLICE]
-        del self._changes[:SLICE]
-        if self._changes:
-            self._schedule.set(self, self._schedule.now())
-        for change in changes:
-            _publish(change)
+    def step(self, budget: i64) -> bool:
+        """Publish up to `budget` notices."""
+        while self._changes and budget > 0:
+            budget -= 1
+            _publish(self._changes.popleft())
+        return bool(self._changes)
 
 
 def _publish(change: _Change) -> None:

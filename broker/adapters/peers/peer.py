@@ -10,7 +10,7 @@ from broker.adapters.access import Origin, Rights
 from broker.adapters.peers.connections import HELD_FOR_TURN, Edge
 from broker.adapters.peers.server import Server
 from broker.core.delivery.session import Connection, Scheduler
-from broker.core.schedule import Alarm, Worker
+from broker.core.schedule import TimedTask, Worker
 
 
 class ServedConnection(Connection):
@@ -158,13 +158,13 @@ class Turns(Worker):
 
 
 @final
-class _NextTurn(Alarm):
-    """The alarm for the next turn."""
+class _NextTurn(TimedTask):
+    """The timed task for the next turn."""
 
     def __init__(self, turns: Turns) -> None:
         super().__init__()
         self._turns = turns
 
-    def ring(self) -> None:
-        """Take the next frames (Alarm)."""
+    def do_due_work(self) -> None:
+        """Take the next frames."""
         self._turns.go_on()

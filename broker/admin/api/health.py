@@ -11,9 +11,9 @@ from broker.admin.api.management import Managed, Management
 from broker.admin.api.publish import channel_for, publish_message
 from broker.admin.api.requests import Asker, Name
 from broker.auth.terms import CONFIGURE, READ
-from broker.core.delivery.session import taker_of
 from broker.core.publishing.outcome import ROUTED
 from broker.core.queues.attach import get_one
+from broker.core.queues.consumer import make_holder
 
 FAILED: Final = 503
 ALIVENESS_QUEUE: Final = "aliveness-test"
@@ -159,7 +159,7 @@ async def aliveness_test(management: Managed, visitor: Asker, vhost: Name) -> JS
     outcome = publish_message(
         channel_for(management.server, rights, found), "", ALIVENESS_QUEUE, {}, b"test_message"
     )
-    consumer = taker_of(queue)
+    consumer = make_holder(queue)
     entry = get_one(queue, consumer)
     if entry is not None:
         queue.settle(entry)

@@ -26,13 +26,12 @@ from broker.admin.api.selection import (
 from broker.admin.api.slices import Slices
 from broker.admin.json_documents import Fields, flag, number, text
 from broker.core.arguments.queue import RELEASED
-from broker.core.delivery.session import taker_of
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.operators.operation import is_over
 from broker.core.ports import MessageStore
 from broker.core.queues.access import PlaceSearch, Search, may_take
 from broker.core.queues.attach import begin_get, get_chosen, get_one
-from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.consumer import QueueConsumer, make_holder
 from broker.core.queues.consumers import next_entry, pass_baton
 from broker.core.queues.queue import Queue, join, leave, refuse_stream
 from broker.core.queues.returns import release_entries
@@ -154,7 +153,7 @@ class Pick:
 
     async def take(self, count: int, mode: str, write: Write) -> list[str]:
         """The same of messages that leave the queue."""
-        queue, taker, slices = self.queue, taker_of(self.queue), Slices()
+        queue, holder, slices = self.queue, make_holder(self.queue), Slices()
         taken: list[QueueEntry] = []
         written: list[str] = []
         size = 0
@@ -167,13 +166,13 @@ class Pick:
                 size += int(entry.message.size)
                 if taken and size > BYTES_MAX:
                     break  # before it is acquired, which would count and leave its mark
-                get_chosen(queue, taker, entry)
+                get_chosen(queue, holder, entry)
                 taken.append(entry)
                 written.append(write(entry, int(queue.ready)))
                 await slices.breathe()
             await _leave(queue, taken, mode, slices)
         except BaseException:
-            release_entries(queue, taken, taker, RELEASED)
+            release_entries(queue, taken, holder, RELEASED)
             raise
         return written
 
@@ -208,31 +207,31 @@ async def take(
     queue: Queue, count: int, mode: str, write: Write, sieve: EntryFilter | None = None
 ) -> list[str]:
     """The same of messages that leave the queue: all of them when the last one has been written."""
-    taker = taker_of(queue)
-    taker.context = cursor = join(queue, sieve)
+    holder = make_holder(queue)
+    holder.context = cursor = join(queue, sieve)
     try:
-        return await _take(queue, taker, count, mode, write)
+        return await _take(queue, holder, count, mode, write)
     finally:
         if not queue.deleted:  # which let go of all cursors
             leave(queue, cursor)
             pass_baton(queue)
 
 
-async def _take(queue: Queue, taker: QueueConsumer, count: int, mode: str, write: Write) -> list[str]:
+async def _take(queue: Queue, holder: QueueConsumer, count: int, mode: str, write: Write) -> list[str]:
     slices = Slices()
     taken: list[QueueEntry] = []
     written: list[str] = []
     size = 0
     try:
         while len(taken) < count:
-            following = next_entry(queue, taker)
-            if following is None and taker.context.more:
+            following = next_entry(queue, holder)
+            if following is None and holder.context.more:
                 await slices.breathe()
                 continue
             size += int(following.message.size) if following is not None else 0
             if taken and size > BYTES_MAX:
                 break  # before it is acquired, which would count and leave its mark
-            entry = get_one(queue, taker)
+            entry = get_one(queue, holder)
             if entry is None:
                 break
             taken.append(entry)
@@ -240,7 +239,7 @@ async def _take(queue: Queue, taker: QueueConsumer, count: int, mode: str, write
             await slices.breathe()
         await _leave(queue, taken, mode, slices)
     except BaseException:
-        release_entries(queue, taken, taker, RELEASED)
+        release_entries(queue, taken, holder, RELEASED)
         raise
     return written
 

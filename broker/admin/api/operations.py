@@ -33,7 +33,6 @@ from broker.admin.api.selection import (
 )
 from broker.admin.json_documents import Fields, flag, number, table, text
 from broker.auth.terms import WRITE
-from broker.core.delivery.session import taker_of
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.message import NEVER, Address, Message, copy_of, descends, held_bytes
@@ -41,6 +40,7 @@ from broker.core.operators.operation import Operation, is_over
 from broker.core.ports import MessageStore
 from broker.core.queues.access import id_of, is_message_id, message_id, numbers_of
 from broker.core.queues.backlog import existing_backlog
+from broker.core.queues.consumer import make_holder
 from broker.core.queues.death import Death
 from broker.core.queues.hooks import EXPIRED
 from broker.core.queues.queue import Queue, refuse_stream
@@ -406,9 +406,7 @@ class _Operation(Operation):
     """An operation, and the future that its request awaits."""
 
     def __init__(self, vhost: VirtualHost, queue: Queue, way: int) -> None:
-        taker = taker_of(queue)
-        taker.no_ack = True  # nothing that it has counts as acknowledged
-        super().__init__(vhost.publisher, queue, taker, way)
+        super().__init__(vhost.publisher, queue, make_holder(queue, no_ack=True), way)
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def committed(self) -> None:

@@ -291,7 +291,7 @@ def _take_apart(trial: Broker) -> Steps:
             vhost.topology.remove_queue(next(reversed(vhost.topology.queues.values())))
             yield
             while vhost.topology.bindings.leaving():
-                vhost.topology.bindings.ring()
+                vhost.topology.bindings.do_due_work()
                 yield
 
 

@@ -426,11 +426,3 @@ class NoTurns(Scheduler):
 
     def schedule(self, connection: Connection) -> None:
         """Ignored (Scheduler)."""
-
-
-def taker_of(queue: Queue, tag: str = "") -> QueueConsumer:
-    """Return an owner of acquired entries that is not a subscription.
-
-    `tag`: the journal's name for the owner.
-    """
-    return QueueConsumer(PullingTarget(Session(Connection(NoTurns())), Credit()), queue, tag=tag)

@@ -161,7 +161,7 @@ class Timers:
 
 
 def _is_sooner(timer: Timer, other: Timer) -> bool:
-    """Whether `timer` rings before `other`: of two that are due together, that of the earlier entry."""
+    """Whether `timer` ends before `other`. Of two timers due together, the earlier entry's ends first."""
     if timer.due != other.due:
         return timer.due < other.due
     entry, that = timer.entry, other.entry

@@ -34,21 +34,21 @@ def is_over(queue: Queue, entry: QueueEntry) -> bool:
     return timer is not None and queue.rules is not None and timer.due <= queue.rules.schedule.now()
 
 
-def mark(queue: Queue, entry: QueueEntry, taker: QueueConsumer) -> None:
-    """Acquire `entry` for `taker`, which was never attached: AVAILABLE → ACQUIRED, but no delivery."""
+def mark(queue: Queue, entry: QueueEntry, holder: QueueConsumer) -> None:
+    """Acquire `entry` for `holder`, which is not attached: AVAILABLE → ACQUIRED. This is no delivery."""
     assert entry.state == AVAILABLE, "what somebody has is not marked"
     if entry.timer is not None:
         stop_timer(queue, entry)
-    make_acquired(queue, entry, taker)
-    taker.target.use_credit(entry.message.size)
+    make_acquired(queue, entry, holder)
+    holder.target.use_credit(entry.message.size)
     if queue.discipline is not None:
-        queue.discipline.acquired(entry, taker)
+        queue.discipline.acquired(entry, holder)
     if queue.awaited:
         wake_waiters(queue, entry)
 
 
-def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> None:
-    """Release the `entries` that `taker` still owns, in place and unchanged: ACQUIRED → AVAILABLE.
+def unmark(queue: Queue, entries: list[QueueEntry], holder: QueueConsumer) -> None:
+    """Release the `entries` that `holder` still owns, in place and unchanged: ACQUIRED → AVAILABLE.
 
     Entries that have been replaced meanwhile leave the queue instead.
     """
@@ -56,15 +56,15 @@ def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> Non
     back: list[QueueEntry] = []
     outdated: list[QueueEntry] = []
     for entry in entries:
-        if not owns(taker, entry, queue):
+        if not owns(holder, entry, queue):
             continue  # the queue has taken it back meanwhile
         size = entry.message.size
         if latest is not None and latest.is_outdated(entry):
-            taker.target.restore_all(1, size)
+            holder.target.restore_all(1, size)
             outdated.append(entry)
             continue
         make_available(queue, entry)
-        taker.target.restore_all(1, size)
+        holder.target.restore_all(1, size)
         back.append(entry)
     discipline = queue.discipline
     if back:
@@ -74,7 +74,7 @@ def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> Non
         if discipline is not None:
             discipline.wake()
     for entry in outdated:
-        if owns(taker, entry, queue):  # else an earlier one of `outdated` has removed it
+        if owns(holder, entry, queue):  # else an earlier one of `outdated` has removed it
             replace_outdated(queue, entry)
 
 
@@ -104,7 +104,7 @@ class OperatorPublish(HeldPublish):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Operation(Transaction):
-    """An operation on one queue. Its `taker` owns the marked entries and no others.
+    """An operation on one queue. Its `holder` owns the marked entries and no others.
 
     `way`: the journal's word for the operation, a constant of `broker.core.queues.source`. PUBLISHED: the
     journal has no word for it and records its steps only.
@@ -112,19 +112,19 @@ class Operation(Transaction):
     """
 
     def __init__(
-        self, publisher: Publisher, queue: Queue, taker: QueueConsumer, way: i64 = PUBLISHED
+        self, publisher: Publisher, queue: Queue, holder: QueueConsumer, way: i64 = PUBLISHED
     ) -> None:
         super().__init__(publisher, Source(way))
         self.way = way
         self.queue = queue
-        self.taker = taker
+        self.holder = holder
         self.deaths: list[Death] = []  # of messages that wait to be dead-lettered and that the commit removes
         self._by = publisher.host.journal.who()
 
     def remove(self, entry: QueueEntry) -> None:
         """Mark an entry, which leaves the queue with the commit."""
-        mark(self.queue, entry, self.taker)
-        self.hold(0, entry, self.taker, REMOVE)
+        mark(self.queue, entry, self.holder)
+        self.hold(0, entry, self.holder, REMOVE)
 
     def remove_dead(self, death: Death) -> None:
         """Seize a message that waits to be dead-lettered; it leaves the queue with the commit."""
@@ -155,7 +155,7 @@ class Operation(Transaction):
         self.settlements = []
         self.publishes = []
         deaths, self.deaths = self.deaths, []
-        unmark(self.queue, entries, self.taker)
+        unmark(self.queue, entries, self.holder)
         backlog = existing_backlog(self.queue)
         if deaths and backlog is not None and not self.queue.deleted:
             backlog.release(deaths)

@@ -19,7 +19,6 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.delivery.journal import Operator
-from broker.core.delivery.session import taker_of
 from broker.core.entries.entry import DEQUEUED, QueueEntry
 from broker.core.entries.list import FifoEntryList
 from broker.core.errors import LimitReached, NotFound
@@ -29,11 +28,12 @@ from broker.core.operators.operation import Operation
 from broker.core.ports import DurableWaiter
 from broker.core.publishing.outcome import Outcome
 from broker.core.publishing.publisher import Publisher
+from broker.core.queues.consumer import make_holder
 from broker.core.queues.purge import dispose
 from broker.core.queues.queue import Queue, drop
 from broker.core.queues.source import BROKER, Source
 from broker.core.routing.graph import Route
-from broker.core.schedule import Alarm
+from broker.core.schedule import Chore
 from broker.core.transactions.transaction import HeldPublish
 from broker.core.vhosts.changes import DELETED, Change, flag_of, number_of, text_of
 from broker.core.vhosts.registry import Registry
@@ -93,8 +93,7 @@ class Attempt:
         self.batch = batch
         self.partition = partition
         self.epoch = epoch
-        self.taker = taker_of(queue)
-        self.taker.no_ack = True  # its settlements do not count as acknowledgements
+        self.holder = make_holder(queue, no_ack=True)
         self.rows: i64 = 0
 
     def add(self, chunks: list[Message], done: Callable[[str], object]) -> None:
@@ -242,7 +241,7 @@ class Move(Operation):
         publishes: list[RowPublish],
         done: Callable[[str], None],
     ) -> None:
-        super().__init__(virtual_host.publisher, attempt.queue, attempt.taker)
+        super().__init__(virtual_host.publisher, attempt.queue, attempt.holder)
         self.publishes.extend(publishes)
         self.remove(entry)
         self._told = done
@@ -267,7 +266,7 @@ NO_BATCH: Final[i64] = -1
 
 
 @final
-class Sink(Alarm):
+class Sink(Chore):
     """The sink of `query` in a virtual host, for the one program that uses this name.
 
     `user`: the user who made the sink. `checkpoint` names the program's record of its batches, "": not known.
@@ -280,7 +279,7 @@ class Sink(Alarm):
     """
 
     def __init__(self, virtual_host: VirtualHost, query: str, user: str, open_rows: OpenRows) -> None:
-        super().__init__()
+        super().__init__(virtual_host.schedule, 1)
         self.virtual_host = virtual_host
         self.query = query
         self.user = user
@@ -397,10 +396,10 @@ class Sink(Alarm):
     def go_on(self) -> None:
         """Schedule the publishing of committed rows, if there are any."""
         if self.moving:
-            self.virtual_host.schedule.set(self, self.virtual_host.schedule.now())
+            self.continue_soon()
 
-    def ring(self) -> None:
-        """Publish the next chunk (Alarm)."""
+    def step(self, budget: i64) -> bool:
+        """Publish the next chunk; its end schedules the chunk after it."""
         journal = self.virtual_host.journal
         before = journal.actor
         journal.actor = self._user if self.by is None else self.by
@@ -408,6 +407,7 @@ class Sink(Alarm):
             self._publish_chunk()
         finally:
             journal.actor = before
+        return False
 
     def _publish_chunk(self) -> None:
         if self.gone or self._under_way:
@@ -430,9 +430,11 @@ class Sink(Alarm):
             move = Move(self.virtual_host, attempt, entry, publishes, self._moved)
             move.commit()
         except Exception as error:  # refused, or the disk cannot read the chunk
-            if move is not None:
-                move.abort()
-            self._moved(str(error))
+            try:
+                if move is not None:
+                    move.abort()
+            finally:
+                self._moved(str(error))
 
     def _moved(self, trouble: str) -> None:
         self._under_way = False
@@ -454,9 +456,8 @@ class Sink(Alarm):
         self.let_go(attempt)
 
     def _tell(self) -> None:
-        watchers, self._watchers = self._watchers, []
-        for watcher in watchers:
-            watcher()
+        for _ in range(len(self._watchers)):
+            self._watchers.pop(0)()
 
     def _drop(self, attempts: list[Attempt]) -> None:
         for attempt in attempts:

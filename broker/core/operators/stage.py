@@ -14,11 +14,11 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.arguments.queue import RELEASED
-from broker.core.delivery.session import taker_of
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.errors import LimitReached, NotFound
 from broker.core.names import check_length
 from broker.core.operators.operation import mark, unmark
+from broker.core.queues.consumer import make_holder
 from broker.core.queues.election import check_dequeue
 from broker.core.queues.queue import Queue, next_in_time, refuse_stream
 from broker.core.queues.returns import finish_returns, settle_all
@@ -66,7 +66,7 @@ class Stage:
         self.queue = queue
         self.reader = reader
         self.incarnation = incarnation
-        self.taker = taker_of(queue, reader)
+        self.holder = make_holder(queue, reader)
         self.epoch: i64 = 0
         self.retain: i64 = 0
         self.kept: i64 = 0
@@ -105,7 +105,7 @@ class Stage:
     def entry(self, offset: i64) -> QueueEntry | None:
         """Return the entry with an offset from `kept` up to `next`; None: it has left the queue."""
         entry = self._entries[self._head + offset - self.kept]
-        return entry if entry is not None and owns(self.taker, entry, self.queue) else None
+        return entry if entry is not None and owns(self.holder, entry, self.queue) else None
 
     def take_one(self) -> i64:
         """Mark the message that basic.get would get. Return its size, -1 without a message.
@@ -120,11 +120,11 @@ class Stage:
             finish_returns(queue)
         if queue.ready == 0:
             return -1
-        entry = next_in_time(queue, self.taker)
+        entry = next_in_time(queue, self.holder)
         if entry is None:
             return -1
         self._mark(entry)
-        context = self.taker.context
+        context = self.holder.context
         if context.behind or context.late is not None:
             context.passed(entry)
         else:
@@ -190,7 +190,7 @@ class Stage:
         """Settle some acknowledged messages that are not retained; false: none are left."""
         count = min(self.oldest - self.kept, STEP)
         if count > 0:
-            settle_all(self._pop(count), self.taker)
+            settle_all(self._pop(count), self.holder)
         return self.kept < self.oldest
 
     def give_back(self) -> bool:
@@ -204,18 +204,18 @@ class Stage:
         return self.kept < self.next
 
     def _mark(self, entry: QueueEntry) -> None:
-        mark(self.queue, entry, self.taker)
+        mark(self.queue, entry, self.holder)
         journal = self.queue.journal
         if journal is not None:
-            journal.staged(entry, self.taker)
+            journal.staged(entry, self.holder)
 
     def _unmark(self, entries: list[QueueEntry]) -> None:
         journal = self.queue.journal
         if journal is not None:
             for entry in entries:
-                if owns(self.taker, entry, self.queue):
-                    journal.returned(entry, self.taker, RELEASED)
-        unmark(self.queue, entries, self.taker)
+                if owns(self.holder, entry, self.queue):
+                    journal.returned(entry, self.holder, RELEASED)
+        unmark(self.queue, entries, self.holder)
 
     def _pop(self, count: i64) -> list[QueueEntry]:
         end = self._head + count

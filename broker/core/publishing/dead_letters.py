@@ -129,13 +129,15 @@ class DeadLetters:
         if self._running:
             return
         self._running = True
-        while self._waiting:
-            death = self._waiting.popleft()
-            try:
-                self._send(death)
-            except Exception as error:
-                self._failed(death, error)
-        self._running = False
+        try:
+            while self._waiting:
+                death = self._waiting.popleft()
+                try:
+                    self._send(death)
+                except Exception as error:
+                    self._failed(death, error)
+        finally:  # or no later message would ever be dead-lettered
+            self._running = False
 
     def _run_with(self, chain: list[Death]) -> None:
         """Complete `chain`, then all deaths that follow from it."""
@@ -148,13 +150,13 @@ class DeadLetters:
         self._run()
 
     def _failed(self, death: Death, error: Exception) -> None:
-        self._tell_failure(death, error)
         death.passage = None
         if death.sure and not death.queue.deleted:
             death.is_unreadable = True
             backlog_of(death.queue, self._host).add_unreadable(death)
         else:
             _note(death)
+        self._tell_failure(death, error)  # last: a report that fails must not lose the message
 
     def _tell_failure(self, death: Death, error: Exception) -> None:
         host = self._host

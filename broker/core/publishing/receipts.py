@@ -25,7 +25,7 @@ from broker.core.queues.source import OWN_SOURCE
 from broker.core.queues.state import QueueState
 from broker.core.routing.host import RoutingHost
 from broker.core.routing.topology import Topology
-from broker.core.schedule import RECEIPT, Alarm
+from broker.core.schedule import RECEIPT, Chore
 from broker.core.values import show, type_name
 
 RECEIPT_TO: Final = "x-receipt-to"
@@ -33,7 +33,7 @@ RECEIPT_ON: Final = "x-receipt-on"
 ARRIVAL: Final = "arrival"
 CONSUMED: Final = "consumed"
 _MARKS: Final = {ARRIVAL: TELLS_ARRIVAL, CONSUMED: TELLS_CONSUMED}
-SLICE: Final = 100  # receipts that are put into queues in one turn
+SLICE: Final[i64] = 100  # receipts that are put into queues in one turn
 
 ReceiptWriter = Callable[[dict[str, object], bytes, bool, str], bytes]
 """Makes the content of a receipt from its headers, its JSON body, its persistence and its correlation-id."""
@@ -71,7 +71,7 @@ def _invalid(name: str, value: object, allowed: str) -> PreconditionFailed:
 
 
 @final
-class Receipts(Alarm):
+class Receipts(Chore):
     """The receipts of one virtual host.
 
     `_due`: receipts whose event has happened, and is on disk if it must be. `_foretold`: appended receipts
@@ -79,7 +79,7 @@ class Receipts(Alarm):
     """
 
     def __init__(self, topology: Topology) -> None:
-        super().__init__()
+        super().__init__(topology.host.schedule, SLICE)
         self.write: ReceiptWriter = bare_receipt
         self._topology = topology
         self._host = topology.host
@@ -206,21 +206,20 @@ class Receipts(Alarm):
 
     def now_due(self, passages: list[Passage]) -> None:
         """Put receipts into their queues after the current step."""
-        schedule = self._host.schedule
         self._due.extend(passages)
-        schedule.set(self, schedule.now())
+        self.continue_soon()
 
     def dropped(self, passage: Passage) -> None:
         """Drop a receipt whose event did not become durable."""
         passage.unreserve()
         self._host.counters.receipts_dropped += 1
 
-    def ring(self) -> None:
-        """Put a slice of due receipts into their queues (Alarm)."""
+    def step(self, budget: i64) -> bool:
+        """Put up to `budget` due receipts into their queues."""
         host = self._host
-        for _ in range(SLICE):
+        for _ in range(budget):
             if not self._due:
-                return
+                return False
             passage = self._due.popleft()
             passage.unreserve()
             passage.leave_out_deleted(host.store)
@@ -229,8 +228,7 @@ class Receipts(Alarm):
                 passage.put(host)
             else:
                 host.counters.receipts_dropped += 1
-        if self._due:
-            host.schedule.set(self, host.schedule.now())
+        return bool(self._due)
 
 
 @final

@@ -96,7 +96,7 @@ class Backlog(BacklogHook):
     """
 
     def __init__(self, queue: Queue, host: DeathHost) -> None:
-        super().__init__()
+        super().__init__(host.schedule, TRIES)
         self.queue = queue
         self.host = host
         self.numbers: i64 = 0  # of the latest death
@@ -167,7 +167,7 @@ class Backlog(BacklogHook):
         """Add `death`, whose message the disk cannot read now."""
         death.apart = True
         self.add(death, [])
-        self._lanes[death].not_before = self.host.schedule.now() + UNREADABLE_MS
+        self._lanes[death].not_before = self.schedule.now() + UNREADABLE_MS
 
     def restore(self, entry: QueueEntry, count: i64, annotations: bytes) -> None:
         """Restore a waiting message after a restart; `count` has the reason of its death."""
@@ -291,7 +291,7 @@ class Backlog(BacklogHook):
         for rules in left:  # not before all lanes have stopped, or one of them would be woken
             rules.room_made()
         self._due.clear()
-        self.host.schedule.cancel(self)
+        self.schedule.cancel(self)
         self._waiting.clear()
         self._numbers.clear()
         self._by_id.clear()
@@ -301,13 +301,13 @@ class Backlog(BacklogHook):
     def woken(self, lane: Lane) -> None:
         """Schedule a try of a lane, whose letter may have room now."""
         self._due.appendleft(lane)
-        self.host.schedule.set(self, self.host.schedule.now())
+        self.schedule.set(self, self.schedule.now())
 
     def try_soon(self) -> None:
         """Begin a round in a later turn, because routes or rules have changed."""
         if not self._lanes:
             return
-        now = self.host.schedule.now()
+        now = self.schedule.now()
         begin = max(now, self._began + SOON_MS)
         if begin < self._next:
             self._next = begin
@@ -315,19 +315,19 @@ class Backlog(BacklogHook):
 
     def _arm(self) -> None:
         if self._next == 0:
-            self._next = self.host.schedule.now() + RETRY_MS
+            self._next = self.schedule.now() + RETRY_MS
         if self.due == 0 or self._next < self.due:
-            self.host.schedule.set(self, self._next)
+            self.schedule.set(self, self._next)
 
-    def ring(self) -> None:
-        """Try a slice of the due lanes (Alarm)."""
-        schedule = self.host.schedule
+    def step(self, budget: i64) -> bool:
+        """Try a slice of the due lanes: up to `budget` messages, whether they arrive or not."""
+        schedule = self.schedule
         now = schedule.now()
         if not self._due and now >= self._next:
             self._began = now
             self._next = now + RETRY_MS
             self._due.extend([lane for lane in self._lanes.values() if lane.not_before <= now])
-        left = TRIES
+        left = budget
         arrived: i64 = 0
         while self._due and left > 0:
             lane = self._due.popleft()
@@ -339,6 +339,7 @@ class Backlog(BacklogHook):
             schedule.set(self, now if arrived > 0 else now + PAUSE_MS)
         elif self._lanes:
             schedule.set(self, self._next)
+        return False
 
     def _try_lane(self, lane: Lane, most: i64, now: i64) -> i64:
         """Dead-letter up to `most` messages of a lane. Return how many have arrived."""
@@ -368,11 +369,14 @@ class Backlog(BacklogHook):
         queue = self.queue
         size = death.message.size
         uncount_dead(queue, size)  # first: the letter may be routed to this very queue
-        if self.host.try_again(death):
-            return True
-        count_dead(queue, size)
-        death.passage = None
-        return False
+        has_arrived = False
+        try:
+            has_arrived = self.host.try_again(death)
+        finally:
+            if not has_arrived:
+                count_dead(queue, size)
+                death.passage = None
+        return has_arrived
 
     def _keep(self, lane: Lane, death: Death, now: i64) -> None:
         """Keep the first death of a lane waiting, in a lane of its own if its content decides its route."""
@@ -416,7 +420,7 @@ class Backlog(BacklogHook):
             queue.rules.room_made()
         if not self._lanes:
             self._next = 0
-            self.host.schedule.cancel(self)
+            self.schedule.cancel(self)
             self.host.backlog_ended(self)
             if queue.entries.lifespan is not None:
                 queue.entries.lifespan.look()

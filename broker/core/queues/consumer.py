@@ -225,6 +225,40 @@ class QueueConsumer(Holder):
 
 
 @final
+class NoClient(ConsumerTarget):
+    """The target of a consumer without a client: it has no windows, and nothing is sent to it."""
+
+    def is_sized(self) -> bool:
+        """Whether windows limit the size of a message: never."""
+        return False
+
+    def fits(self, size: i64) -> bool:
+        """Whether the windows have room for a message: always."""
+        return True
+
+    def use_credit(self, size: i64) -> None:
+        """Charge nothing: there are no windows."""
+
+    def restore_credit(self, size: i64) -> None:
+        """Restore nothing: there are no windows."""
+
+    def restore_all(self, count: i64, size: i64) -> None:
+        """Restore nothing: there are no windows."""
+
+    def wants_work(self) -> bool:
+        """Whether the target takes deliveries: never."""
+        return False
+
+
+def make_holder(queue: QueueState, tag: str = "", no_ack: bool = False) -> QueueConsumer:
+    """Return an owner of entries of `queue` that is never attached: for an operation, a stage or an HTTP get.
+
+    `tag`: the journal's name for the owner. `no_ack`: its settlements do not count as acknowledgements.
+    """
+    return QueueConsumer(NoClient(TargetSession()), queue, tag=tag, no_ack=no_ack)
+
+
+@final
 class QueueConsumerList:
     """Consumers in one state, linked through themselves: O(1) append at the tail, O(1) removal of any."""
 

@@ -45,7 +45,7 @@ from broker.core.queues.hooks import (
     UndeliverableHook,
 )
 from broker.core.queues.state import QueueState
-from broker.core.schedule import Alarm
+from broker.core.schedule import Chore
 
 TURN_BITS: Final = 31  # bits of a rank below the priority: more than enough for a queue's consumers
 _NO_LEVEL: Final = "a consumer that acquires has a level"
@@ -90,7 +90,7 @@ class QueueConsumerManager:
         self.empty_wakeups: i64 = 0
         self.strict: bool = False
         self.gate: GateHook | None = None
-        self.purges: list[Alarm] = []
+        self.purges: list[Chore] = []
         self.returns: list[Settlement] = []
         self.discards: DiscardsHook | None = None
         self.undeliverable: UndeliverableHook | None = None

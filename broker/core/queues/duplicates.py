@@ -76,7 +76,7 @@ class Memory(MemoryHook):
     """
 
     def __init__(self, queue: Queue, host: QueueHost) -> None:
-        super().__init__()
+        super().__init__(host.schedule, SLICE)
         self.queue = queue
         self.host = host
         self.window: i64 = 0
@@ -190,15 +190,16 @@ class Memory(MemoryHook):
 
     # ---- forgetting
 
-    def ring(self) -> None:
-        """Forget a slice of what is outdated or too much (Alarm)."""
-        if self._forget_ids(SLICE) == SLICE or self._forget_producers(SLICE) == SLICE:
-            self._arm(0)
-        elif len(self) > 0:
+    def step(self, budget: i64) -> bool:
+        """Forget up to `budget` of the outdated or excess ids, and as many producers."""
+        if self._forget_ids(budget) == budget or self._forget_producers(budget) == budget:
+            return True
+        if len(self) > 0:
             self._watch()
         elif self._is_off():
             self.queue.memory = None
             self.host.changed()
+        return False
 
     def _forget_ids(self, most: i64) -> i64:
         """Forget up to `most` ids that are too old, too many, or superseded at recovery. Return how many."""
@@ -260,7 +261,7 @@ class Memory(MemoryHook):
         return self.window == 0 and self.producers_max == 0
 
     def _watch(self) -> None:
-        """Set the alarm for the oldest id, or for now if too much is remembered."""
+        """Set the task for the oldest id, or for now if too much is remembered."""
         if len(self.ids) > self.limit or len(self.producers) > self.producers_max:
             self._arm(0)
         elif self.due == 0 and self.ids:
@@ -268,8 +269,7 @@ class Memory(MemoryHook):
             self._arm(max(oldest.date + self.window - self.host.schedule.date(), LOOK_MS))
 
     def _arm(self, wait: i64) -> None:
-        schedule = self.host.schedule
-        schedule.set(self, schedule.now() + wait)
+        self.schedule.set(self, self.schedule.now() + wait)
 
 
 def memory_of(queue: Queue) -> Memory | None:
@@ -279,8 +279,8 @@ def memory_of(queue: Queue) -> Memory | None:
     return memory
 
 
-def apply_memory(queue: Queue, host: QueueHost) -> None:
-    """Apply the queue's arguments for deduplication as they are now, `queue.effective`."""
+def apply(queue: Queue, host: QueueHost) -> None:
+    """Apply the queue's effective arguments for deduplication from now on."""
     held = queue.effective
     memory = memory_of(queue)
     if memory is None:

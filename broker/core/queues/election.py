@@ -43,8 +43,9 @@ from broker.core.queues.consumer import (
 )
 from broker.core.queues.consumers import clear_blocker, set_blocker, suspend
 from broker.core.queues.hooks import ElectionHook, GateHook, Stops
+from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue, queue_of
-from broker.core.schedule import Alarm, Schedule
+from broker.core.schedule import Schedule, TimedTask
 
 EXCLUSIVE_DRAIN: Final[i64] = 30_000  # milliseconds, unless configured otherwise
 STALE_MIN: Final = 64  # fewer detached candidates are not worth a sweep
@@ -266,15 +267,15 @@ def is_served(consumer: QueueConsumer) -> bool:
 
 
 @final
-class DrainLimit(Alarm):
+class DrainLimit(TimedTask):
     """The time limit after which an exclusive consumer no longer waits for a cancelled one's deliveries."""
 
     def __init__(self, election: Election) -> None:
         super().__init__()
         self._election = election
 
-    def ring(self) -> None:
-        """End the drain (Alarm)."""
+    def do_due_work(self) -> None:
+        """End the drain."""
         self._election.end_drain()
 
 
@@ -336,12 +337,12 @@ class StartGate(GateHook):
             self.is_open = False
             self._schedule.cancel(self)
 
-    def ring(self) -> None:
-        """Open the gate: the first consumer has waited long enough (Alarm)."""
+    def do_due_work(self) -> None:
+        """Open the gate: the first consumer has waited long enough."""
         self.open()
 
     def stop(self) -> None:
-        """Cancel the alarm: the queue is deleted."""
+        """Cancel the task: the queue is deleted."""
         self._schedule.cancel(self)
 
     def open(self) -> None:
@@ -352,8 +353,8 @@ class StartGate(GateHook):
         clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_GATE)
 
 
-def apply_gate(queue: Queue, schedule: Schedule) -> None:
-    """Set the gate by the queue's arguments as they are now, `queue.effective`; an open gate stays open."""
+def _apply_gate(queue: Queue, schedule: Schedule) -> None:
+    """Set the gate by the queue's effective arguments; an open gate stays open."""
     manager = queue.manager
     wanted = number_argument(queue.effective, CONSUMERS_BEFORE_DISPATCH, 0)
     delay = number_argument(queue.effective, DELAY_BEFORE_DISPATCH, -1)
@@ -431,11 +432,11 @@ def first_stopped(queues: list[Queue]) -> Queue | None:
     return None
 
 
-def apply_serving(queue: Queue, schedule: Schedule) -> None:
-    """Apply the queue's gate and dispatch order as they are now, `queue.effective`.
+def apply(queue: Queue, host: QueueHost) -> None:
+    """Apply the queue's effective arguments for its gate and its dispatch order.
 
     Consumers that are served already stay served. A new dispatch order takes effect when the queue has no
     acquiring consumer.
     """
-    apply_gate(queue, schedule)
+    _apply_gate(queue, host.schedule)
     queue.manager.strict = queue.effective.get(DISPATCH) == STRICT

@@ -27,7 +27,7 @@ from broker.core.queues.group import Group, GroupKeys, Head, Holding, group_of, 
 from broker.core.queues.hooks import Discipline, able_in, first_idle
 from broker.core.queues.queue import Queue
 from broker.core.queues.state import owns
-from broker.core.schedule import Alarm, Schedule
+from broker.core.schedule import Chore, Schedule
 
 SLICE: Final[i64] = 2000  # groups freed in one turn: a millisecond or two
 
@@ -85,7 +85,7 @@ def _later(groups: Groups) -> FreedLater:
 
 
 @final
-class FreedLater(Alarm):
+class FreedLater(Chore):
     """The groups that may be freed in later turns: until then each belongs to its owner, who gets nothing.
 
     A group is not touched before its turn, and is dropped from the lists in its turn. Counting, marking or
@@ -93,7 +93,7 @@ class FreedLater(Alarm):
     """
 
     def __init__(self, groups: Groups) -> None:
-        super().__init__()
+        super().__init__(groups.schedule, groups.most)
         self._groups = groups
         self._holdings: dict[Holding, None] = {}  # with groups to shut
         self._calm: list[list[Group]] = []  # in reverse order, as is each list in it
@@ -103,7 +103,7 @@ class FreedLater(Alarm):
         if calm:
             calm.reverse()
             self._calm.insert(0, calm)
-            self._set()
+            self.continue_soon()
 
     def add_holdings(self, holdings: list[Holding | None]) -> None:
         """Add the groups of these holdings."""
@@ -111,7 +111,7 @@ class FreedLater(Alarm):
             if holding is not None:
                 holding.moves = -1
                 self._holdings[holding] = None
-        self._set()
+        self.continue_soon()
 
     def waits(self, group: Group) -> bool:
         """Whether `group` is still to be freed; looks at every group."""
@@ -119,19 +119,19 @@ class FreedLater(Alarm):
             return True
         return any(group in calm for calm in self._calm)
 
-    def ring(self) -> None:
-        """Free another slice (Alarm)."""
+    def step(self, budget: i64) -> bool:
+        """Free up to `budget` groups."""
         groups = self._groups
         queue = groups.queue
-        found = self._shut(groups.most) if self._holdings else self._next(groups.most)
+        found = self._shut(budget) if self._holdings else self._next(budget)
         if not queue.deleted:
             groups.rest(found)
         if self._holdings or self._calm:
-            self._set()
-            return
+            return True
         groups.later = None
         groups.pauses = False
         clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_GROUPS)
+        return False
 
     def _shut(self, most: i64) -> list[Group]:
         """Shut up to `most` groups of the holdings."""
@@ -147,6 +147,8 @@ class FreedLater(Alarm):
 
     def _next(self, most: i64) -> list[Group]:
         """Return up to `most` of the groups of which nothing was in flight."""
+        if not self._calm:
+            return []
         calm = self._calm[-1]
         found = calm[-most:]
         found.reverse()
@@ -154,10 +156,6 @@ class FreedLater(Alarm):
         if not calm:
             self._calm.pop()
         return found
-
-    def _set(self) -> None:
-        schedule = self._groups.schedule
-        schedule.set(self, schedule.now())
 
 
 def next_for(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:

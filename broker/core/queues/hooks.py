@@ -20,7 +20,7 @@ from broker.core.ports import StreamWatcher
 from broker.core.queues.consumer import INTERESTED, NOTIFIED, QueueConsumer, TargetSession
 from broker.core.queues.source import Source
 from broker.core.queues.state import QueueState
-from broker.core.schedule import Alarm, Schedule, Timetable
+from broker.core.schedule import Chore, Schedule, TimedTask, Timetable
 
 # why a message dies
 REJECTED: Final = 0
@@ -65,8 +65,8 @@ class QueueJournal:
         """Record that `entry` was acquired for `consumer`, or is delivered to it once more."""
         raise NotImplementedError
 
-    def staged(self, entry: QueueEntry, taker: Holder) -> None:
-        """Record that `entry` is set apart for the reader who owns `taker`; no consumer gets it."""
+    def staged(self, entry: QueueEntry, holder: Holder) -> None:
+        """Record that `entry` is set apart for the reader of a stage, whose holder owns it."""
         raise NotImplementedError
 
     def settled(self, entry: QueueEntry, consumer: Holder) -> None:
@@ -261,7 +261,7 @@ class Seeker:
         raise NotImplementedError
 
 
-class QueueLimits(Alarm):
+class QueueLimits(Chore):
     """The limits of a queue in time and space, and its dead-lettering; see `broker.core.queues.limits`.
 
     `ttl`, `expires`: milliseconds, -1: for ever. `max_length`, `max_bytes`: limits of the ready entries and
@@ -275,9 +275,8 @@ class QueueLimits(Alarm):
     the queue holds until their date. `timers`: those of the entries that are AVAILABLE or HELD and expire.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
-        super().__init__()
-        self.schedule = schedule
+    def __init__(self, schedule: Schedule, budget: i64) -> None:
+        super().__init__(schedule, budget)
         self.timers = Timers()
         self.timetable: Timetable | None = None
         self.ttl: i64 = -1
@@ -402,14 +401,14 @@ class QueueLimits(Alarm):
         raise NotImplementedError
 
 
-class QueueRetry(Alarm):
+class QueueRetry(Chore):
     """The rules for entries that are returned to a queue; see `broker.core.queues.retry`.
 
     `counted`: the outcomes that count towards the delivery limit.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, schedule: Schedule, budget: i64) -> None:
+        super().__init__(schedule, budget)
         self.counted: i64 = ALL
 
     def apply(self, held: dict[str, object]) -> None:
@@ -433,7 +432,7 @@ class QueueRetry(Alarm):
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Stop the alarm: the queue is deleted."""
+        """Cancel the task: the queue is deleted."""
         raise NotImplementedError
 
 
@@ -472,7 +471,7 @@ class ElectionHook:
         raise NotImplementedError
 
 
-class GateHook(Alarm):
+class GateHook(TimedTask):
     """The gate of a queue, shut until enough consumers are attached; see `broker.core.queues.election`.
 
     `is_open`: consumers are served.
@@ -499,42 +498,38 @@ class GateHook(Alarm):
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Cancel the alarm: the queue is deleted."""
+        """Cancel the task: the queue is deleted."""
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Settlement(Alarm):
+class Settlement(Chore):
     """Deliveries that were settled or returned, and are processed in slices.
 
     See `broker.core.queues.returns`.
     """
 
-    def finish(self, queue: QueueState | None) -> None:
-        """Process the deliveries of `queue` at once; None: all."""
+    def finish_queue(self, queue: QueueState) -> None:
+        """Process the deliveries of `queue` at once."""
         raise NotImplementedError
 
     def deleting(self, queue: QueueState) -> None:
         """Process the deliveries of `queue`, which is about to be deleted."""
-        self.finish(queue)
+        self.finish_queue(queue)
 
     def vacating(self) -> None:
         """Drop deliveries: all queues are about to be deleted, with their virtual host and their entries."""
 
 
-class DiscardsHook(Alarm):
+class DiscardsHook(Chore):
     """Rejected entries that leave in later turns; see `broker.core.queues.returns`."""
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer, reason: i64) -> None:
         """Append `entries`, which `consumer` owns; they leave after the others."""
         raise NotImplementedError
 
-    def finish(self) -> None:
-        """Discard all of them at once: the queue is about to be deleted."""
-        raise NotImplementedError
 
-
-class UndeliverableHook(Alarm):
+class UndeliverableHook(Chore):
     """The entries that consumers cannot process themselves; see `broker.core.queues.undeliverable`."""
 
     def add(self, entries: list[QueueEntry]) -> None:
@@ -550,7 +545,7 @@ class UndeliverableHook(Alarm):
         raise NotImplementedError
 
 
-class BacklogHook(Alarm):
+class BacklogHook(Chore):
     """The messages of a queue that wait to be dead-lettered; see `broker.core.queues.backlog`."""
 
     def try_soon(self) -> None:
@@ -558,7 +553,7 @@ class BacklogHook(Alarm):
         raise NotImplementedError
 
 
-class MemoryHook(Alarm):
+class MemoryHook(Chore):
     """The duplicates filter of a queue; see `broker.core.queues.duplicates`."""
 
 

@@ -13,9 +13,9 @@ from mypy_extensions import i64, mypyc_attr
 
 from broker.core.arguments.queue import CONSUMER_TIMEOUT
 from broker.core.queues.state import QueueState
-from broker.core.schedule import Alarm, Schedule
+from broker.core.schedule import Chore, Schedule
 
-SLICE: Final = 1000  # leases that end in one turn: about a millisecond
+SLICE: Final[i64] = 1000  # leases that end in one turn: about a millisecond
 TRIM: Final = 1024
 
 
@@ -33,17 +33,16 @@ class LeaseHolder:
 
 
 @final
-class Lease(Alarm):
+class Lease(Chore):
     """The deliveries of one holder with the same time limit, `milliseconds`.
 
-    Leases end in the order in which they began, so one alarm for the first one is enough. Settling costs
+    Leases end in the order in which they began, so one task for the first lease is enough. Settling costs
     nothing: settled deliveries are skipped when their time has come, or swept when there are too many.
     """
 
     def __init__(self, schedule: Schedule, holder: LeaseHolder, milliseconds: i64) -> None:
-        super().__init__()
+        super().__init__(schedule, SLICE)
         self.milliseconds = milliseconds
-        self._schedule = schedule
         self._holder = holder
         self._ends: deque[tuple[i64, i64]] = deque()  # time and number
         self._trim_at: i64 = TRIM
@@ -54,18 +53,18 @@ class Lease(Alarm):
         if len(ends) >= self._trim_at:
             self._trim()
             ends = self._ends
-        end = self._schedule.after(self.milliseconds)
+        end = self.schedule.after(self.milliseconds)
         ends.append((end, number))
         if self.due == 0:
-            self._schedule.set(self, end)
+            self.schedule.set(self, end)
 
-    def ring(self) -> None:
-        """End the leases whose time is over (Alarm)."""
+    def step(self, budget: i64) -> bool:
+        """End up to `budget` of the leases whose time is over."""
         ends = self._ends
         holder = self._holder
-        now = self._schedule.now()
+        now = self.schedule.now()
         ended: list[i64] = []
-        while ends and len(ended) < SLICE:
+        while ends and len(ended) < budget:
             end, number = ends[0]
             unsettled = holder.is_unsettled(number)
             if unsettled and end > now:
@@ -74,9 +73,10 @@ class Lease(Alarm):
             if unsettled:
                 ended.append(number)
         if ends:
-            self._schedule.set(self, ends[0][0])
+            self.schedule.set(self, ends[0][0])
         if ended:
             holder.leases_ended(ended)
+        return False
 
     def is_idle(self) -> bool:
         """Whether no delivery is on lease any more."""
@@ -84,7 +84,7 @@ class Lease(Alarm):
 
     def stop(self) -> None:
         """Forget all leases: the holder has settled or released everything."""
-        self._schedule.cancel(self)
+        self.schedule.cancel(self)
         self._ends.clear()
 
     def _trim(self) -> None:

@@ -44,7 +44,7 @@ from broker.core.queues.hooks import (
 from broker.core.queues.immediate import hand_over, now_or_never
 from broker.core.queues.queue import Queue, dead_letter, take_out
 
-ADMITTED_FOR: Final[i64] = 1000  # entries dropped for a new one at once; the alarm drops further ones
+ADMITTED_FOR: Final[i64] = 1000  # entries dropped for a new one at once; a later step drops further ones
 _STALE_MIN: Final = 64
 
 
@@ -179,7 +179,7 @@ class Victims:
 
 NOT_LEAVING: Final[i64] = -1
 LOOKS: Final[i64] = 8  # checks of a spared queue during its expiry time
-SLICE: Final[i64] = 100  # entries that one ring of the alarm removes: dead-lettering takes up to 50 us each
+SLICE: Final[i64] = 100  # entries that leave in one step: dead-lettering takes up to 50 us each
 
 _NAMES: Final = (
     DEAD_LETTER_EXCHANGE,
@@ -199,7 +199,7 @@ class Rules(QueueLimits):
     `Queue.rules` is None, and the test for that is their only cost.
 
     Every entry with a limited time has a timer. Each delivery looks at the timer, so that no expired entry is
-    delivered, however late the alarm is. A timer runs while its entry is AVAILABLE or HELD: a delivered
+    delivered, however late the task is. A timer runs while its entry is AVAILABLE or HELD: a delivered
     message does not expire.
 
     `ttl`, `expires`: milliseconds, -1: for ever. `max_length`, `max_bytes`: limits of the ready entries and
@@ -212,11 +212,11 @@ class Rules(QueueLimits):
     """
 
     def __init__(self, queue: Queue, host: DeathHost) -> None:
-        super().__init__(host.schedule)
+        super().__init__(host.schedule, SLICE)
         self.queue = queue
         self.host = host
         self.used: i64 = 0
-        self.trimming = False  # the queue is over its limits, and the alarm goes on dropping
+        self.trimming = False  # the queue is over its limits, and the next steps drop more entries
         self.victims: Victims | None = None
         self.spares_messages = False  # the queue does not expire while it has messages
         self.leaving: i64 = NOT_LEAVING
@@ -371,13 +371,13 @@ class Rules(QueueLimits):
         if first is not None and first.due <= now:
             self._end_late(entries, now)
         if self.limited and self.overflow == DROP_HEAD:
-            make_room(self, len(entries) + SLICE)
+            make_room(self, len(entries) + self.budget)
         self.arm()
 
     def _end_late(self, entries: list[QueueEntry], now: i64) -> None:
-        """Expire those of the requeued `entries` that are late, except many, which wait for the alarm."""
+        """Expire those of the requeued `entries` that are late, except many, which wait for the task."""
         late = [entry for entry in entries if entry.timer is not None and entry.timer.due <= now]
-        for entry in late[:SLICE]:
+        for entry in late[: self.budget]:
             if entry.state == AVAILABLE or entry.state == HELD:
                 dead_letter(self.queue, entry, EXPIRED)
 
@@ -416,7 +416,7 @@ class Rules(QueueLimits):
             self.arm()
 
     def arm(self) -> None:
-        """Set the alarm for the next thing to do. It may ring too early."""
+        """Set the task for the next due work. The task may be too early."""
         timer = self.timers.first()
         due: i64 = 0 if timer is None else timer.due
         if self.expires >= 0 and not self._is_used():
@@ -445,17 +445,17 @@ class Rules(QueueLimits):
         """The interval, in ms, of checks whether a spared queue has become empty."""
         return self.expires // LOOKS + 1
 
-    def ring(self) -> None:
-        """Do a slice of the due work (Alarm)."""
+    def step(self, budget: i64) -> bool:
+        """Do a slice of the due work: up to `budget` entries leave for each of the reasons."""
         queue = self.queue
         now = self.schedule.now()
         if self.leaving == QUEUE_EXPIRED and self._is_used():
             self.leaving = NOT_LEAVING
         if self.leaving != NOT_LEAVING:
-            self._let_die()
+            self._let_die(budget)
             if queue.messages + self._delayed() == 0:
                 self.host.queue_unused(queue)
-                return
+                return False
         elif self.expires >= 0 and not self._is_used():
             if self._is_spared():
                 self.used = (
@@ -464,8 +464,8 @@ class Rules(QueueLimits):
             elif now - self.used >= self.expires:
                 if not self.outlasts(QUEUE_EXPIRED):
                     self.host.queue_unused(queue)
-                return
-        for _ in range(SLICE):
+                return False
+        for _ in range(budget):
             timer = self.timers.first()
             if timer is None or timer.due > now:
                 break
@@ -473,8 +473,9 @@ class Rules(QueueLimits):
             assert entry is not None, "a running timer has an entry"
             dead_letter(queue, entry, EXPIRED)
         if self.trimming:
-            make_room(self, SLICE)
+            make_room(self, budget)
         self.arm()
+        return False
 
     def dead_letter(self, entry: QueueEntry, reason: i64) -> None:
         """Dead-letter `entry` (QueueLimits): AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
@@ -507,18 +508,17 @@ class Rules(QueueLimits):
         if not self.moves(reason):
             return False
         self.leaving = reason
-        self._let_die()
+        self._let_die(self.budget)
         if self.queue.messages + self._delayed() == 0:
             self.leaving = NOT_LEAVING
             return False
         self.arm()
         return True
 
-    def _let_die(self) -> None:
-        """Dead-letter a slice of the entries, acquired ones too, and of the delayed messages."""
+    def _let_die(self, room: i64) -> None:
+        """Dead-letter up to `room` entries, acquired ones too, and delayed messages."""
         queue = self.queue
         entries = queue.entries
-        room: i64 = SLICE
         entry = entries.next(entries.head)
         while entry is not None and room > 0:
             room -= 1
@@ -546,8 +546,8 @@ class Rules(QueueLimits):
             self.schedule.cancel(self.timetable)
 
 
-def apply_rules(queue: Queue, host: DeathHost) -> None:
-    """Apply the queue's arguments for limits as they are now, `queue.effective`."""
+def apply(queue: Queue, host: DeathHost) -> None:
+    """Apply the queue's effective arguments for limits and dead letters from now on."""
     held = queue.effective
     queue.host = host
     if queue.rules is None:

@@ -16,7 +16,7 @@ from broker.core.queues.consumers import clear_blocker, suspend
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.queue import Queue, drop, refuse_stream
 from broker.core.queues.state import abandon, begin_browsing, count_nothing, end_browsing
-from broker.core.schedule import ENTRIES, Alarm, Schedule
+from broker.core.schedule import ENTRIES, Chore, Schedule
 
 SLICE: Final[i64] = 5000  # entries that are looked at in one turn: one or two milliseconds
 DEAD_SLICE: Final[i64] = 1000  # messages that wait to be dead-lettered; each has a record in the log
@@ -32,7 +32,7 @@ class PurgeWaiter:
 
 
 @final
-class Purge(Alarm):
+class Purge(Chore):
     """A purge: it drops every AVAILABLE or HELD entry that was in `queue` at the request.
 
     Before that it drops the messages that waited to be dead-lettered at the request. The journal knows them
@@ -50,12 +50,10 @@ class Purge(Alarm):
     """
 
     def __init__(self, queue: Queue, schedule: Schedule, most: i64) -> None:
-        super().__init__()
+        super().__init__(schedule, most)
         self.queue = queue
         self.dropped: i64 = 0
         self.over: bool = False
-        self._schedule = schedule
-        self._most = most
         self._newest: i64 = queue.entries.sequence
         backlog = existing_backlog(queue)
         self._newest_dead: i64 = 0 if backlog is None else backlog.numbers
@@ -76,14 +74,16 @@ class Purge(Alarm):
         is_over = False
         last: QueueEntry | None = None
         if self._drop_dead():
-            last = self._drop_slice(queue.entries.head)
+            last = self._drop_slice(queue.entries.head, self.budget)
             is_over = last is None
-        self._schedule.allowance.use(self.dropped // ENTRIES)
+        self.schedule.allowance.use(self.dropped // ENTRIES)
         if is_over:
             self.over = True
             return
         self.wait()
-        self._go_on(last)
+        if last is not None:
+            self._stand_on(last)
+        self.continue_soon()
 
     def wait(self) -> None:
         """Queue the purge for a later turn, until which no consumer is served."""
@@ -92,19 +92,22 @@ class Purge(Alarm):
         for consumer in queue.manager.takers():
             suspend(queue, consumer, BLOCKED_BY_PURGE)  # no consumer takes over
 
-    def ring(self) -> None:
-        """Drop another slice (Alarm)."""
+    def step(self, budget: i64) -> bool:
+        """Drop waiting dead letters, or look at up to `budget` entries and drop them."""
         queue = self.queue
+        if self.over:
+            return False
         if queue.deleted:
             self._end()
-        elif not self._drop_dead():
-            self._go_on(None)
-        else:
-            last = self._drop_slice(queue.entries.head if self._cursor is None else self._cursor.last)
-            if last is None:
-                self._end()
-            else:
-                self._stand_on(last)
+            return False
+        if not self._drop_dead():
+            return True
+        last = self._drop_slice(queue.entries.head if self._cursor is None else self._cursor.last, budget)
+        if last is None:
+            self._end()
+            return False
+        self._stand_on(last)
+        return True
 
     def _drop_dead(self) -> bool:
         """Drop a slice of the messages that wait to be dead-lettered; true if none are left."""
@@ -117,18 +120,10 @@ class Purge(Alarm):
         self._dead_done = True
         return True
 
-    def _go_on(self, last: QueueEntry | None) -> None:
-        """Continue after `last` in another turn; None: with the waiting messages, or from the beginning."""
-        if last is None:
-            self._schedule.set(self, self._schedule.now())
-        else:
-            self._stand_on(last)
-
-    def _drop_slice(self, last: QueueEntry) -> QueueEntry | None:
-        """Look at entries after `last`. Return the one after which to continue, None: no more."""
+    def _drop_slice(self, last: QueueEntry, room: i64) -> QueueEntry | None:
+        """Look at up to `room` entries after `last`. Return where to continue, None: no more."""
         queue = self.queue
         entries = queue.entries
-        room = self._most
         noted = _Noted(queue, self._by)
         entry = entries.next(last)
         while entry is not None and room > 0:
@@ -150,14 +145,13 @@ class Purge(Alarm):
         return None if entry is None else last
 
     def _stand_on(self, last: QueueEntry) -> None:
-        """Continue after `last` in another turn."""
+        """Set the cursor to `last`, after which the next slice begins."""
         cursor = self._cursor
         if cursor is None:
             cursor = self._cursor = QueueContext(self.queue.entries)
             begin_browsing(self.queue, cursor)
         if cursor.last is not last:
             cursor.passed(last)
-        self._schedule.set(self, self._schedule.now())
 
     def _end(self) -> None:
         self.over = True
@@ -167,7 +161,7 @@ class Purge(Alarm):
         purges = queue.manager.purges
         purges.remove(self)
         if purges:
-            self._schedule.set(purges[0], self._schedule.now())
+            purges[0].continue_soon()
         else:
             clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_PURGE)
         if self._waiter is not None:
@@ -284,7 +278,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     queue.filtered.clear()
     queue.context.restart()
     count_nothing(queue)
-    remains.ring()
+    remains.do_due_work()
     for consumer in consumers:
         consumer.target.consumer_cancelled(consumer)
 
@@ -301,7 +295,7 @@ def burden(queue: Queue) -> i64:
 
 
 @final
-class Remains(Alarm):
+class Remains(Chore):
     """The contents of a deleted queue, released in slices, because there may be a million entries.
 
     For clients and for recovery they are deleted with the queue: settling or releasing an entry that is not
@@ -309,16 +303,15 @@ class Remains(Alarm):
     """
 
     def __init__(self, queue: Queue, schedule: Schedule) -> None:
-        super().__init__()
+        super().__init__(schedule, CLEARING_SLICE)
         self._queue = queue
         self._rules = queue.rules
         self._memory = memory_of(queue)
-        self._schedule = schedule
 
-    def ring(self) -> None:
-        """Release a slice (Alarm)."""
+    def step(self, budget: i64) -> bool:
+        """Release up to `budget` entries, delayed messages, waiting dead letters and marks."""
         entries = self._queue.entries
-        room: i64 = CLEARING_SLICE
+        room = budget
         taken: list[tuple[Holder, QueueEntry]] = []
         entry = entries.next(entries.head)
         while entry is not None and room > 0:
@@ -341,18 +334,18 @@ class Remains(Alarm):
         if memory is not None:
             for mark in memory.take(room):
                 self._forget(mark)
-        if (
+        is_unfinished = (
             entry is not None
             or (timetable is not None and len(timetable) > 0)
             or (backlog is not None and not backlog.is_empty())
             or (memory is not None and len(memory) > 0)
-        ):
-            self._schedule.set(self, self._schedule.now())
-        else:
+        )
+        if not is_unfinished:
             self._queue.retry = None
             self._queue.backlog = None
         for owner, taken_back in taken:
             owner.acquisition_removed(taken_back)
+        return is_unfinished
 
     def _let_go(self, entry: QueueEntry) -> None:
         """Remove an entry: AVAILABLE, ACQUIRED or HELD → DEQUEUED."""

@@ -20,7 +20,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.arguments.queue import CRASH, DELIVERY_LIMIT, is_quorum, is_stream
+from broker.core.arguments.queue import CRASH, is_stream
 from broker.core.counters import Counters
 from broker.core.entries.cursor import SCAN_BUDGET, QueueContext, Row
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, HELD, EntryFilter, QueueEntry
@@ -475,19 +475,6 @@ def dead_letter(queue: Queue, entry: QueueEntry, reason: i64) -> None:
         drop(queue, entry)
         return
     rules.dead_letter(entry, reason)
-
-
-NO_LIMIT: Final = -1
-QUORUM_LIMIT: Final = 20  # of a quorum queue without an explicit limit
-
-
-def set_limit(queue: Queue) -> None:
-    """Set the delivery limit of the queue's arguments and policies, from the next return on."""
-    quorum = is_quorum(queue.arguments)
-    limit = queue.effective.get(DELIVERY_LIMIT, QUORUM_LIMIT if quorum else NO_LIMIT)
-    assert isinstance(limit, int), "arguments are checked before a queue is made"
-    queue.delivery_limit = max(limit, NO_LIMIT)
-    queue.counts = quorum or limit >= 0
 
 
 def note_delivery(queue: Queue, entry: QueueEntry, consumer: QueueConsumer) -> None:

@@ -1,6 +1,8 @@
-"""Retries: the rules for returned entries, that is, which returns count, and how long an entry waits.
+"""Retries: the rules for returned entries.
 
-The rules are amqpd's own arguments `x-retry-*`, and `x-delayed-retry-*` of RabbitMQ's quorum queues.
+The delivery limit says how often an entry may be returned. Other rules say which returns count, and how long
+a returned entry waits. They are amqpd's own arguments `x-retry-*`, and `x-delayed-retry-*` of RabbitMQ's
+quorum queues.
 
 An entry that waits is HELD. It keeps its place, and others pass it. When its time has come, it is AVAILABLE
 at this place. The log does not record the wait: after a restart the entry is AVAILABLE at once.
@@ -20,6 +22,7 @@ from broker.core.arguments.queue import (
     DELAYED_RETRY_MIN,
     DELAYED_RETRY_TYPE,
     DELIVERY_COUNT_ON,
+    DELIVERY_LIMIT,
     DISABLED,
     NACK,
     RECOVER,
@@ -30,6 +33,7 @@ from broker.core.arguments.queue import (
     RETRY_MIN,
     RETRY_MULTIPLIER,
     TIMEOUT,
+    is_quorum,
     number_argument,
     outcomes_of,
     text_argument,
@@ -122,7 +126,7 @@ def _fraction(held: Arguments, name: str, default: float) -> float:
     return float(value)
 
 
-SLICE: Final = 500  # entries made AVAILABLE in one turn: about a millisecond
+SLICE: Final[i64] = 500  # entries made AVAILABLE in one turn: about a millisecond
 
 
 @final
@@ -138,9 +142,8 @@ class Retry(QueueRetry):
     """
 
     def __init__(self, queue: Queue, host: QueueHost) -> None:
-        super().__init__()
+        super().__init__(host.schedule, SLICE)
         self.queue = queue
-        self.schedule = host.schedule
         self.chance = host.chance
         self.counted: i64 = ALL
         self.backoff: Backoff | None = None
@@ -184,12 +187,12 @@ class Retry(QueueRetry):
         """Forget the time of `entry`, which the caller makes AVAILABLE or DEQUEUED."""
         self._timers.stop(self._waits.pop(entry))
 
-    def ring(self) -> None:
-        """Make entries AVAILABLE whose time has come (Alarm)."""
+    def step(self, budget: i64) -> bool:
+        """Make entries AVAILABLE whose time has come."""
         queue = self.queue
         now = self.schedule.now()
         due: list[QueueEntry] = []
-        while len(due) < SLICE:
+        while len(due) < budget:
             timer = self._timers.first()
             if timer is None or timer.due > now:
                 break
@@ -201,9 +204,10 @@ class Retry(QueueRetry):
         self._arm()
         if due:
             offer_again(queue, due)
+        return False
 
     def stop(self) -> None:
-        """Stop the alarm: the queue is deleted."""
+        """Cancel the task: the queue is deleted."""
         self.schedule.cancel(self)
 
     def _arm(self) -> None:
@@ -212,8 +216,13 @@ class Retry(QueueRetry):
             self.schedule.set(self, timer.due)
 
 
-def apply_retry(queue: Queue, host: QueueHost) -> None:
-    """Apply the queue's arguments for retries as they are now, `queue.effective`."""
+NO_LIMIT: Final = -1
+QUORUM_LIMIT: Final = 20  # of a quorum queue without an explicit limit
+
+
+def apply(queue: Queue, host: QueueHost) -> None:
+    """Apply the queue's effective arguments for returned entries, from the next return on."""
+    _set_delivery_limit(queue)
     held = queue.effective
     backoff = backoff_of(held)
     if backoff is not None or DELIVERY_COUNT_ON in held:
@@ -223,3 +232,11 @@ def apply_retry(queue: Queue, host: QueueHost) -> None:
     if queue.retry is None:
         queue.retry = Retry(queue, host)
     queue.retry.apply(held)
+
+
+def _set_delivery_limit(queue: Queue) -> None:
+    quorum = is_quorum(queue.arguments)
+    limit = queue.effective.get(DELIVERY_LIMIT, QUORUM_LIMIT if quorum else NO_LIMIT)
+    assert isinstance(limit, int), "arguments are checked before a queue is made"
+    queue.delivery_limit = max(limit, NO_LIMIT)
+    queue.counts = quorum or limit >= 0

@@ -59,7 +59,7 @@ class Later(Settlement):
     """
 
     def __init__(self, runs: list[Run], session: TargetSession | None, host: QueueHost) -> None:
-        super().__init__()
+        super().__init__(host.schedule, SLICE)
         self.session = session
         self._host = host
         self._left = runs  # the last one first, and so each of them
@@ -83,23 +83,29 @@ class Later(Settlement):
         host = self._host
         host.settlements.append(self)
         if len(host.settlements) == 1:
-            self.ring()
+            self.do_due_work()
         else:
-            host.schedule.set(self, host.schedule.now())
+            self.continue_soon()
 
     def rest(self) -> list[Run]:
         """Return the runs that have not been processed yet, in no order."""
         return self._left
 
-    def ring(self) -> None:
-        """Process a slice (Alarm)."""
-        schedule = self._host.schedule
-        schedule.set(self, schedule.now())  # first: should one slice fail, the others follow
-        self._take_some(SLICE)
+    def step(self, budget: i64) -> bool:
+        """Process deliveries up to the cost `budget`, in plain ones."""
+        self._take_some(budget)
         self._end()
+        return bool(self._left)
 
-    def finish(self, queue: QueueState | None) -> None:
-        """Process all deliveries of `queue` now; None: all."""
+    def finish(self) -> None:
+        """Process all deliveries now."""
+        self._finish(None)
+
+    def finish_queue(self, queue: QueueState) -> None:
+        """Process all deliveries of `queue` now."""
+        self._finish(queue)
+
+    def _finish(self, queue: QueueState | None) -> None:
         mine: list[Run] = []
         others: list[Run] = []
         for run in self._left:
@@ -113,7 +119,7 @@ class Later(Settlement):
 
     def deleting(self, queue: QueueState) -> None:
         """Process the deliveries of `queue`, which is about to be deleted."""
-        self.finish(queue)
+        self.finish_queue(queue)
 
     def vacating(self) -> None:
         """Drop deliveries: all queues are about to be deleted, with their virtual host and their entries."""
@@ -122,7 +128,7 @@ class Later(Settlement):
         host = self._host
         if not self._left and self in host.settlements:
             host.settlements.remove(self)
-            host.schedule.cancel(self)
+            self.schedule.cancel(self)
 
     def _take_some(self, room: i64) -> None:
         while self._left and room > 0:
@@ -310,9 +316,8 @@ class DiscardedLater(DiscardsHook):
     """
 
     def __init__(self, queue: Queue, schedule: Schedule) -> None:
-        super().__init__()
+        super().__init__(schedule, DISCARD_SLICE)
         self._queue = queue
-        self._schedule = schedule
         self._waiting: deque[tuple[QueueConsumer, list[QueueEntry], i64]] = deque()
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer, reason: i64) -> None:
@@ -320,36 +325,27 @@ class DiscardedLater(DiscardsHook):
         entries.reverse()
         self._waiting.append((consumer, entries, reason))
         if self.due == 0:
-            self._schedule.set(self, self._schedule.now())
+            self.continue_soon()
 
-    def ring(self) -> None:
-        """Discard another slice (Alarm)."""
-        self._leave(DISCARD_SLICE)
-
-    def finish(self) -> None:
-        """Discard all of them at once: the queue is about to be deleted."""
-        while self._waiting:
-            self._leave(DISCARD_SLICE)
-
-    def _leave(self, most: i64) -> None:
+    def step(self, budget: i64) -> bool:
+        """Discard up to `budget` entries."""
         queue = self._queue
         waiting = self._waiting
         if queue.deleted:
             waiting.clear()
-        while waiting and most > 0:
+        while waiting and budget > 0:
             consumer, left, reason = waiting[0]
             if not left:
                 waiting.popleft()
                 continue
             entry = left.pop()
-            most -= 1
+            budget -= 1
             if owns(consumer, entry, queue):
                 dead_letter(queue, entry, reason)
         if waiting:
-            self._schedule.set(self, self._schedule.now())
-        else:
-            self._schedule.cancel(self)
-            queue.manager.discards = None
+            return True
+        queue.manager.discards = None
+        return False
 
 
 def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64) -> None:
@@ -526,7 +522,7 @@ def finish_returns(queue: Queue) -> None:
     """
     if not _is_dear(queue):
         for later in list(queue.manager.returns):
-            later.finish(queue)
+            later.finish_queue(queue)
 
 
 def _is_dear(queue: Queue) -> bool:
@@ -597,7 +593,7 @@ class ReturnedLater(Later):
             if not queue.manager.returns:
                 clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_RETURNS)
                 if queue.manager.purges:
-                    self._host.schedule.set(queue.manager.purges[0], self._host.schedule.now())
+                    queue.manager.purges[0].continue_soon()
 
     def deleting(self, queue: QueueState) -> None:
         """Finish for a queue with a delivery limit, whose exhausted entries may be dead-lettered (Later).
@@ -605,7 +601,7 @@ class ReturnedLater(Later):
         All other entries are deleted with the queue.
         """
         if queue.delivery_limit >= 0:
-            self.finish(queue)
+            self.finish_queue(queue)
 
     def _pause(self, queue: Queue) -> None:
         runs = self._paused.get(queue, 0)

@@ -56,7 +56,7 @@ class QueueState(LoggedQueue):
         self.arguments: dict[str, object] = {}
         self.effect: Effect = NO_EFFECT
         self.effective: dict[str, object] = self.arguments
-        self.delivery_limit: i64 = -1  # see `set_limit`
+        self.delivery_limit: i64 = -1  # see `broker.core.queues.retry`
         self.counts: bool = False
         self.ready: i64 = 0
         self.ready_bytes: i64 = 0

@@ -62,9 +62,8 @@ class Undeliverable(UndeliverableHook):
     """
 
     def __init__(self, queue: Queue, schedule: Schedule) -> None:
-        super().__init__()
+        super().__init__(schedule, SLICE)
         self._queue = queue
-        self._schedule = schedule
         self._entries: dict[QueueEntry, None] = {}
         self._sweep_at = _SWEEP_MIN
         self._unseen: deque[QueueEntry] = deque()
@@ -90,24 +89,23 @@ class Undeliverable(UndeliverableHook):
         self._all_unseen = True
         self._set()
 
-    def ring(self) -> None:
-        """Reject a slice of the entries that no consumer could take (Alarm)."""
+    def step(self, budget: i64) -> bool:
+        """Check up to `budget` entries, and reject those that no consumer could take."""
         queue = self._queue
         if queue.deleted:
-            return
+            return False
         reach = Reach(queue)
         if reach.anybody:
             self._unseen.clear()
             self._all_unseen = False
-            return
+            return False
         if self._all_unseen:
             self._all_unseen = False
             self._unseen = deque(self._entries)
         rules = queue.rules
         may_die = rules is not None and rules.moves(REJECTED)
-        left: i64 = SLICE
-        while self._unseen and left > 0:
-            left -= 1
+        while self._unseen and budget > 0:
+            budget -= 1
             entry = self._unseen.popleft()
             if entry.state == ACQUIRED:
                 continue  # it is checked when it is requeued
@@ -116,10 +114,9 @@ class Undeliverable(UndeliverableHook):
             elif may_die and not reach.could_take(entry):
                 del self._entries[entry]
                 dead_letter(queue, entry, REJECTED)
-        if self._unseen:
-            self._set()
-        elif not self._entries:
+        if not self._unseen and not self._entries:
             queue.manager.undeliverable = None
+        return bool(self._unseen)
 
     def _look(self, entries: list[QueueEntry]) -> None:
         if not self._all_unseen:
@@ -128,4 +125,4 @@ class Undeliverable(UndeliverableHook):
 
     def _set(self) -> None:
         if self.due == 0:
-            self._schedule.set(self, self._schedule.now())
+            self.continue_soon()

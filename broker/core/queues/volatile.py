@@ -8,14 +8,14 @@ from mypy_extensions import i64
 
 from broker.core.queues.host import QueueHost
 from broker.core.queues.state import QueueState
-from broker.core.schedule import Alarm
+from broker.core.schedule import TimedTask
 
 NOTE_MS: Final = 10_000  # the interval of checks of the number of messages
 LOST: Final = "lost"
 
 
 @final
-class Volatile(Alarm):
+class Volatile(TimedTask):
     """The losses of a durable, volatile queue at restarts: the messages that it had when the broker stopped.
 
     A clean stop writes their exact number. For crashes, the log records the number of messages now and then,
@@ -65,12 +65,12 @@ class Volatile(Alarm):
         self._exact = False
 
     def arm(self) -> None:
-        """Set the alarm for the next check."""
+        """Set the task for the next check."""
         schedule = self.host.schedule
         schedule.set(self, schedule.now() + NOTE_MS)
 
-    def ring(self) -> None:
-        """Append the number of messages to the log, if it has changed enough (Alarm)."""
+    def do_due_work(self) -> None:
+        """Append the number of messages to the log, if it has changed enough."""
         at_risk = self._at_risk()
         change: int = abs(int(at_risk - self._noted))
         if change > self._noted // 10 and not self.host.store.failure:

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Binding, Exchange, Parallel, Resolution
-from broker.core.schedule import BINDING, Alarm, Schedule
+from broker.core.schedule import BINDING, Chore, Schedule
 
 NO_LOCAL: Final = "x-no-local"
 """The argument of a binding that names the publisher whose messages its queue never gets, on any route."""
@@ -71,7 +71,7 @@ SLICE: Final[i64] = 1000  # deleted bindings unlinked in one turn: one or two mi
 
 
 @final
-class Bindings(Alarm):
+class Bindings(Chore):
     """The index of all bindings from both ends: by source in `Exchange.outgoing`, and here by destination.
 
     Both share one dict of the bindings between the same two objects. So a destination with any number of
@@ -81,8 +81,7 @@ class Bindings(Alarm):
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        super().__init__()
-        self._schedule = schedule
+        super().__init__(schedule, SLICE)
         self._leading: dict[Queue | Exchange, dict[Exchange, Parallel]] = {}
         self._leaving: deque[tuple[Exchange, dict[Queue | Exchange, Parallel]]] = deque()
 
@@ -142,30 +141,23 @@ class Bindings(Alarm):
             if not source.outgoing:
                 left.append(source)
         if self.due == 0:
-            self.ring()
+            self.do_due_work()
         return left
 
     def leaving(self) -> bool:
         """Whether deleted bindings are left to unlink."""
         return bool(self._leaving)
 
-    def finish(self) -> None:
-        """Unlink all deleted bindings now."""
-        while self._leaving:
-            self.ring()
-        self._schedule.cancel(self)
-
-    def ring(self) -> None:
-        """Unlink a slice (Alarm)."""
-        room: i64 = SLICE
+    def step(self, budget: i64) -> bool:
+        """Unlink up to `budget` deleted bindings."""
+        room = budget
         while self._leaving and room > 0:
             source, outgoing = self._leaving[0]
             room = self._let_go(source, outgoing, room)
             if not outgoing:
                 self._leaving.popleft()
-        self._schedule.allowance.use(BINDING * (SLICE - room))
-        if self._leaving:
-            self._schedule.set(self, self._schedule.now())
+        self.schedule.allowance.use(BINDING * (budget - room))
+        return bool(self._leaving)
 
     def _let_go(self, source: Exchange, outgoing: dict[Queue | Exchange, Parallel], room: i64) -> i64:
         """Unlink up to `room` bindings of a source. Return the room that is left."""

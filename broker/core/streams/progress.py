@@ -15,7 +15,7 @@ from broker.core.errors import PreconditionFailed
 from broker.core.names import check_length
 from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue
-from broker.core.schedule import Alarm
+from broker.core.schedule import TimedTask
 from broker.core.streams.list import StreamEntry, StreamEntryList
 
 OFFSETS: Final = "offsets"
@@ -24,7 +24,7 @@ NOTE_MS: Final[i64] = 1000  # settled offsets are appended after this time
 
 
 @final
-class StreamOffsets(Alarm):
+class StreamOffsets(TimedTask):
     """The offsets from which named consumers of `queue` continue.
 
     `kept`: the offsets by name, as the log has them or is about to. Settled offsets are appended to the log
@@ -100,8 +100,8 @@ class StreamOffsets(Alarm):
         self._host.note_queue(self._queue)
         return True
 
-    def ring(self) -> None:
-        """Append the changed offsets to the log (Alarm)."""
+    def do_due_work(self) -> None:
+        """Append the changed offsets to the log."""
         self._look()
         self._note()
 

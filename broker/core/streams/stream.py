@@ -29,7 +29,7 @@ from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import Source
 from broker.core.queues.state import count_rows
-from broker.core.schedule import Alarm
+from broker.core.schedule import TimedTask
 from broker.core.streams.extent import stream_context
 from broker.core.streams.list import StreamEntryList
 from broker.core.streams.progress import StreamOffsets
@@ -73,7 +73,7 @@ class QueueStream(StreamSink):
         age = text_argument(held, MAX_AGE)
         self.age_max = 0 if age is None else age_milliseconds(age)
         self.bytes_max = number_argument(held, MAX_LENGTH_BYTES, 0)
-        self._retention.ring()
+        self._retention.do_due_work()
 
     def append(self, message: Message, source: Source) -> None:
         """Append a message from `source`; the store accepts appends (StreamSink)."""
@@ -158,21 +158,21 @@ class QueueStream(StreamSink):
 
 
 @final
-class Retention(Alarm):
-    """The alarm that removes rows when they have become too old."""
+class Retention(TimedTask):
+    """The timed task that removes rows when they have become too old."""
 
     def __init__(self, stream: QueueStream) -> None:
         super().__init__()
         self._stream: QueueStream | None = stream  # None: it has been dropped
 
     def stop(self) -> None:
-        """Stop the alarm, and forget the stream, which is dropped."""
+        """Cancel the task, and forget the stream, which is dropped."""
         if self._stream is not None:
             self._stream.host.schedule.cancel(self)
             self._stream = None
 
-    def ring(self) -> None:
-        """Trim the stream, and again after a while if age matters (Alarm)."""
+    def do_due_work(self) -> None:
+        """Trim the stream, and again after a while if age matters."""
         stream = self._stream
         if stream is None:
             return

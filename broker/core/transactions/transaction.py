@@ -287,7 +287,7 @@ class CommittedLater(Later):
                 if message.sequence != 0 and owns(consumer, entry, consumer.queue):
                     host.store.append_settle(message, queue)
         host.settlements.append(self)
-        host.schedule.set(self, host.schedule.now())
+        self.continue_soon()
         self._go_on()
 
     def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
@@ -315,14 +315,14 @@ class CommittedLater(Later):
     def vacating(self) -> None:
         """Finish the whole transaction: the log has its settles, and must not get them again (Later)."""
         over, self._over = self._over, _nothing
-        self.finish(None)
+        self.finish()
         self._over = over
-        self._host.schedule.set(self, self._host.schedule.now())
+        self.continue_soon()
 
-    def ring(self) -> None:
-        """Settle a slice, or report that all is done (Alarm)."""
+    def do_due_work(self) -> None:
+        """Settle a slice, or report that all is done."""
         if self in self._host.settlements:
-            super().ring()
+            super().do_due_work()
         else:
             self._over()
 

@@ -15,11 +15,11 @@ from broker.core.queues.purge import burden, cut_off, dispose
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Exchange
 from broker.core.routing.topology import Topology
-from broker.core.schedule import Alarm, Schedule
+from broker.core.schedule import Chore, Schedule, TimedTask
 
 
 @final
-class Lifespan(Alarm, EmptyListener):
+class Lifespan(TimedTask, EmptyListener):
     """The lifespan of a queue that was made for a maker, a link for example.
 
     The maker counts as a link until it ends.
@@ -54,8 +54,8 @@ class Lifespan(Alarm, EmptyListener):
         if self.due == 0 and not self._has_maker:
             self._host.schedule.set(self, self._host.schedule.now())
 
-    def ring(self) -> None:
-        """Delete the queue if nothing keeps it (Alarm)."""
+    def do_due_work(self) -> None:
+        """Delete the queue if nothing keeps it."""
         queue = self._queue
         if self.links and (queue.consumer_count or self._dependents.has(queue)):
             return
@@ -80,7 +80,7 @@ class Dependent:
 
 
 @final
-class Dependents(Alarm):
+class Dependents(Chore):
     """The dependents of one virtual host, by node, so that a deletion concerns only its own dependents.
 
     They are notified in slices, because there may be a hundred thousand. `lifespans`: those of queues that
@@ -88,8 +88,7 @@ class Dependents(Alarm):
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        super().__init__()
-        self._schedule = schedule
+        super().__init__(schedule, SLICE)
         self.lifespans: dict[Queue | Exchange, Lifespan] = {}
         self._by_node: dict[Queue | Exchange, dict[Dependent, None]] = {}
         self._gone: deque[Queue | Exchange] = deque()
@@ -121,17 +120,16 @@ class Dependents(Alarm):
         """Schedule the notifications for a deleted node."""
         lifespan = self.lifespans.pop(node, None)
         if lifespan is not None:
-            self._schedule.cancel(lifespan)
+            self.schedule.cancel(lifespan)
         if node in self._by_node:
             self._gone.append(node)
             if self.due == 0:
-                self._schedule.set(self, self._schedule.now())
+                self.continue_soon()
 
-    def ring(self) -> None:
-        """Notify a slice of the dependents (Alarm)."""
-        room = SLICE
-        while self._gone and room > 0:
-            room -= 1
+    def step(self, budget: i64) -> bool:
+        """Notify up to `budget` of the dependents."""
+        while self._gone and budget > 0:
+            budget -= 1
             node = self._gone[0]
             found = self._by_node.get(node)
             if found is None:  # all have left meanwhile
@@ -142,8 +140,7 @@ class Dependents(Alarm):
                 del self._by_node[node]
                 self._gone.popleft()
             dependent.node_deleted()
-        if self._gone:
-            self._schedule.set(self, self._schedule.now())
+        return bool(self._gone)
 
 
 DISPOSAL_SLICE: Final[i64] = 5000  # entries that leave in one turn: one or two milliseconds
@@ -151,7 +148,7 @@ QUEUE: Final[i64] = 25  # the cost of a queue, an exchange or a consumer, in ent
 
 
 @final
-class Disposal(Alarm):
+class Disposal(Chore):
     """The queues and exchanges of a deleted virtual host, which are disposed of in later turns.
 
     From the start no client finds any of them, and nothing happens in them, neither by timers nor by their
@@ -159,7 +156,7 @@ class Disposal(Alarm):
     """
 
     def __init__(self, topology: Topology, dependents: Dependents) -> None:
-        super().__init__()
+        super().__init__(topology.host.schedule, DISPOSAL_SLICE)
         self._topology = topology
         self._host = topology.host
         self._dependents = dependents
@@ -178,26 +175,26 @@ class Disposal(Alarm):
     def begin(self, done: Callable[[], None]) -> None:
         """Dispose of a first slice; `done` is called when everything is disposed of."""
         self._done = done
-        self.ring()
+        self.do_due_work()
 
     def finish(self) -> None:
-        """Dispose of the rest now."""
-        while self._queues or self._exchanges:
-            self._dispose_slice(DISPOSAL_SLICE)
+        """Dispose of the rest now, and do not report the end."""
+        self._done = None
+        super().finish()
         self._topology.bindings.finish()
-        self._host.schedule.cancel(self)
 
-    def ring(self) -> None:
-        """Dispose of a slice (Alarm)."""
-        self._dispose_slice(DISPOSAL_SLICE)
+    def step(self, budget: i64) -> bool:
+        """Dispose of exchanges, then of queues, up to the cost `budget`."""
+        self._dispose_as_actor(budget)
         if self._queues or self._exchanges:
-            schedule = self._host.schedule
-            schedule.set(self, schedule.now())
-        elif self._done is not None:
-            self._done()
+            return True
+        done, self._done = self._done, None
+        if done is not None:
+            done()
+        return False
 
-    def _dispose_slice(self, room: i64) -> None:
-        """Dispose of exchanges, then of queues, up to the cost `room`."""
+    def _dispose_as_actor(self, room: i64) -> None:
+        """Dispose of objects up to the cost `room`; the journal names the actor of the deletion."""
         topology = self._topology
         journal = topology.host.journal
         before = journal.actor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final, final
 
@@ -20,18 +21,23 @@ from broker.core.policies.policy import (
     Policy,
     type_of,
 )
-from broker.core.queues.duplicates import apply_memory
-from broker.core.queues.election import apply_serving
-from broker.core.queues.limits import apply_rules
-from broker.core.queues.queue import Queue, set_limit
-from broker.core.queues.retry import apply_retry
+from broker.core.queues import duplicates, election, limits, retry
+from broker.core.queues.death import DeathHost
+from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Exchange
 from broker.core.routing.topology import Topology
-from broker.core.schedule import Alarm
+from broker.core.schedule import Chore
 
-SLICE: Final = 4000  # patterns tried in one turn, which is two or three milliseconds
+SLICE: Final[i64] = 4000  # patterns tried in one turn, which is two or three milliseconds
 SLICE_MS: Final = 3  # the longest turn, even if patterns take long
-_NO_END: Final = 1 << 62
+APPLIED: Final[tuple[Callable[[Queue, DeathHost], None], ...]] = (
+    retry.apply,
+    limits.apply,
+    duplicates.apply,
+    election.apply,
+)
+"""Apply a queue's effective arguments to its features, in this order."""
+
 FEW: Final = 8  # with more changed policies than this, all objects count as matched
 
 
@@ -129,11 +135,8 @@ class Policies:
             queue.journal = self._host.journal.of(queue)
             return
         queue.entries.apply(queue.effective)
-        set_limit(queue)
-        apply_retry(queue, self._host)
-        apply_rules(queue, self._host)
-        apply_memory(queue, self._host)
-        apply_serving(queue, self._host.schedule)
+        for apply in APPLIED:
+            apply(queue, self._host)
         queue.journal = self._host.journal.of(queue)
 
     def allow_creation(self, name: str, queue_type: str) -> bool | None:
@@ -204,39 +207,25 @@ class Policies:
 
 
 @final
-class PolicyWalk(Alarm):
+class PolicyWalk(Chore):
     """The walk that applies changed policies to the objects that they match or have matched."""
 
     def __init__(self, policies: Policies, topology: Topology) -> None:
-        super().__init__()
+        super().__init__(topology.host.schedule, SLICE)
         self._policies = policies
         self._topology = topology
         self._host = topology.host
         self._changed: list[Policy] = []
         self._queues: list[Queue] = []
         self._exchanges: list[Exchange] = []
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: deque[Callable[[], None]] = deque()
 
     def start(self, changed: list[Policy]) -> None:
         """Walk over all objects, also if a walk for other changes is running."""
         self._changed += changed
         self._queues = list(self._topology.queues.values())
         self._exchanges = list(self._topology.exchanges.values())
-        schedule = self._host.schedule
-        schedule.set(self, schedule.now())
-
-    def ring(self) -> None:
-        """Take some more steps (Alarm)."""
-        schedule = self._host.schedule
-        self._step(SLICE, schedule.now() + SLICE_MS)
-        if self._changed:
-            schedule.set(self, schedule.now())
-
-    def finish(self) -> None:
-        """Walk to the end."""
-        while self._changed:
-            self._step(SLICE, _NO_END)
-        self._host.schedule.cancel(self)
+        self.continue_soon()
 
     def stop(self) -> None:
         """End the walk without further objects."""
@@ -251,8 +240,10 @@ class PolicyWalk(Alarm):
         else:
             callback()
 
-    def _step(self, budget: i64, end: i64) -> None:
-        schedule = self._host.schedule
+    def step(self, budget: i64) -> bool:
+        """Try up to `budget` patterns, for SLICE_MS at most, and apply the policies that match."""
+        schedule = self.schedule
+        end = schedule.now() + SLICE_MS
         tries: i64 = min(len(self._changed), FEW)
         policies: i64 = len(self._policies.policies) + len(self._policies.operator_policies)
         while budget > 0 and self._exchanges and schedule.now() < end:
@@ -267,12 +258,12 @@ class PolicyWalk(Alarm):
             if not queue.deleted and self._concerns(queue.name):
                 self._policies.cover_queue(queue)
                 budget -= policies
-        if not self._exchanges and not self._queues:
-            self._changed.clear()
-            callbacks = self._callbacks
-            self._callbacks = []
-            for callback in callbacks:
-                callback()
+        if self._exchanges or self._queues:
+            return True
+        self._changed.clear()
+        for _ in range(len(self._callbacks)):
+            self._callbacks.popleft()()
+        return bool(self._changed)
 
     def _concerns(self, name: str) -> bool:
         if len(self._changed) > FEW:

@@ -83,7 +83,7 @@ class VirtualHost(RoutingHost):
     def finish_settlements(self) -> None:
         """Finish all settles and requeues of clients."""
         for settlement in list(self.settlements):
-            settlement.finish(None)
+            settlement.finish()
 
     # ---- as queues see it
 

@@ -138,7 +138,7 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "a group of which an operator holds something is free": Mutant(
         "core/operators/operation.py",
-        "        queue.discipline.acquired(entry, taker)\n",
+        "        queue.discipline.acquired(entry, holder)\n",
         "        pass\n",
         profile="groups, operations",
     ),

@@ -65,17 +65,17 @@ class Errand(Operation):
             world.life.vhost.publisher, queue, QueueConsumer(self.client, queue, no_ack=True), WAYS[kind]
         )
         talk, windows = self.client.channel.talk, self.client.windows
-        self.client.takers[self.taker] = Taker(shelf, talk, windows, no_ack=True, gets=True, operates=True)
+        self.client.takers[self.holder] = Taker(shelf, talk, windows, no_ack=True, gets=True, operates=True)
 
     def take(self, item: Item, entry: QueueEntry, to: Shelf) -> None:
         """Be about this message, too, which goes `to` a queue if it goes anywhere."""
         if self.kind != DELETE:
             self.put(self.world.book.new_note(item.note.again(self.world.next_number())), to)
         if self.kind != COPY:
-            taker = self.client.takers[self.taker]
+            taker = self.client.takers[self.holder]
             self.shelf.groups.taken(item, taker)
             item.state, item.holder, item.was_out = OUT, taker, True
-            held = Held(self.client, self.taker, entry, item, 0)
+            held = Held(self.client, self.holder, entry, item, 0)
             self.client.charge(item.note.size)
             self.client.held.append(held)
             self.job.settlements.append((held, REMOVE))

@@ -96,8 +96,8 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "an earlier delayed message does not set the alarm": Mutant(
         "core/schedule.py",
-        "        if heap[0] is held:\n            self._set_alarm(0)\n",
-        "        if self.count == 1:\n            self._set_alarm(0)\n",
+        "        if heap[0] is held:\n            self._set_due(0)\n",
+        "        if self.count == 1:\n            self._set_due(0)\n",
         profile="delays",
     ),
     "a cancelled message comes back": Mutant(
@@ -157,8 +157,8 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "what an operator holds is counted as delivered": Mutant(
         "core/operators/operation.py",
-        "    make_acquired(queue, entry, taker)\n",
-        "    make_acquired(queue, entry, taker)\n    entry.delivery_count += 1\n",
+        "    make_acquired(queue, entry, holder)\n",
+        "    make_acquired(queue, entry, holder)\n    entry.delivery_count += 1\n",
         profile="operations",
     ),
     "nobody is told of what an operator gives back": Mutant(

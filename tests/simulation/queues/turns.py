@@ -269,8 +269,8 @@ class Turns:
                 ambiguous = self.settled or self.refused or self.returned or self.purges
                 if groups.later is not None or (groups.sticky and ambiguous):
                     return True
-            for alarm in (queue.rules, queue.memory):
-                if alarm is not None and 0 < alarm.due <= now:
+            for task in (queue.rules, queue.memory):
+                if task is not None and 0 < task.due <= now:
                     return True
         return False
 

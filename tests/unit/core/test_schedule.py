@@ -1,15 +1,24 @@
-"""Alarms and the timetable: each rings at its time, once, in order."""
+"""Timed tasks are done at their time, once, in order; chores are done in slices."""
 
 import random
 
 import pytest
 
 from broker.core.message import Address, Message
-from broker.core.schedule import LOOK_MS, SLICE, STALE_DATES_MIN, STALE_MIN, Alarm, Timetable
+from broker.core.schedule import (
+    FAILURE_MS,
+    LOOK_MS,
+    SLICE,
+    STALE_DATES_MIN,
+    STALE_MIN,
+    Chore,
+    TimedTask,
+    Timetable,
+)
 from tests.support.core.hand_clock import HandClock
 
 
-class Bell(Alarm):
+class Bell(TimedTask):
     """Notes when it rang."""
 
     def __init__(self, clock: HandClock, name: str = "", every: int = 0) -> None:
@@ -19,13 +28,13 @@ class Bell(Alarm):
         self.every = every
         self.rung: list[int] = []
 
-    def ring(self) -> None:
+    def do_due_work(self) -> None:
         self.rung.append(self.clock.now)
         if self.every:
             self.clock.schedule.set(self, self.clock.now + self.every)
 
 
-def test_an_alarm_rings_once_at_its_time() -> None:
+def test_a_task_is_done_once_at_its_time() -> None:
     clock = HandClock()
     bell = Bell(clock)
     clock.schedule.set(bell, 1_500)
@@ -39,7 +48,7 @@ def test_an_alarm_rings_once_at_its_time() -> None:
     assert bell.rung == [1_500]
 
 
-def test_an_alarm_moves_and_is_cancelled() -> None:
+def test_a_task_moves_and_is_cancelled() -> None:
     clock = HandClock()
     earlier, later, never = Bell(clock), Bell(clock), Bell(clock)
     for bell in (earlier, later, never):
@@ -66,8 +75,8 @@ def test_what_sets_itself_again_for_now_does_not_keep_the_others_waiting() -> No
     clock = HandClock()
 
     class Greedy(Bell):
-        def ring(self) -> None:
-            super().ring()
+        def do_due_work(self) -> None:
+            super().do_due_work()
             if len(self.rung) < 5:
                 clock.schedule.set(self, 0)
 
@@ -87,7 +96,7 @@ def test_one_that_fails_does_not_stop_the_others() -> None:
     clock = HandClock()
 
     class Broken(Bell):
-        def ring(self) -> None:
+        def do_due_work(self) -> None:
             raise RuntimeError("broken")
 
     broken, other = Broken(clock), Bell(clock)
@@ -99,7 +108,7 @@ def test_one_that_fails_does_not_stop_the_others() -> None:
     assert other.rung == [1_100]
 
 
-def test_moving_alarms_leaves_no_heap_of_dead_marks() -> None:
+def test_moving_tasks_leaves_no_heap_of_dead_marks() -> None:
     clock = HandClock()
     bells = [Bell(clock, every=50) for _ in range(10)]
     rng = random.Random(5)
@@ -118,9 +127,9 @@ def test_moving_alarms_leaves_no_heap_of_dead_marks() -> None:
     )
 
 
-def test_many_alarms_that_take_long_ring_in_several_turns() -> None:
-    class Slow(Alarm):
-        def ring(self) -> None:
+def test_many_tasks_that_take_long_are_done_in_several_turns() -> None:
+    class Slow(TimedTask):
+        def do_due_work(self) -> None:
             rung.append(clock.now)
             clock.now += 2
 
@@ -269,3 +278,58 @@ def test_a_calendar_that_is_set_is_noticed() -> None:
     clock.offset -= 3_600_000
     clock.advance(1_000)
     assert len(table.released) == 1, "not yet"
+
+
+class Digging(Chore):
+    """Takes numbers away, up to the budget; fails once before it takes `fault`."""
+
+    def __init__(self, clock: HandClock, count: int, fault: int = -1) -> None:
+        super().__init__(clock.schedule, 2)
+        self.left = list(range(count))
+        self.fault = fault
+        self.steps: list[int] = []
+
+    def step(self, budget: int) -> bool:
+        self.steps.append(len(self.left))
+        for _ in range(budget):
+            if self.left and self.left[-1] == self.fault:
+                self.fault = -1
+                raise KeyError(1)
+            if self.left:
+                self.left.pop()
+        return bool(self.left)
+
+
+def turn(clock: HandClock) -> None:
+    clock.wakes.clear()
+    clock.schedule.run()
+
+
+def test_a_chore_does_one_slice_in_each_turn() -> None:
+    clock = HandClock()
+    chore = Digging(clock, 5)
+    chore.continue_soon()
+    for left in (3, 1, 0):
+        turn(clock)
+        assert len(chore.left) == left
+    assert (chore.due, chore.steps) == (0, [5, 3, 1])
+
+
+def test_a_chore_is_finished_in_one_turn() -> None:
+    clock = HandClock()
+    chore = Digging(clock, 5)
+    chore.do_due_work()
+    chore.finish()
+    assert (chore.due, chore.left, chore.steps) == (0, [], [5, 3, 1])
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_chore_continues_after_a_step_that_failed(at_once: bool) -> None:
+    clock = HandClock()
+    chore = Digging(clock, 5, fault=1)
+    chore.do_due_work()
+    with pytest.raises(KeyError):
+        chore.finish() if at_once else clock.advance(0)
+    assert chore.due == clock.now + FAILURE_MS
+    clock.advance(int(FAILURE_MS))
+    assert (chore.due, chore.left) == (0, [])

@@ -3,11 +3,11 @@
 import asyncio
 import time
 
-from broker.core.schedule import Alarm
+from broker.core.schedule import TimedTask
 from broker.net.alarm_clock import AlarmClock
 
 
-class Bell(Alarm):
+class Bell(TimedTask):
     """Notes when it rings, behind the bells that rang before, and sets a future."""
 
     def __init__(self, notes: list[tuple[str, int]], name: str, clock: AlarmClock) -> None:
@@ -15,7 +15,7 @@ class Bell(Alarm):
         self.notes, self.name, self.clock = notes, name, clock
         self.rung = asyncio.get_running_loop().create_future()
 
-    def ring(self) -> None:
+    def do_due_work(self) -> None:
         self.notes.append((self.name, self.clock.schedule.now()))
         self.rung.set_result(None)
 

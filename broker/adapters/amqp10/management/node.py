@@ -76,9 +76,11 @@ class Management:
         if self._beginning:
             return
         self._beginning = True
-        while self._waiting and self._asking is None:
-            self._begin(self._waiting.popleft())
-        self._beginning = False
+        try:
+            while self._waiting and self._asking is None:
+                self._begin(self._waiting.popleft())
+        finally:
+            self._beginning = False
 
     def _begin(self, data: bytes) -> None:
         self._virtual_host.schedule.allowance.use(REQUEST + len(data) // PAYLOAD)
@@ -88,6 +90,9 @@ class Management:
         journal.actor = self._client
         try:
             asking.attempt(lambda: _begun(asking, data))
+        except BaseException:
+            self._asking = None  # or no further request would ever begin
+            raise
         finally:
             journal.actor = before
 

@@ -38,7 +38,7 @@ from broker.core.queues.purge import Purge, PurgeWaiter
 from broker.core.queues.queue import Queue
 from broker.core.routing.exchanges import DIRECT
 from broker.core.routing.graph import Binding, digest_of
-from broker.core.schedule import Alarm
+from broker.core.schedule import Chore
 from protocol.amqp10.constructors import LIST32
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.types import Array, Uint, Ulong
@@ -184,8 +184,8 @@ def delete_exchange(asking: Asking) -> Answer:
 
 
 PROPERTIES: Final = ("source", "destination_queue", "destination_exchange", "binding_key", "arguments")
-SLICE: Final = 100  # bindings that are checked in a turn, fewer with long arguments
-ARGUMENTS: Final = 100  # characters of arguments that count as a further binding
+SLICE: Final[i64] = 100  # bindings that are checked in a turn, fewer with long arguments
+ARGUMENTS: Final[i64] = 100  # characters of arguments that count as a further binding
 LOOK: Final[i64] = 20  # microseconds, to check a binding
 
 
@@ -240,21 +240,34 @@ def _unbound(asking: Asking, ends: Ends, key: str, having: dict[str, object]) ->
     return no_content(durable=True)
 
 
-class _Walk(Alarm):
+class _Walk(Chore):
     """A walk in slices through the bindings that existed between two objects at its beginning."""
 
     def __init__(self, asking: Asking, ends: Ends) -> None:
-        super().__init__()
+        super().__init__(asking.virtual_host.schedule, SLICE)
         self.asking = asking
         self.ends = ends
-        self._next = 0
+        self._next: i64 = 0
         self._between = _between(asking, ends)
+        self._is_over = False
 
     def begin(self) -> Answer | None:
-        """Walk through a slice; return the answer after the last binding. Raises Refused, BrokerError."""
+        """Walk through the first slice; return the answer if it is the last. Raises Refused, BrokerError."""
+        answer = self._walk()
+        if answer is None:
+            self.continue_soon()
+        return answer
+
+    def step(self, budget: i64) -> bool:
+        """Walk through the next slice, and send the answer after the last binding."""
+        self._is_over = True
+        if not self.asking.dropped:
+            self.asking.attempt(self._walk)
+        return not self._is_over
+
+    def _walk(self) -> Answer | None:
         between = self._between
-        schedule = self.asking.virtual_host.schedule
-        room = SLICE
+        room = self.budget
         while room > 0 and self._next < len(between):
             binding = between[self._next]
             if self.ends.key is None or binding.routing_key == self.ends.key:
@@ -262,16 +275,11 @@ class _Walk(Alarm):
                 room -= len(binding.key[1]) // ARGUMENTS
             self._next += 1
             room -= 1
-        schedule.allowance.use(LOOK * (SLICE - room))
+        self.schedule.allowance.use(LOOK * (self.budget - room))
         if self._next == len(between):
             return self.answer()
-        schedule.set(self, schedule.now())
+        self._is_over = False
         return None
-
-    def ring(self) -> None:
-        """Walk through the next slice (Alarm)."""
-        if not self.asking.dropped:
-            self.asking.attempt(self.begin)
 
     def look(self, binding: Binding) -> None:
         """Take a binding with the right key."""

@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.core.delivery.session import taker_of
 from broker.core.entries.entry import AVAILABLE, DEQUEUED
 from broker.core.entries.last_value import LastValueEntryList, LatestValues
 from broker.core.operators.operation import mark, unmark
+from broker.core.queues.consumer import make_holder
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.limits import Rules
 from broker.core.queues.queue import Queue, drop_outdated
@@ -276,11 +276,11 @@ def test_what_a_reader_has_staged_stays_until_it_is_given_back() -> None:
         old.sequence = number
         restore(queue, old, False)
     staged, _ = queue.entries
-    taker = taker_of(queue, "r")
-    mark(queue, staged, taker)
+    holder = make_holder(queue, "r")
+    mark(queue, staged, holder)
     drop_outdated(queue)
     assert (bench.numbers(), bench.store.settled) == ([1, 2], [])
-    unmark(queue, [staged], taker)
+    unmark(queue, [staged], holder)
     assert bench.numbers() == [2]
     assert [int(old.content or b"") for old, _ in bench.store.settled] == [1]
 

@@ -65,7 +65,7 @@ def test_what_is_replaced_while_it_is_marked_is_not_back_in_place() -> None:
     assert second.state == DEQUEUED
     assert queue.entries.latest is not None
     assert queue.entries.latest.replaced == 1
-    assert operation.taker.inflight == 0
+    assert operation.holder.inflight == 0
 
 
 def test_nothing_is_seen_before_it_is_durable() -> None:

@@ -10,9 +10,9 @@ from broker.core.entries.entry import QueueEntry
 from broker.core.entries.list import FifoEntryList
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.operators.operation import mark
+from broker.core.queues import election
 from broker.core.queues.attach import get_one
 from broker.core.queues.consumer import ConsumerTarget, QueueConsumer
-from broker.core.queues.election import apply_gate
 from broker.core.queues.group import holding_of
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.limits import Rules
@@ -535,7 +535,7 @@ def test_groups_wait_for_all_consumers_and_are_shared_then() -> None:
     """[ActiveMQ MessageGroupDelayedTest: consumersBeforeDispatchStarts]"""
     yard = GroupBench()
     yard.queue.arguments["x-consumers-before-dispatch"] = 3
-    apply_gate(yard.queue, HandClock().schedule)
+    election.apply(yard.queue, new_vhost(clock=HandClock()))
     yard.send("a", "b", "c", "a", "b", "c")
     clients = [yard.client(2)]
     yard.run()

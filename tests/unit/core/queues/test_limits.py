@@ -6,7 +6,8 @@ import pytest
 
 from broker.core.message import NEVER
 from broker.core.publishing.outcome import REFUSED, ROUTED
-from broker.core.queues.limits import SLICE, apply_rules
+from broker.core.queues import limits
+from broker.core.queues.limits import SLICE
 from broker.core.queues.queue import Queue
 from broker.core.vhosts.definitions import restore
 from tests.support.core.purge import purge
@@ -208,7 +209,7 @@ def test_limits_that_change_take_hold_in_slices() -> None:
     queue = yard.queue()
     yard.publish(count=1000)
     queue.effective = {"x-max-length": 10}
-    apply_rules(queue, yard.vhost)
+    limits.apply(queue, yard.vhost)
     left = []
     while yard.clock.wakes:
         yard.clock.wakes.clear()

@@ -11,7 +11,8 @@ from broker.core.message import Message
 from broker.core.policies.policy import Policy
 from broker.core.queues.consumer import SINGLE_ACTIVE, WAITING
 from broker.core.queues.election import activity_of
-from broker.core.queues.queue import QUORUM_LIMIT, Queue, give_up_exhausted
+from broker.core.queues.queue import Queue, give_up_exhausted
+from broker.core.queues.retry import QUORUM_LIMIT
 from broker.core.queues.returns import annotate, deliver_again
 from broker.core.vhosts.definitions import restore
 from broker.core.vhosts.vhost import VirtualHost

@@ -2,16 +2,16 @@
 
 import pytest
 
+from broker.core.queues import election
 from broker.core.queues.attach import get_one
 from broker.core.queues.consumer import BLOCKED_BY_GATE
-from broker.core.queues.election import apply_gate
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.purge import dispose
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.policies import put
 from tests.support.core.queue_bench import Bench
 from tests.support.core.timed_vhost import Yard
-from tests.support.core.topology import RecordingStore, new_broker, rebuilt
+from tests.support.core.topology import RecordingStore, new_broker, new_vhost, rebuilt
 
 COUNT, DELAY = "x-consumers-before-dispatch", "x-delay-before-dispatch"
 
@@ -22,7 +22,7 @@ def gated(**arguments: int) -> tuple[Bench, HandClock]:
     bench.queue.arguments.update(
         {{"count": COUNT, "delay": DELAY}[name]: arguments[name] for name in arguments}
     )
-    apply_gate(bench.queue, clock.schedule)
+    election.apply(bench.queue, new_vhost(clock=clock))
     bench.publish(4)
     return bench, clock
 

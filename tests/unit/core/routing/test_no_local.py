@@ -1,12 +1,12 @@
 """Queues that do not receive their own connection's messages: bindings with `x-no-local`."""
 
 import pytest
-from tests.support.core.topology import RecordingStore, add_exchange, add_queue, new_vhost, rebuilt
 
 from broker.core.message import Message
 from broker.core.publishing.outcome import ROUTED, UNROUTED
 from broker.core.routing.bindings import NO_LOCAL
 from broker.core.vhosts.vhost import VirtualHost
+from tests.support.core.topology import RecordingStore, add_exchange, add_queue, new_vhost, rebuilt
 
 OWN: dict[str, object] = {NO_LOCAL: "own"}
 OTHER: dict[str, object] = {NO_LOCAL: "other"}
