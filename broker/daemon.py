@@ -53,6 +53,7 @@ from broker.net.tls import TlsError, admin_tls_of, reload_all, tls_of
 from broker.net.tls_listener import TlsListener
 from broker.store.disk import RealDisk
 from broker.store.errors import StoreError
+from broker.store.file_commit import FileStorage
 from broker.store.latency import Latency
 from broker.store.log import Log
 from broker.store.recovery.sink import RecoveryReport
@@ -114,15 +115,14 @@ class Daemon:
         self.doormen = Doormen(loop)
         self.lag = Latency()
         self.syncer = HelperSyncer(RealDisk(), self._off_loop)
-        self.log = Log(
+        self.storage = FileStorage(
             str(settings.data_dir),
             RealDisk(),
             self.syncer,
             time.monotonic,
-            lambda: self.broker.describe(),
             segment_bytes=settings.segment_bytes,
-            memory_budget=settings.memory_budget,
         )
+        self.log = Log(self.storage, lambda: self.broker.describe(), settings.memory_budget)
         self.log.wants_commit = self._wants_commit
         broker = self.broker = self._new_broker(AlarmClock(loop).schedule)
         self.journal = journal_of(settings, broker, view_of, loop.call_soon, loop.call_later, self._off_loop)
@@ -356,7 +356,7 @@ class Daemon:
 
     def _check_streams(self) -> None:
         """Read what streams have in a thread of its own, for half of the time: what is damaged is told."""
-        files = stored_files(self.log.streams)
+        files = stored_files(self.storage)
         if files:
             Thread(target=self._read_streams, args=(files,), name="amqpd-streams", daemon=True).start()
 
@@ -366,7 +366,7 @@ class Daemon:
             if self.stopping.is_set():
                 return
             if found is not None:
-                self.loop.call_soon_threadsafe(found.tell, self.log.streams)
+                self.loop.call_soon_threadsafe(found.tell, self.storage)
             now = time.monotonic()
             if now - began > PAUSE_SECONDS:
                 time.sleep(now - began)

@@ -12,12 +12,11 @@ from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.vhosts.vhost import VirtualHost
 from broker.core.view import Views, bare_view
-from broker.store.log import Log
 from broker.store.restore import Recovered
 from broker.store.sync import DiskSyncer
 from tests.clock import HandClock
 from tests.simulation.sim_disk import SimDisk
-from tests.storing import Deferred
+from tests.storing import Deferred, file_log
 from tests.topology import Taker
 
 FOLDER = "/data"
@@ -28,7 +27,7 @@ class Life:
 
     def __init__(self, disk: SimDisk, memory_budget: int = 1 << 30, views: Views = bare_view) -> None:
         self.deferred = Deferred()
-        self.log = Log(
+        self.log = file_log(
             FOLDER,
             disk,
             DiskSyncer(disk, self.deferred.run),

@@ -265,7 +265,7 @@ def test_a_stopped_log_gives_the_message_back_after_a_restart() -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A], content_of(1, 50))
     durable(log, deferred)
-    log.stop("a test has stopped it")
+    log.group.stop("a test has stopped it")
     letter = letter_of(message)
     log.append_death(letter, [B], message, A)
     log.append_settle(letter, B)

@@ -8,7 +8,7 @@ import pytest
 from broker.store.segment import READY
 from tests.bad_disk import FOLDER, BadDisk, log_on_bad_disk, reopened
 from tests.simulation.sim_disk import SimDisk
-from tests.storing import Deferred, Sink, Waiter, content_of, logged_queue, open_log, publish
+from tests.storing import Deferred, Sink, Waiter, content_of, files_of, logged_queue, open_log, publish
 
 
 def test_after_a_full_disk_settles_go_on_in_the_reserve_and_nothing_durable_is_lost() -> None:
@@ -44,7 +44,7 @@ def test_after_a_full_disk_settles_go_on_in_the_reserve_and_nothing_durable_is_l
     disk.crash()
     log, sequences = reopened(disk)
     assert sequences == [kept.sequence]
-    log.let_go()
+    log.release()
 
 
 def test_when_room_comes_back_publishes_are_accepted_again() -> None:
@@ -74,7 +74,7 @@ def test_when_room_comes_back_publishes_are_accepted_again() -> None:
     disk.crash()
     log, sequences = reopened(disk)
     assert sequences == [before.sequence, after.sequence]
-    log.let_go()
+    log.release()
 
 
 def test_consuming_makes_room_by_itself() -> None:
@@ -102,7 +102,7 @@ def test_consuming_makes_room_by_itself() -> None:
         if not log.failure:
             break
     assert log.failure == ""
-    log.let_go()
+    log.release()
 
 
 def test_settles_saved_from_a_failed_batch_outlive_the_segment_that_they_are_in() -> None:
@@ -125,7 +125,7 @@ def test_settles_saved_from_a_failed_batch_outlive_the_segment_that_they_are_in(
     assert log.filling.segment.number > saved_in + 2
     log, sequences = reopened(disk)
     assert sequences == [m.sequence for m in old[1:]] + [previous.sequence]
-    log.let_go()
+    log.release()
 
 
 def test_a_second_full_disk_without_a_reserve_stops_the_log() -> None:
@@ -141,10 +141,10 @@ def test_a_second_full_disk_without_a_reserve_stops_the_log() -> None:
     log.append_settle(messages[0], queue)
     log.commit()
     assert log.stopped
-    log.let_go()
+    log.release()
     log, sequences = reopened(disk)
     assert sequences == [message.sequence for message in messages]
-    log.let_go()
+    log.release()
 
 
 def test_a_log_starts_on_a_full_disk_if_the_reserve_is_there() -> None:
@@ -153,7 +153,7 @@ def test_a_log_starts_on_a_full_disk_if_the_reserve_is_there() -> None:
     message = publish(log, [queue], content_of(1, 100))
     log.commit()
     deferred.run_all()
-    log.let_go()
+    log.release()
     disk.kill()
     disk.unlink(f"{FOLDER}/spare")
     disk.capacity = disk.used() + 20
@@ -167,7 +167,7 @@ def test_a_log_starts_on_a_full_disk_if_the_reserve_is_there() -> None:
     assert log.durable == log.batch - 1
     log, sequences = reopened(disk)
     assert sequences == []
-    log.let_go()
+    log.release()
 
 
 def test_a_full_disk_at_the_start_without_a_reserve_is_an_error() -> None:
@@ -178,7 +178,7 @@ def test_a_full_disk_at_the_start_without_a_reserve_is_an_error() -> None:
     disk.capacity = 1 << 40
     log, sequences = reopened(disk)
     assert sequences == []
-    log.let_go()
+    log.release()
 
 
 def test_a_reserve_that_could_not_be_made_is_made_when_there_is_room() -> None:
@@ -188,17 +188,17 @@ def test_a_reserve_that_could_not_be_made_is_made_when_there_is_room() -> None:
     deferred = Deferred()
     log, _ = open_log(FOLDER, disk, deferred=deferred, segment_bytes=1 << 20, first_segment_bytes=1 << 20)
     deferred.run_all()
-    assert log.files.reserve != READY
+    assert files_of(log).reserve != READY
     disk.capacity = 1 << 40
     log.tick()
     deferred.run_all()
-    assert log.files.reserve == READY
+    assert files_of(log).reserve == READY
     disk.capacity = disk.used() + 50
     publish(log, [logged_queue(1)], content_of(1, 3000))
     log.commit()
     deferred.run_all()
     assert (log.full, log.stopped) == (True, False)
-    log.let_go()
+    log.release()
 
 
 def test_the_reserve_is_not_taken_for_the_spare_whose_place_it_takes() -> None:
@@ -208,11 +208,11 @@ def test_the_reserve_is_not_taken_for_the_spare_whose_place_it_takes() -> None:
     log, _ = open_log(FOLDER, disk, deferred=deferred)
     queue = logged_queue(1)
     deferred.run_all()
-    while log.files.spare != READY or log.filling.segment.end == 0:
+    while files_of(log).spare != READY or log.filling.segment.end == 0:
         publish(log, [queue], content_of(1, 3000))
         log.commit()
         deferred.run_all()
-        log.files.ask(True)
+        files_of(log).ask(True)
         deferred.run_all()
     number = log.filling.segment.number
     while log.filling.segment.number == number:
@@ -226,7 +226,7 @@ def test_the_reserve_is_not_taken_for_the_spare_whose_place_it_takes() -> None:
     assert (log.full, log.stopped) == (True, False)
     assert log.filling.segment.number == number + 1
     assert log.filling.segment.room == 0
-    log.let_go()
+    log.release()
 
 
 def test_a_settle_saved_from_the_batch_behind_a_failed_segment_stays_saved() -> None:
@@ -264,4 +264,4 @@ def test_a_settle_saved_from_the_batch_behind_a_failed_segment_stays_saved() -> 
         log.append_settle(passing, queue)
     log, sequences = reopened(disk)
     assert sequences == [kept.sequence, passing.sequence]
-    log.let_go()
+    log.release()

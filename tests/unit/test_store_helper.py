@@ -14,10 +14,19 @@ import pytest
 from broker.store.definition_text import DefinitionText
 from broker.store.disk import RealDisk
 from broker.store.errors import LogLocked
-from broker.store.log import Log
 from broker.store.segment import READY
 from broker.store.sync import HelperSyncer, run_inline
-from tests.storing import Deferred, Sink, Waiter, content_of, logged_queue, open_log, publish
+from tests.storing import (
+    Deferred,
+    Sink,
+    Waiter,
+    content_of,
+    file_log,
+    files_of,
+    logged_queue,
+    open_log,
+    publish,
+)
 
 DISK = RealDisk()
 PATIENCE = 20.0
@@ -31,7 +40,7 @@ class Bench:
         self.unwatched: list[int] = []
         self.syncer = HelperSyncer(DISK, run_inline if deferred is None else deferred.run)
         self.syncer.unwatch = self.unwatched.append
-        self.log = Log(
+        self.log = file_log(
             str(folder),
             DISK,
             self.syncer,
@@ -64,7 +73,7 @@ class Bench:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(tmp_path)
     yield bench
-    bench.log.let_go()
+    bench.log.release()
 
 
 def test_batches_become_durable_by_another_process(bench: Bench) -> None:
@@ -90,17 +99,17 @@ def test_it_follows_from_segment_to_segment_and_clears_up(bench: Bench) -> None:
     while len(list(bench.folder.glob("*.log"))) > bench.log.segment_count:
         bench.await_answer()
     assert bench.log.segment_count < 10
-    while bench.log.files.spare != READY:
-        bench.log.files.ask(True)
+    while files_of(bench.log).spare != READY:
+        files_of(bench.log).ask(True)
         bench.await_answer()
     assert (bench.folder / "spare").stat().st_size == 4096
-    assert (bench.folder / "reserve").stat().st_size == bench.log.files.reserve_length >= 8192
+    assert (bench.folder / "reserve").stat().st_size == files_of(bench.log).reserve_length >= 8192
     bench.log.close()
     sink = Sink()
     log, report = open_log(str(bench.folder), DISK, sink)
     assert report.clean
     assert [message.sequence for message, _, _ in sink.messages] == list(range(81, 101))
-    log.let_go()
+    log.release()
 
 
 def test_its_death_is_a_failed_sync(bench: Bench) -> None:
@@ -158,7 +167,7 @@ def test_close_waits_for_what_is_on_its_way(tmp_path: Path) -> None:
     assert report.clean
     contents = [log.load(message) for message, _, _ in sink.messages]
     assert contents == [content_of(1, 400_000), content_of(2, 10)]
-    log.let_go()
+    log.release()
 
 
 def test_it_ends_with_the_broker_however_that_ends(tmp_path: Path) -> None:
@@ -226,14 +235,14 @@ def test_the_helper_imports_nothing_big() -> None:
 
 
 def test_the_reserve_grows_with_the_definitions(bench: Bench) -> None:
-    while bench.log.files.reserve != READY:
+    while files_of(bench.log).reserve != READY:
         bench.await_answer()
     change: dict[str, object] = {"kind": "x", "pad": "a" * 100_000}
-    bench.log.definitions = DefinitionText(lambda: [[change]])
+    bench.log.appender.definitions = DefinitionText(lambda: [[change]])
     bench.log.append_definition(change)
     bench.log.commit()
     bench.settle_down()
-    files = bench.log.files
+    files = files_of(bench.log)
     while files.growing or files.reserve_length < 100_000:  # a spare on its way comes first
         bench.await_answer()
     status = (bench.folder / "reserve").stat()

@@ -11,11 +11,10 @@ import pytest
 
 from broker.store import sync_helper
 from broker.store.disk import RealDisk
-from broker.store.log import Log
 from broker.store.sync import HelperSyncer, run_inline
 from broker.store.sync_helper import ATTACHED_MAX
 from tests.logged_streams import StreamSink, add, rows
-from tests.storing import Waiter, open_log
+from tests.storing import Waiter, chunks_of, file_log, open_log, storage_of
 
 MANY = 2 * ATTACHED_MAX + 50
 
@@ -35,7 +34,7 @@ class Served:
         self.theirs = theirs
         self.target, _ = open_log(str(folder / "log"), RealDisk())
         self.syncer = HelperSyncer(RealDisk(), run_inline)
-        self.syncer.target = self.target
+        self.syncer.target = storage_of(self.target).answers
         self.syncer.socket = ours
 
     def sync(self, fd: int) -> None:
@@ -46,7 +45,7 @@ class Served:
 
     def close(self) -> None:
         """End it."""
-        self.target.let_go()
+        self.target.release()
         self.syncer.close()
         self.thread.join()
         self.theirs.close()
@@ -100,16 +99,16 @@ def test_one_that_fails_is_told_of_and_forgotten(served: Served, tmp_path: Path)
 def test_rows_of_very_many_streams_become_durable_together(tmp_path: Path) -> None:
     sink = StreamSink(*range(1, MANY + 1))
     syncer = HelperSyncer(RealDisk(), run_inline)
-    log = Log(str(tmp_path), RealDisk(), syncer, lambda: 0.0, list)
+    log = file_log(str(tmp_path), RealDisk(), syncer, lambda: 0.0, list)
     sink.log = log
     log.recover(sink)
     waiter = Waiter()
     for stream in sink.streams:
-        add(stream, b"row of %d" % stream.files.number)
+        add(stream, b"row of %d" % chunks_of(stream).number)
     log.wait(waiter)
     log.commit()
     syncer.finish()
     assert waiter.durable == [log.durable]
     for stream in sink.streams:
-        assert rows(stream) == [(0, b"row of %d" % stream.files.number)]
+        assert rows(stream) == [(0, b"row of %d" % chunks_of(stream).number)]
     log.close()

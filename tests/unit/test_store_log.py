@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.append import INLINE_WRITE_MAX
 from broker.store.disk import RealDisk
+from broker.store.file_commit import INLINE_WRITE_MAX
 from broker.store.log import Log
 from broker.store.sync import DiskSyncer
 from tests.storing import (
@@ -13,6 +13,7 @@ from tests.storing import (
     Sink,
     Waiter,
     content_of,
+    file_log,
     logged_queue,
     new_message,
     open_log,
@@ -42,7 +43,7 @@ def test_a_batch_is_durable_when_its_sync_has_returned_and_not_before(tmp_path: 
     deferred.step()
     assert waiter.durable == [batch]
     assert log.durable == batch
-    log.let_go()
+    log.release()
 
 
 def test_what_is_appended_during_a_sync_is_the_next_batch_and_follows_by_itself(tmp_path: Path) -> None:
@@ -65,7 +66,7 @@ def test_what_is_appended_during_a_sync_is_the_next_batch_and_follows_by_itself(
     deferred.step()
     assert [waiter.durable for waiter in waiters] == [[first], [first + 1], [first + 1]]
     assert not log.in_flight
-    log.let_go()
+    log.release()
 
 
 def test_wants_commit_is_asked_once_per_batch(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_wants_commit_is_asked_once_per_batch(tmp_path: Path) -> None:
     log.append_definition({"kind": "y"})
     assert asked == [log.batch - 1, log.batch]
     deferred.run_all()
-    log.let_go()
+    log.release()
 
 
 def test_waiting_for_nothing_is_answered_at_once_with_a_batch_of_its_own(tmp_path: Path) -> None:
@@ -92,7 +93,7 @@ def test_waiting_for_nothing_is_answered_at_once_with_a_batch_of_its_own(tmp_pat
     assert waiter.durable == [batch]
     publish(log, [logged_queue(1)], b"later")
     assert log.batch > batch, "what comes later is not in a batch that was called durable"
-    log.let_go()
+    log.release()
 
 
 def test_waiting_behind_a_sync_with_nothing_appended_is_answered_by_that_sync(tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_waiting_behind_a_sync_with_nothing_appended_is_answered_by_that_sync(tm
     assert waiter.durable == []
     deferred.step()
     assert waiter.durable == [log.durable]
-    log.let_go()
+    log.release()
 
 
 def test_a_large_batch_is_written_off_the_loop_and_then_synced(tmp_path: Path) -> None:
@@ -125,7 +126,7 @@ def test_a_large_batch_is_written_off_the_loop_and_then_synced(tmp_path: Path) -
     message.content = later.content = None
     assert log.load(message) == content_of(1, INLINE_WRITE_MAX + 1)
     assert log.load(later) == content_of(2, 10)
-    log.let_go()
+    log.release()
 
 
 def test_fan_out_is_one_record_and_each_queue_settles_for_itself(tmp_path: Path) -> None:
@@ -138,12 +139,12 @@ def test_fan_out_is_one_record_and_each_queue_settles_for_itself(tmp_path: Path)
     log.append_settle(other, queues[1])
     log.commit()
     assert log.bytes_on_disk < 2000
-    log.let_go()
+    log.release()
     sink = Sink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert sink.held() == [(message.sequence, [1, 3])]
     assert (sink.messages[0][0].references, sink.messages[0][0].size) == (2, 1000)
-    log.let_go()
+    log.release()
 
 
 def test_messages_of_queues_that_are_gone_are_dropped_at_recovery(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_messages_of_queues_that_are_gone_are_dropped_at_recovery(tmp_path: Path
     both = publish(log, queues, b"both")
     publish(log, queues[:1], b"gone")
     log.commit()
-    log.let_go()
+    log.release()
     sink = Sink()
     sink.gone = {1}
     log, _ = open_log(str(tmp_path), DISK, sink)
@@ -162,7 +163,7 @@ def test_messages_of_queues_that_are_gone_are_dropped_at_recovery(tmp_path: Path
     log.append_settle(recovered, queues[1])
     log.commit()
     assert log.segment_count == 1, "nothing is needed of the old segment"
-    log.let_go()
+    log.release()
 
 
 def test_a_clean_stop_remembers_what_was_delivered_and_a_crash_does_not(tmp_path: Path) -> None:
@@ -181,12 +182,12 @@ def test_a_clean_stop_remembers_what_was_delivered_and_a_crash_does_not(tmp_path
         (2, [1, 2], False),
     ]
     assert [m.references for m, _, _ in sink.messages] == [2, 2, 2]
-    log.let_go()
+    log.release()
     sink = Sink()
     log, report = open_log(str(tmp_path), DISK, sink)
     assert not report.clean
     assert [(m.sequence, q, r) for m, q, r in sink.messages] == [(1, [1, 2], True), (2, [1, 2], True)]
-    log.let_go()
+    log.release()
 
 
 def test_sequences_and_batches_go_on_after_a_restart(tmp_path: Path) -> None:
@@ -200,7 +201,7 @@ def test_sequences_and_batches_go_on_after_a_restart(tmp_path: Path) -> None:
     log, _ = open_log(str(tmp_path), DISK)
     assert log.durable > durable
     assert publish(log, [queue], b"two").sequence > first.sequence
-    log.let_go()
+    log.release()
 
 
 def test_definitions_come_back_in_order_from_checkpoint_and_changes(tmp_path: Path) -> None:
@@ -214,7 +215,7 @@ def test_definitions_come_back_in_order_from_checkpoint_and_changes(tmp_path: Pa
         log.append_definition(change)
         log.commit()
     assert log.segment_count < 10, "segments with nothing but definitions go"
-    log.let_go()
+    log.release()
     sink = Sink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     known = []
@@ -222,7 +223,7 @@ def test_definitions_come_back_in_order_from_checkpoint_and_changes(tmp_path: Pa
         if change not in known:
             known.append(change)
     assert known == topology
-    log.let_go()
+    log.release()
 
 
 def test_a_definition_that_is_no_json_is_refused_and_leaves_no_trace(tmp_path: Path) -> None:
@@ -231,11 +232,11 @@ def test_a_definition_that_is_no_json_is_refused_and_leaves_no_trace(tmp_path: P
         log.append_definition({"kind": "queue", "arguments": b"raw"})
     publish(log, [logged_queue(1)], b"one")
     log.commit()
-    log.let_go()
+    log.release()
     sink = Sink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert (len(sink.messages), sink.changes) == (1, [])
-    log.let_go()
+    log.release()
 
 
 def test_a_message_that_was_not_logged_is_none_of_the_log_s_business(tmp_path: Path) -> None:
@@ -245,13 +246,13 @@ def test_a_message_that_was_not_logged_is_none_of_the_log_s_business(tmp_path: P
     log.append_settle(message, queue)
     log.append_delivered(message, queue)
     log.forget(message, queue)
-    assert log.is_empty()
-    log.let_go()
+    assert log.filling.is_empty()
+    log.release()
 
 
 def test_the_latency_of_the_first_sync_is_not_the_time_since_the_machine_was_started(tmp_path: Path) -> None:
     now = 1_000_000.0
-    log = Log(str(tmp_path), DISK, DiskSyncer(DISK), lambda: now, list)
+    log = file_log(str(tmp_path), DISK, DiskSyncer(DISK), lambda: now, list)
     log.recover(Sink())
     assert (log.sync_latency.count, log.sync_latency.sum) == (1, 0.0)
     publish(log, [logged_queue(1)], bytes(100))
@@ -270,4 +271,4 @@ def test_sync_latency_and_sizes_are_counted(tmp_path: Path) -> None:
     deferred.run_all()
     assert log.unsynced_bytes == 0
     assert log.sync_latency.count == before + 1
-    log.let_go()
+    log.release()

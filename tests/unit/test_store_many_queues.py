@@ -32,14 +32,14 @@ def test_a_message_may_be_in_any_number_of_queues(tmp_path: Path, queues: list[Q
     log.append_message(dated, queues[:count])
     log.append_settle(dated, queues[count - 1])
     log.commit()
-    log.let_go()
+    log.release()
     assert check(str(tmp_path), DISK).healthy
     sink = Sink()
     log = opened(tmp_path, sink)
     numbers = [queue.number for queue in queues[:count]]
     assert sink.held() == [(plain.sequence, numbers), (dated.sequence, numbers[:-1])]
     assert [log.load(message) for message, _, _ in sink.messages] == [b"plain", b"dated"]
-    log.let_go()
+    log.release()
 
 
 def test_it_is_copied_forward_with_the_queues_that_hold_it(tmp_path: Path, queues: list[Queue]) -> None:
@@ -57,8 +57,8 @@ def test_it_is_copied_forward_with_the_queues_that_hold_it(tmp_path: Path, queue
     log.commit()
     assert home is not None
     assert kept.segment > home.number
-    log.let_go()
+    log.release()
     sink = Sink()
     log = opened(tmp_path, sink)
     assert sink.held() == [(kept.sequence, [queue.number for queue in queues[1:]])]
-    log.let_go()
+    log.release()

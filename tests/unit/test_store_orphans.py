@@ -23,9 +23,9 @@ def test_a_log_that_has_stopped_gives_back_memory(tmp_path: Path) -> None:
     before = log.content_bytes
     body = upload(log, 1)
     assert log.content_bytes > before
-    log.stop("the disk is broken")
+    log.group.stop("the disk is broken")
     del body
     gc.collect()
     log.tick()
     assert (log.orphans, log.content_bytes) == ([], before)
-    log.let_go()
+    log.release()

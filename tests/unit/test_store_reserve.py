@@ -12,7 +12,7 @@ from broker.store.log import Log
 from broker.store.segment import READY
 from tests.bad_disk import FOLDER, BadDisk, log_on_bad_disk, reopened
 from tests.simulation.sim_disk import SimDisk
-from tests.storing import Deferred, Sink, Waiter, content_of, logged_queue, open_log, publish
+from tests.storing import Deferred, Sink, Waiter, content_of, files_of, logged_queue, open_log, publish
 
 
 @final
@@ -71,56 +71,56 @@ def test_the_reserve_has_room_for_settles_behind_a_checkpoint_of_any_size(restar
     disk.crash()
     log, sequences = reopened(disk)
     assert sequences == []
-    log.let_go()
+    log.release()
 
 
 def test_the_reserve_grows_with_what_is_described_anew() -> None:
     disk = SimDisk(random.Random(1))
     topology = Topology()
     log, _ = open_log(FOLDER, disk, definitions=topology.definitions)
-    log.definitions = DefinitionText(
+    log.appender.definitions = DefinitionText(
         lambda: [[change] for change in topology.changes], changes_min=0, step=20
     )
-    log.definitions.text()
+    log.appender.definitions.text()
     topology.changes = [{"kind": "x", "pad": "a" * 1000}] * 64
     steps = 0
-    while log.definitions.length < 64_000:
+    while log.appender.definitions.length < 64_000:
         log.append_definition({"kind": "y"})
         log.commit()
         steps += 1
     assert steps == 4, "a batch takes a step"
-    assert log.files.checkpoint_bytes >= log.definitions.length
+    assert files_of(log).checkpoint_bytes >= log.appender.definitions.length
     log.tick()
-    assert log.files.reserve_length >= log.files.checkpoint_bytes
-    log.let_go()
+    assert files_of(log).reserve_length >= files_of(log).checkpoint_bytes
+    log.release()
 
 
 def test_a_reserve_that_cannot_grow_stays_and_grows_when_there_is_room() -> None:
     disk, log, deferred = log_on_bad_disk()
     disk.capacity = disk.used() + 70_000
     topology = Topology()
-    log.definitions = DefinitionText(lambda: [topology.definitions()])
+    log.appender.definitions = DefinitionText(lambda: [topology.definitions()])
     topology.grow(log)
     log.commit()
     deferred.run_all()
-    assert (log.files.reserve, log.files.growing) == (READY, False)
+    assert (files_of(log).reserve, files_of(log).growing) == (READY, False)
     disk.capacity = 1 << 40
     message = publish(log, [logged_queue(1)], content_of(1, 100))
     log.commit()
     deferred.run_all()
     settle_on_full_disk(disk, log, deferred, message)
-    log.let_go()
+    log.release()
 
 
 def test_a_reserve_that_is_needed_while_it_grows_is_used_as_it_is() -> None:
     disk, log, deferred = log_on_bad_disk()
     queue = logged_queue(1)
     topology = Topology()
-    log.definitions = DefinitionText(lambda: [topology.definitions()])
+    log.appender.definitions = DefinitionText(lambda: [topology.definitions()])
     message = publish(log, [queue], content_of(1, 100))
     log.append_definition({"kind": "x", "pad": "a" * 9000})
     log.commit()
-    while not log.files.growing:
+    while not files_of(log).growing:
         deferred.step()
     room, disk.capacity = disk.capacity, disk.used()
     disk.write_errors = [errno.ENOSPC]
@@ -132,8 +132,8 @@ def test_a_reserve_that_is_needed_while_it_grows_is_used_as_it_is() -> None:
     log.commit()
     log.tick()
     deferred.run_all()
-    assert (log.failure, log.files.reserve) == ("", READY)
+    assert (log.failure, files_of(log).reserve) == ("", READY)
     disk.crash()
     log, sequences = reopened(disk)
     assert sequences == []
-    log.let_go()
+    log.release()
