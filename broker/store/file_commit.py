@@ -314,6 +314,7 @@ class FileStorage(BatchStorage):
         self.batch = None
         self.syncer.close()
         self.open_files.close()
+        self.streams.clear()
         for segment in segments:
             self.files.close(segment)
         self.files.unlock()

@@ -272,3 +272,16 @@ def test_sync_latency_and_sizes_are_counted(tmp_path: Path) -> None:
     assert log.unsynced_bytes == 0
     assert log.sync_latency.count == before + 1
     log.release()
+
+
+def test_a_log_of_tiny_segments_is_closed_with_its_last_batch(tmp_path: Path) -> None:
+    """Each batch begins a segment, whose predecessor may go: the record of that is no batch of its own."""
+    deferred = Deferred()
+    log, _ = open_log(str(tmp_path), DISK, deferred=deferred, segment_bytes=1, first_segment_bytes=1)
+    deferred.run_all()
+    for number in range(3):
+        publish(log, [logged_queue(1)], content_of(number, 300))
+        log.commit()
+    before = log.batch
+    log.close()
+    assert log.batch == before + 1
