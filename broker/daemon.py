@@ -409,7 +409,7 @@ class Daemon:
 
     def _tick_store(self) -> None:
         """Look for room after a full disk, tell when the log fails or comes back, watch memory and space."""
-        self._tick_timer = self.loop.call_later(STORE_TICK_SECONDS, self._tick_store)  # before an error
+        self._tick_timer = self.loop.call_later(STORE_TICK_SECONDS, self._tick_store)  # also if this fails
         self.log.tick()
         self.journal.tick()
         self.resources.tick()

@@ -13,7 +13,7 @@ from broker.store.disk import Disk
 from broker.store.file_commit import MIB, FileStorage
 from broker.store.log import Log
 from broker.store.recovery.sink import RecoveryReport, RecoverySink
-from broker.store.segment import Files
+from broker.store.segment_files import SegmentFiles
 from broker.store.streams.files import StreamFiles
 from broker.store.streams.stream import Stream
 from broker.store.sync import DiskSyncer, Done, Syncer, Work
@@ -147,7 +147,7 @@ def storage_of(log: Log) -> FileStorage:
     return log.storage
 
 
-def files_of(log: Log) -> Files:
+def files_of(log: Log) -> SegmentFiles:
     """The segment files of a log."""
     return storage_of(log).files
 

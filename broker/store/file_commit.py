@@ -17,7 +17,8 @@ from broker.store.format import HEADER_BYTES
 from broker.store.recovery.files import Reading
 from broker.store.recovery.replay import StoredLog
 from broker.store.scan import BatchScanner, SegmentScanner
-from broker.store.segment import READY, RESERVE, SPARE, Files, Segment
+from broker.store.segment import Segment
+from broker.store.segment_files import READY, RESERVE, SPARE, SegmentFiles
 from broker.store.streams.files import Appended, OpenFiles, StreamFiles, incarnation_of, parse_stream_name
 from broker.store.sync import Syncer, SyncTarget
 
@@ -53,7 +54,7 @@ class FileStorage(BatchStorage):
         self.disk = disk
         self.syncer = syncer
         self.clock = clock
-        self.files = Files(directory, disk, syncer, segment_bytes, first_segment_bytes, reserve_bytes)
+        self.files = SegmentFiles(directory, disk, syncer, segment_bytes, first_segment_bytes, reserve_bytes)
         self.reader = ContentReader(disk, self.files)
         self.open_files = OpenFiles(disk)
         self.streams: dict[int, StreamFiles] = {}  # the open ones, by number

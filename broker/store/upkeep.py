@@ -8,7 +8,6 @@ from mypy_extensions import i64
 
 from broker.store.batch import Batch
 from broker.store.commit import BatchStorage
-from broker.store.content import drop_contents
 from broker.store.held import HeldMessages
 from broker.store.space import Space
 from broker.store.stand_ins import STANDS_IN, StandIns
@@ -51,7 +50,7 @@ class Upkeep:
             else:
                 self.held.release(burial.message, burial.queue.number)
         if log.content_bytes > self.memory_budget:  # this batch's contents are needed last
-            log.content_bytes -= drop_contents(segment, batch.offset, batch.end)
+            log.content_bytes -= segment.drop_contents(batch.offset, batch.end)
         self.streams.synced(batch)
         if log.closing:
             return

@@ -37,8 +37,8 @@ STORE = (
     ("commit", "state"),
     ("recovery",),
     ("batch", "content", "counts"),
-    ("segment",),
-    ("sync",),
+    ("segment_files",),
+    ("segment", "sync"),
     ("scan", "definition_text", "format", "disk", "latency", "errors", "sync_helper"),
 )
 ADAPTERS = (

@@ -7,7 +7,7 @@ import pytest
 from broker.core.message import Message
 from broker.store.file_commit import INLINE_WRITE_MAX
 from broker.store.log import Log
-from broker.store.segment import READY
+from broker.store.segment_files import READY
 from tests.bad_disk import FOLDER, BadDisk, log_on_bad_disk, reopened
 from tests.storing import Deferred, Waiter, content_of, files_of, logged_queue, open_log, publish
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from broker.store.segment import READY
+from broker.store.segment_files import READY
 from tests.bad_disk import FOLDER, BadDisk, log_on_bad_disk, reopened
 from tests.simulation.sim_disk import SimDisk
 from tests.storing import Deferred, Sink, Waiter, content_of, files_of, logged_queue, open_log, publish

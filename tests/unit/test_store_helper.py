@@ -14,7 +14,7 @@ import pytest
 from broker.store.definition_text import DefinitionText
 from broker.store.disk import RealDisk
 from broker.store.errors import LogLocked
-from broker.store.segment import READY
+from broker.store.segment_files import READY
 from broker.store.sync import HelperSyncer, run_inline
 from tests.storing import (
     Deferred,

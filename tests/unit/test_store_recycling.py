@@ -14,7 +14,8 @@ from broker.store.format import BLANK, HEADER_BYTES, MAGIC, encode_header
 from broker.store.log import Log
 from broker.store.repair.check import check, repair
 from broker.store.scan import SegmentScanner
-from broker.store.segment import ASKED, READY, segment_name
+from broker.store.segment import segment_name
+from broker.store.segment_files import ASKED, READY
 from tests.storing import Deferred, Sink, content_of, files_of, logged_queue, open_log, publish
 
 DISK = RealDisk()

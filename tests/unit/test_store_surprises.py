@@ -11,7 +11,7 @@ from structlog.typing import EventDict
 from broker.core.errors import StoreFailed
 from broker.store.definition_text import DefinitionText
 from broker.store.log import Log
-from broker.store.segment import ABSENT
+from broker.store.segment_files import ABSENT
 from broker.store.sync import DiskSyncer, Done, Work
 from tests.bad_disk import FOLDER, log_on_bad_disk
 from tests.simulation.sim_disk import SimDisk

@@ -10,7 +10,8 @@ from broker.store.errors import LogDamaged
 from broker.store.recovery.replay import Replay, StoredLog
 from broker.store.recovery.sink import NOWHERE
 from broker.store.scan import SegmentScanner
-from broker.store.segment import Files, Segment, SegmentTable, segment_name
+from broker.store.segment import Segment, SegmentTable, segment_name
+from broker.store.segment_files import SegmentFiles
 
 STRAY_GAP: Final = 1000  # the largest number of starts in a row that ended before their segment had a batch
 
@@ -18,7 +19,7 @@ STRAY_GAP: Final = 1000  # the largest number of starts in a row that ended befo
 class Reading(StoredLog):
     """The log in the files of a folder. Damage raises an error here; `Salvage` continues behind it."""
 
-    def __init__(self, files: Files, cut: tuple[int, int] = NOWHERE) -> None:
+    def __init__(self, files: SegmentFiles, cut: tuple[int, int] = NOWHERE) -> None:
         super().__init__()
         self.files = files
         self.disk = files.disk

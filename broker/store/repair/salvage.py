@@ -14,7 +14,8 @@ from broker.store.recovery.files import Reading
 from broker.store.recovery.replay import Replay
 from broker.store.recovery.sink import NOWHERE
 from broker.store.scan import SegmentScanner
-from broker.store.segment import Files, Segment, SegmentTable, segment_name
+from broker.store.segment import Segment, SegmentTable, segment_name
+from broker.store.segment_files import SegmentFiles
 
 KEPT_SUFFIX: Final = ".damaged"  # added to the name of a file that a repair gives up
 
@@ -59,7 +60,7 @@ class Loss:
 class Salvage(Reading):
     """A Reading that steps over damage and notes it."""
 
-    def __init__(self, files: Files, cut: tuple[int, int] = NOWHERE) -> None:
+    def __init__(self, files: SegmentFiles, cut: tuple[int, int] = NOWHERE) -> None:
         super().__init__(files, cut)
         self.damages: list[Damage] = []
         self.loss = Loss()
