@@ -53,6 +53,7 @@ from broker.net.tls import TlsError, admin_tls_of, reload_all, tls_of
 from broker.net.tls_listener import TlsListener
 from broker.store.disk import RealDisk
 from broker.store.errors import StoreError
+from broker.store.file_commit import FileStorage
 from broker.store.latency import Latency
 from broker.store.log import Log
 from broker.store.recovery.sink import RecoveryReport
@@ -114,17 +115,19 @@ class Daemon:
         self.doormen = Doormen(loop)
         self.lag = Latency()
         self.syncer = HelperSyncer(RealDisk(), self._off_loop)
-        self.log = Log(
+        self.storage = FileStorage(
             str(settings.data_dir),
             RealDisk(),
             self.syncer,
             time.monotonic,
-            lambda: self.broker.describe(),
             segment_bytes=settings.segment_bytes,
-            memory_budget=settings.memory_budget,
         )
+        self.log = Log(self.storage, lambda: self.broker.describe(), settings.memory_budget)
         self.log.wants_commit = self._wants_commit
-        broker = self.broker = self._new_broker(AlarmClock(loop).schedule)
+        self.alarm_clock = AlarmClock(loop)
+        self._lag_timer: asyncio.TimerHandle | None = None
+        self._tick_timer: asyncio.TimerHandle | None = None
+        broker = self.broker = self._new_broker(self.alarm_clock.schedule)
         self.journal = journal_of(settings, broker, view_of, loop.call_soon, loop.call_later, self._off_loop)
         self.users = Users(self.log)
         broker.appliers["user"] = self.users.apply
@@ -208,19 +211,34 @@ class Daemon:
             self._check_streams()
             await self.stopping.wait()
             _log.info("stopping")
-            self.started = False
+        finally:
+            status = await self._stop()
+        return status
+
+    async def _stop(self) -> int:
+        """Disconnect everybody, then close the log; also after a start that has failed. Return the status."""
+        self.started = False
+        try:
             await self.listener.close(GRACE_SECONDS)
             if self.admin_handshakes is not None:
                 await self.admin_handshakes.close()
             if self.admin is not None:
                 await self.admin.stop()
         finally:
+            self._stop_timers()
             status = self._close_log()
             self.journal.stop(status == 0)
             _log.info("stopped", status=status)
             self.writers.shutdown(wait=False)
             self.doormen.stop()
         return status
+
+    def _stop_timers(self) -> None:
+        """Cancel the timers, which must not find a closed log: the loop still runs for a while."""
+        self.alarm_clock.stop()
+        for timer in (self._lag_timer, self._tick_timer):
+            if timer is not None:
+                timer.cancel()
 
     def _recover(self) -> None:
         self.settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -356,7 +374,7 @@ class Daemon:
 
     def _check_streams(self) -> None:
         """Read what streams have in a thread of its own, for half of the time: what is damaged is told."""
-        files = stored_files(self.log.streams)
+        files = stored_files(self.storage)
         if files:
             Thread(target=self._read_streams, args=(files,), name="amqpd-streams", daemon=True).start()
 
@@ -366,7 +384,7 @@ class Daemon:
             if self.stopping.is_set():
                 return
             if found is not None:
-                self.loop.call_soon_threadsafe(found.tell, self.log.streams)
+                self.loop.call_soon_threadsafe(found.tell, self.storage)
             now = time.monotonic()
             if now - began > PAUSE_SECONDS:
                 time.sleep(now - began)
@@ -382,7 +400,8 @@ class Daemon:
         """How late a timer comes is how long the loop was busy (the loop's clock stood still meanwhile)."""
         now = time.monotonic()
         self.lag.observe(max(0.0, now - due))
-        self.loop.call_later(LAG_INTERVAL_SECONDS, self._measure_lag, now + LAG_INTERVAL_SECONDS)
+        due = now + LAG_INTERVAL_SECONDS
+        self._lag_timer = self.loop.call_later(LAG_INTERVAL_SECONDS, self._measure_lag, due)
 
     def _look_at_memory(self) -> None:
         """Measure between two ticks: much has come in."""
@@ -390,7 +409,7 @@ class Daemon:
 
     def _tick_store(self) -> None:
         """Look for room after a full disk, tell when the log fails or comes back, watch memory and space."""
-        self.loop.call_later(STORE_TICK_SECONDS, self._tick_store)  # first: whatever goes wrong now
+        self._tick_timer = self.loop.call_later(STORE_TICK_SECONDS, self._tick_store)  # also if this fails
         self.log.tick()
         self.journal.tick()
         self.resources.tick()

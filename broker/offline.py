@@ -20,6 +20,7 @@ from broker.core.ports import MessageStore
 from broker.core.schedule import Schedule
 from broker.core.vhosts.changes import VHOST, Change
 from broker.store.disk import RealDisk
+from broker.store.file_commit import FileStorage
 from broker.store.log import Log
 from broker.store.recovery.files import Reading
 from broker.store.restore import Recovered, close
@@ -39,7 +40,8 @@ class Closed:
 
     def __init__(self, folder: Path) -> None:
         disk = RealDisk()
-        self.log = Log(str(folder), disk, DiskSyncer(disk), time.monotonic, self._describe)
+        self.storage = FileStorage(str(folder), disk, DiskSyncer(disk), time.monotonic)
+        self.log = Log(self.storage, self._describe)
         schedule = Schedule(time.monotonic_ns, time.time_ns, _never)
         self.broker = Broker(self.log, Counters(), lambda: secrets.token_urlsafe(16), schedule, view_of)
         self.users = Users(self.log)
@@ -61,14 +63,15 @@ def export_definitions(folder: Path, vhost: str | None) -> Iterator[str]:
     if not any(folder.glob(f"*{SUFFIX}")):
         raise OfflineError(f"no log in {folder}")  # before anything is created there
     closed = Closed(folder)
-    closed.log.files.lock()
+    files = closed.storage.files
+    files.lock()
     try:
-        reading = Reading(closed.log)
+        reading = Reading(files)
         reading.run()
         for change in reading.replay.definitions():
             closed.broker.apply(change)
     finally:
-        closed.log.let_go()
+        closed.log.release()
     if vhost is None:
         return export_pieces(closed.broker, closed.users, __version__)
     found = closed.broker.vhosts.get(vhost)

@@ -80,7 +80,7 @@ class AdminServer:
 
     def connection(self) -> tuple[HttpConnection, Front]:
         """Make a connection, and the protocol for it that the event loop calls."""
-        if self._clock is None:
+        if self._clock is None and not self._stopping:
             self._tick()
         connection = HttpConnection(
             self._config, self._state, self._watcher, self._bounds, self._time, lambda: not self._stopping

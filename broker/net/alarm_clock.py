@@ -17,10 +17,20 @@ class AlarmClock:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
         self._context = Context()  # alarms are not part of the request that sets the first of them
         self.schedule = Schedule(time.monotonic_ns, time.time_ns, self._wake)
 
+    def stop(self) -> None:
+        """Ring no alarm any more."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _wake(self, due: int) -> None:
+        if self._stopped:
+            return
         if self._timer is not None:
             self._timer.cancel()
         # not by the loop's own time, which stands still during a turn

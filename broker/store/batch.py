@@ -64,18 +64,14 @@ def encode_queues(numbers: list[int]) -> bytes:
     return b"".join([head, *[number.to_bytes(8, "big") for number in numbers]])
 
 
-class WrittenChunk:
-    """The place of a chunk that has been written; `broker.store.streams.files` extends this class."""
+@final
+class StreamChunk:
+    """Rows of one stream in a batch, as a chunk; `number`: the stream's."""
 
-    @property
-    def fd(self) -> int:
-        """The descriptor of the chunk's file."""
-        raise NotImplementedError
-
-    @property
-    def is_entry_synced(self) -> bool:
-        """Whether the name of the file is on disk."""
-        raise NotImplementedError
+    def __init__(self, stream: StoredStream, number: int, data: bytes) -> None:
+        self.stream = stream
+        self.number = number
+        self.data = data
 
 
 @final
@@ -99,10 +95,9 @@ class Batch:
         self.burials: list[Burial] = []
         self.streams: list[StoredStream] = []  # the streams with rows for it,
         self.stream_bytes: i64 = 0  # and the approximate length of these rows together
-        self.chunks: list[tuple[StoredStream, bytes]] = []  # once sealed: these rows in chunks
-        self.appended: list[tuple[StoredStream, WrittenChunk]] = []  # and the places of the written chunks
-        self.dead_streams: list[StoredStream] = []  # streams that are removed with it,
-        self.dead_files: list[str] = []  # and files of others
+        self.chunks: list[StreamChunk] = []  # once sealed: these rows in chunks
+        self.dead_streams: list[int] = []  # the numbers of streams that are removed with it,
+        self.dead_files: list[str] = []  # and parts of others
         self.spoken: i64 = 0  # once sealed: length of the records before `last_words`
         self.end: i64 = 0  # once sealed: where the next one begins,
         self.header = b""
@@ -115,14 +110,6 @@ class Batch:
         """
         room = self.segment.room - self.end
         return [self.header, self.payload, BLANK[:room]] if room > 0 else [self.header, self.payload]
-
-    def chunk_files(self) -> list[int]:
-        """Return the files to which chunks have been written."""
-        return [appended.fd for _, appended in self.appended]
-
-    def has_new_files(self) -> bool:
-        """Whether one of these files has a name that is not on disk yet."""
-        return any(not appended.is_entry_synced for _, appended in self.appended)
 
     def is_empty(self) -> bool:
         """Whether there is nothing to write."""

@@ -1,152 +1,254 @@
-"""Group commit: one sync is in flight, and everything appended meanwhile is the next batch."""
+"""The commit as a port: a sealed batch goes in, its outcome comes out, and recovery reads the batches back.
+
+The log decides which records a batch has, and which segments are still needed. A storage makes batches
+durable: in files (`broker.store.file_commit`), or in any other way that keeps the contract of this module.
+
+**Order.** The log submits one batch at a time, in the order of their numbers: the next one after the outcome
+of the batch before it. A segment gets all of its batches before the next segment gets its first one. Batches
+of a segment follow each other without a gap: each has its future offset before it is submitted.
+
+**Durable.** A batch, the chunks of streams in it, and everything before it survive any crash from then on.
+Recovery reads all of them back, in the same order. Of a batch without an outcome, recovery reads either
+everything back or nothing.
+
+**Failed.** If the batch was *undone*, nothing of it is stored, and nothing of it will be: the storage has no
+room for publishes. The log may submit another batch with the settles of the undone one, in a new segment for
+which the storage has a reserve. Otherwise nobody knows whether the batch is stored. Then the log stops, and
+submits nothing any more; the next recovery shows what is stored.
+
+**Deposed.** Another process is the owner of the batches now. The log stops. The new owner decides whether the
+batch in flight counts: its publishers must not get a confirm, and may publish again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Container
 
-import structlog
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
-from broker.core.ports import DurableWaiter, MessageStore
+from broker.core.message import Message
+from broker.core.ports import StreamExtent
+from broker.store.batch import Batch
 from broker.store.latency import Latency
+from broker.store.recovery.replay import StoredLog
+from broker.store.scan import BatchScanner
+from broker.store.segment import Segment
+from protocol.streams.chunk import Chunk
 
-_log = structlog.get_logger("amqpd.store")
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class CommitListener:
+    """The receiver of outcomes. A storage calls it on the event loop only, also from inside `submit`."""
+
+    def durable(self) -> None:
+        """Note that the batch in flight is durable."""
+        raise NotImplementedError
+
+    def failed(self, reason: str, undone: bool = False) -> None:
+        """Note that the batch in flight has failed, or the storage itself, without a batch in flight.
+
+        `undone`: nothing of the batch is stored, and the reserve has room for a batch without publishes.
+        """
+        raise NotImplementedError
+
+    def deposed(self, reason: str) -> None:
+        """Note that another process owns the batches now."""
+        raise NotImplementedError
+
+    def has_room(self) -> None:
+        """Note that the storage has room for publishes again, and a new reserve, after an undone batch."""
+        raise NotImplementedError
 
 
-class GroupCommit(MessageStore):
-    """Counts batches and notifies waiters when their batch is on disk. The subclass defines what a batch is.
+@mypyc_attr(allow_interpreted_subclasses=True)
+class StreamStorage:
+    """The stored chunks of the stream with this number.
 
-    A batch is written only after the previous one has been synced: at most one is in flight at any instant.
+    `first`: the oldest offset that is kept. `next`: the offset behind the last row, whose batch may be in
+    flight. `bytes`: the size of all chunks. `incarnation` distinguishes the stream from earlier streams of
+    its number. All methods raise OSError or LogDamaged if the storage cannot read the chunks.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        super().__init__()
-        self.clock = clock
+    def __init__(self, number: int, incarnation: int) -> None:
+        self.number = number
+        self.incarnation = incarnation
+        self.first: i64 = 0
+        self.next: i64 = 0
+        self.bytes: i64 = 0
+
+    def chunk_with(self, offset: i64) -> Chunk | None:
+        """Return the chunk with an offset, or the next readable one; None: not stored yet."""
+        raise NotImplementedError
+
+    def extent_from(self, offset: i64, behind: i64) -> StreamExtent | None:
+        """Return whole chunks from the one with an offset on, up to the one with the row before `behind`.
+
+        None: no row before `behind` is kept from there on.
+        """
+        raise NotImplementedError
+
+    def reach(self, offset: i64, size: i64) -> i64:
+        """Return the offset up to which the rows from `offset` on take `size` bytes, but at least one row."""
+        raise NotImplementedError
+
+    def at_time(self, time: i64) -> i64:
+        """Return the first offset from a time on, in microseconds since 1970; `next`: none yet."""
+        raise NotImplementedError
+
+    def trim(self, bytes_max: i64, oldest: i64) -> list[str]:
+        """Advance `first` while `bytes_max` bytes remain, or rows are older than `oldest`; 0: no limit.
+
+        Return the names of the parts that have no row any more. The log passes them to
+        `BatchStorage.remove_stream_parts` when the new `first` is durable: until then they must exist.
+        """
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class BatchStorage:
+    """A storage of the batches of one log, and of their streams' chunks. `sync_latency` is in seconds.
+
+    `segment_bytes`: the usual length of a segment. `reserve_length`: bytes of the segment that an undone
+    batch leaves to settles and copies.
+    """
+
+    def __init__(self, segment_bytes: i64) -> None:
+        self.segment_bytes = segment_bytes
         self.sync_latency = Latency()
-        self.stopped = False  # fail-stop: nothing is appended or written any more
-        self.in_flight: i64 = 0  # number of the batch that is being written or synced, 0: none
-        self.sync_started = 0.0
-        self.waiters: list[DurableWaiter] = []  # for the batch being filled
-        self.in_flight_waiters: list[DurableWaiter] = []
+        self.reserve_length: i64 = 0
 
-    def wait(self, waiter: DurableWaiter) -> None:
-        """Call `waiter.on_durable` once when everything appended so far is on disk.
+    # ---- the start
 
-        The call comes at once if all of it is on disk already. If it will never be, `waiter.on_store_failed`
-        is called at once.
+    def open(self, listener: CommitListener) -> None:
+        """Become the owner of the batches. Raises LogLocked while another process is, OSError."""
+        raise NotImplementedError
+
+    def replay(self) -> StoredLog:
+        """Return everything that is durable, replayed batch by batch, in order; change nothing.
+
+        Raises LogDamaged, LogVersionUnknown, OSError.
         """
-        if self.stopped:
-            waiter.on_store_failed(self.failure)
-            return
-        self.waiters.append(waiter)
-        if not self.in_flight and self.is_empty():
-            self.skip()
-
-    def is_empty(self) -> bool:
-        """Whether nothing has been appended to the batch being filled."""
         raise NotImplementedError
 
-    def commit(self) -> None:
-        """Write the batch being filled and start its sync, unless another one is in flight or it is empty."""
-        raise NotImplementedError
+    def begin(self, found: StoredLog) -> None:
+        """Make what `replay` has found durable, and nothing else; the first `store` follows. Raises OSError.
 
-    def on_batch_durable(self) -> None:
-        """Note that batch number `durable` is on disk and its waiters have been notified."""
-        raise NotImplementedError
-
-    def on_stopped(self) -> None:
-        """Note that the store has stopped; `failure` says why."""
-        raise NotImplementedError
-
-    def written(self, error: BaseException | None) -> None:
-        """Note that the syncer has written a large batch completely, or the error."""
-        raise NotImplementedError
-
-    def prepared(self, name: str, reason: str) -> None:
-        """Note that a file exists and has its room on the disk, or the reason why not."""
-        raise NotImplementedError
-
-    def removed(self, name: str, reason: str) -> None:
-        """Note that a file has been deleted for good, or the reason why that is not known."""
-        raise NotImplementedError
-
-    def renumber(self) -> None:
-        """Give the batch being filled, which is empty, the number `batch`."""
-        raise NotImplementedError
-
-    def skip(self) -> None:
-        """Skip the empty batch being filled: its waiters have nothing to wait for."""
-        waiters = self.waiters
-        self.waiters = []
-        self.durable = self.batch
-        self.batch += 1
-        self.renumber()
-        self._tell(waiters, self.durable)
-
-    def begin(self) -> None:
-        """Note that the batch being filled is sealed and in flight; another one is being filled."""
-        self.in_flight = self.batch
-        self.in_flight_waiters = self.waiters
-        self.waiters = []
-        self.batch += 1
-
-    def completed(self, reason: str) -> None:
-        """Note that the batch in flight is on disk, or the `reason` why that is not known.
-
-        A failed sync is never retried: the kernel may have dropped the pages that it could not write, and
-        would report success the next time. A reason without a batch in flight (the syncer died) stops the
-        store too.
+        A batch that was read back may have had no outcome before the crash. It must survive the next one.
         """
-        if self.stopped:
-            return
-        if reason:
-            self.stop(reason)
-            return
-        if not self.in_flight:
-            return
-        self.sync_latency.observe(self.clock() - self.sync_started)
-        number = self.in_flight
-        self.durable = number
-        self.in_flight = 0
-        waiters = self.in_flight_waiters
-        self.in_flight_waiters = []
-        self._tell(waiters, number)
-        try:
-            self.on_batch_durable()
-        except Exception as error:
-            self.broken(error)
-        self.commit()
+        raise NotImplementedError
 
-    def _tell(self, waiters: list[DurableWaiter], batch: i64) -> None:
-        """Notify each waiter that the batch is on disk; an error of one must not affect the others."""
-        for waiter in waiters:
-            try:
-                waiter.on_durable(batch)
-            except Exception:
-                _log.exception("what waited for the log has failed", batch=batch)
+    def new_identity(self) -> int:
+        """Return a random number of 63 bits, not 0, for a new log."""
+        raise NotImplementedError
 
-    def broken(self, error: Exception) -> None:
-        """Stop because of an internal error; otherwise all would wait for a batch that is never written."""
-        _log.error("the log is broken", exc_info=error)
-        self.stop(f"{type(error).__name__}: {error}")
+    def started(self) -> None:
+        """Note that recovery is over: the space of removed segments may be used again from now on."""
 
-    def stop(self, reason: str) -> None:
-        """Accept nothing any more, for good. Recovery will find what is on disk."""
-        if self.stopped:
-            return
-        self.stopped = True
-        self.failure = reason
-        self.in_flight = 0
-        self.on_stopped()
-        self.fail_waiters()
+    # ---- batches
 
-    def fail_waiters(self) -> None:
-        """Notify all waiters that their records must not be confirmed."""
-        waiters = self.in_flight_waiters + self.waiters
-        self.in_flight_waiters = []
-        self.waiters = []
-        for waiter in waiters:
-            try:
-                waiter.on_store_failed(self.failure)
-            except Exception:
-                _log.exception("what waited for the log has failed", reason=self.failure)
+    def new_segment(self, number: i64) -> Segment:
+        """Return the segment with this number, which has no batch yet."""
+        raise NotImplementedError
+
+    def prepare(self, segment: Segment) -> bool:
+        """Prepare for a segment's next batch, which can still grow; false: only a later attempt may work."""
+        return True
+
+    def submit(self, batch: Batch) -> None:
+        """Make a sealed batch durable, chunks included, and call the listener with the outcome.
+
+        Sets `segment.good` to `batch.end` when the batch can be read. For an undone batch, `segment.end` is
+        set back to `segment.good`.
+        """
+        raise NotImplementedError
+
+    def store(self, batch: Batch) -> None:
+        """Make a sealed batch durable before returning, for the start and the stop; the listener is not used.
+
+        Raises OSError: then nobody knows whether it is stored.
+        """
+        raise NotImplementedError
+
+    def use_reserve(self, segment: Segment, error: OSError) -> bool:
+        """Undo a `store` of the run's first batch that had no room; true: the reserve has room for it."""
+        return False
+
+    def retry(self) -> None:
+        """Try again what has failed for a reason that may pass; called every second or so."""
+
+    def finish(self) -> None:
+        """Block until the outcome of the batch in flight, if there is one, has been reported."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """Report no outcome any more: the log has stopped."""
+        raise NotImplementedError
+
+    def close(self, segments: list[Segment]) -> None:
+        """Release everything, the log's segments too; nothing is reported any more."""
+        raise NotImplementedError
+
+    # ---- space
+
+    def expect_checkpoint(self, length: i64) -> None:
+        """Note how long the checkpoint is that begins the next segment: the reserve must have room for it."""
+
+    def make_ready(self, segment: bool) -> None:
+        """Make the reserve ready, and the next segment too if `segment` is set, in the background."""
+
+    def retire(self, segment: Segment) -> None:
+        """Note that a segment gets no batch any more."""
+
+    def cut(self, segment: Segment) -> None:
+        """Cut off what is behind a segment's last batch, for a clean stop. Raises OSError."""
+
+    def remove(self, segment: Segment) -> None:
+        """Remove a segment: its removal is durable."""
+        raise NotImplementedError
+
+    def discard(self, segment: Segment) -> None:
+        """Forget a segment whose first batch was undone: the reserve takes its place and number."""
+
+    # ---- reading
+
+    def load(self, message: Message, segment: Segment) -> bytes:
+        """Return the content of a message in a segment. Raises OSError, LogDamaged."""
+        raise NotImplementedError
+
+    def scan(self, segment: Segment, identity: int) -> BatchScanner:
+        """Return a scanner over the stored batches of a segment. Raises OSError."""
+        raise NotImplementedError
+
+    def resume(self, scanner: BatchScanner, segment: Segment) -> None:
+        """Prepare a scanner of a segment for further batches, after a pause. Raises OSError."""
+
+    def name_of(self, segment: Segment) -> str:
+        """Return the segment's name for error messages, such as a path."""
+        return segment.name
+
+    # ---- streams
+
+    def open_stream(self, number: int, identity: int, segment_bytes: i64) -> StreamStorage:
+        """Return the stream with this number, without rows. Chunks are kept in parts of `segment_bytes`."""
+        raise NotImplementedError
+
+    def recover_stream(self, number: int, first: i64, behind: i64) -> None:
+        """Restore the rows of an open stream from `first` up to `behind`, and delete all later ones.
+
+        Raises OSError, LogDamaged.
+        """
+        raise NotImplementedError
+
+    def store_again(self, number: int, offset: i64) -> None:
+        """Make the chunks of a stream from an offset on durable, which may not be. Raises OSError."""
+
+    def remove_stream(self, number: int) -> None:
+        """Delete an open stream: its removal is durable."""
+        raise NotImplementedError
+
+    def remove_stream_parts(self, names: list[str]) -> None:
+        """Delete parts of streams that `StreamStorage.trim` has returned."""
+        raise NotImplementedError
+
+    def remove_unknown_streams(self, known: Container[int]) -> None:
+        """Delete the chunks of all streams that are neither open nor `known`, and parts without a row."""

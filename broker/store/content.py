@@ -1,4 +1,4 @@
-"""Message contents that are only on disk: they are dropped from memory, and read from the log again."""
+"""Reads of message contents that are only on disk."""
 
 from typing import Final, final
 
@@ -7,7 +7,8 @@ from mypy_extensions import i64
 from broker.core.message import Message
 from broker.store.disk import Disk
 from broker.store.errors import LogDamaged
-from broker.store.segment import Files, Segment
+from broker.store.segment import Segment
+from broker.store.segment_files import SegmentFiles
 
 READ_AHEAD: Final = 256 * 1024
 STREAMS: Final = 4  # consumers of so many queues read ahead independently
@@ -29,7 +30,7 @@ class _Stream:
 class ContentReader:
     """Reads contents at their positions; for a queue that is drained in order it reads large pieces."""
 
-    def __init__(self, disk: Disk, files: Files) -> None:
+    def __init__(self, disk: Disk, files: SegmentFiles) -> None:
         self.disk = disk
         self.files = files
         self.streams = [_Stream() for _ in range(STREAMS)]
@@ -63,15 +64,3 @@ class ContentReader:
         found.end = offset + len(data)
         found.data = data
         return data if len(data) == message.length else data[: message.length]
-
-
-def drop_contents(segment: Segment, start: i64, end: i64) -> i64:
-    """Drop from memory the contents in these bytes at the segment's end. Return how many bytes that frees."""
-    freed: i64 = 0
-    message = segment.last
-    while message is not None and message.offset >= start:
-        if message.offset < end and message.content is not None:
-            message.content = None
-            freed += message.length
-        message = message.log_previous
-    return freed

@@ -2,7 +2,7 @@
 
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from broker.store.disk import Disk
 from broker.store.errors import LogDamaged, LogVersionUnknown
@@ -21,31 +21,43 @@ WINDOW: Final = 4 * 1024 * 1024
 _ZEROS: Final = bytes(WINDOW)
 
 
-@final
-class SegmentScanner:
-    """Walks over a segment file, batch by batch.
+@mypyc_attr(allow_interpreted_subclasses=True)
+class BatchScanner:
+    """Walks over a segment, batch by batch; `path`: the segment's name for error messages.
 
     After `next` has returned true, `data[start:end]` are the records of batch `number`; an index into `data`
-    plus `shift` is an offset in the file. After `next` has returned false, no valid batch begins at
+    plus `shift` is an offset in the segment. After `next` has returned false, no valid batch begins at
     `position`.
     """
 
-    def __init__(self, disk: Disk, fd: int, path: str, segment: i64, identity: int) -> None:
-        self.disk = disk
-        self.fd = fd
+    def __init__(self, path: str) -> None:
         self.path = path
-        self.segment = segment
-        self.identity = identity  # 0: taken from the first valid batch
-        self.size: i64 = disk.size(fd)
         self.position: i64 = 0
         self.data = b""
         self.shift: i64 = 0
         self.number: i64 = 0
         self.first_sequence: i64 = 0
         self.count: i64 = 0
-        self.batch_at: i64 = 0  # offset of the batch in the file
+        self.batch_at: i64 = 0  # offset of the batch in the segment
         self.start: i64 = 0
         self.end: i64 = 0
+
+    def next(self) -> bool:
+        """Step to the next batch. Raises LogVersionUnknown, OSError."""
+        raise NotImplementedError
+
+
+@final
+class SegmentScanner(BatchScanner):
+    """Walks over a segment file."""
+
+    def __init__(self, disk: Disk, fd: int, path: str, segment: i64, identity: int) -> None:
+        super().__init__(path)
+        self.disk = disk
+        self.fd = fd
+        self.segment = segment
+        self.identity = identity  # 0: taken from the first valid batch
+        self.size: i64 = disk.size(fd)
 
     def next(self) -> bool:
         """Step to the next batch. Raises LogVersionUnknown, OSError."""

@@ -10,14 +10,17 @@ from mypy_extensions import i64
 
 from broker.core.message import Message
 from broker.core.ports import LoggedQueue
-from broker.store.append import HeldMessages
+from broker.store.appender import Appender
 from broker.store.batch import Batch, Move, encode_queues
+from broker.store.commit import BatchStorage
 from broker.store.counts import Count
-from broker.store.disk import DISK_FULL, NO_DESCRIPTORS
+from broker.store.disk import NO_DESCRIPTORS
 from broker.store.format import COUNT, DELIVERED, END, MALFORMED, MESSAGE, SETTLE, Records
-from broker.store.scan import SegmentScanner
-from broker.store.segment import READY, Segment
+from broker.store.scan import BatchScanner
+from broker.store.segment import Segment
 from broker.store.stand_ins import StandIns
+from broker.store.state import LogState
+from broker.store.streams.stream import Streams
 
 SLICE: Final = 256 * 1024  # the most bytes copied per batch, or one batch of the victim if larger
 SETTLE_BYTES: Final = 17
@@ -35,11 +38,11 @@ class Space:
     background.
     """
 
-    def __init__(self, log: HeldMessages) -> None:
+    def __init__(self, log: LogState, storage: BatchStorage) -> None:
         self.log = log
-        self.changed = False  # a segment may have become removable
+        self.storage = storage
         self.victim: Segment | None = None  # the segment being copied forward
-        self.scanner: SegmentScanner | None = None
+        self.scanner: BatchScanner | None = None
         self.records = Records()
 
     def batches_failed(self, number: i64) -> None:
@@ -51,12 +54,12 @@ class Space:
                 segment.emptied = 0
         self.victim = None
         self.scanner = None
-        self.changed = True
+        self.log.space_changed = True
 
     def step(self) -> None:
         """Do some work after a batch has become durable."""
-        if self.changed:
-            self.changed = False
+        if self.log.space_changed:
+            self.log.space_changed = False
             self._finish_removals()
             self._remove_dead()
             if self.victim is None:
@@ -70,9 +73,7 @@ class Space:
         for segment in log.segments.all():
             if 0 < segment.removal <= log.durable:
                 log.segments.remove(segment)
-                if log.full or not log.files.recycle(segment):
-                    log.files.close(segment)
-                    log.syncer.remove(segment.name)
+                self.storage.remove(segment)
 
     def _remove_dead(self) -> None:
         log = self.log
@@ -88,7 +89,7 @@ class Space:
                 segment.removal = log.filling.number
                 log.filling.add_removed(segment.number)
         if going:
-            self.changed = True
+            self.log.space_changed = True
 
     def _needs_only(self, segment: Segment, going: set[int]) -> bool:
         """Whether every segment that this one must outlive is being removed or was."""
@@ -120,7 +121,7 @@ class Space:
             return None
         if log.full:
             return best if best_needed < (current.limit - current.end) // 4 else None
-        return best if total > 2 * needed + 2 * log.files.segment_bytes else None
+        return best if total > 2 * needed + 2 * self.storage.segment_bytes else None
 
     def _copy_slice(self, victim: Segment) -> None:
         """Append some of the victim's needed records to the batch being filled."""
@@ -129,12 +130,10 @@ class Space:
         scanner = self.scanner
         try:
             if scanner is None:
-                fd = log.files.readable(victim)
-                path = log.files.path(victim.name)
-                scanner = SegmentScanner(log.disk, fd, path, victim.number, log.identity)
-                scanner.size = victim.good
+                scanner = self.storage.scan(victim, log.identity)
                 self.scanner = scanner
-            scanner.fd = log.files.readable(victim)
+            else:
+                self.storage.resume(scanner, victim)
             before: i64 = len(log.filling.writer)
             while len(log.filling.writer) - before < SLICE:
                 if scanner.position >= victim.good:
@@ -147,7 +146,7 @@ class Space:
         except OSError as error:
             if error.errno in NO_DESCRIPTORS:
                 return  # the next batch tries again
-            self._give_up(victim, f"{log.files.path(victim.name)}: {error}")
+            self._give_up(victim, f"{self.storage.name_of(victim)}: {error}")
 
     def _emptied(self, victim: Segment) -> None:
         log = self.log
@@ -156,7 +155,7 @@ class Space:
         victim.emptied = log.filling.number
         self.victim = None
         self.scanner = None
-        self.changed = True
+        log.space_changed = True
 
     def _give_up(self, victim: Segment, problem: str) -> None:
         """Leave an unreadable segment as it is; it is never chosen again."""
@@ -166,7 +165,7 @@ class Space:
         self.victim = None
         self.scanner = None
 
-    def copy_batch(self, victim: Segment, scanner: SegmentScanner) -> bool:
+    def copy_batch(self, victim: Segment, scanner: BatchScanner) -> bool:
         """Append the needed records of the scanner's batch again; false if one is malformed."""
         records = self.records
         records.open(scanner.data, scanner.start, scanner.end)
@@ -243,52 +242,38 @@ WAITING_BYTES_MAX: Final = 1048576  # the most bytes of annotations in waiting c
 
 @final
 class Room:
-    """Handles failed writes: the log stops, or continues in the reserve if the disk is full."""
+    """Continues in the reserve when the storage has no room for publishes, until it has room again."""
 
-    def __init__(self, log: HeldMessages, space: Space, stand_ins: StandIns) -> None:
+    def __init__(
+        self,
+        log: LogState,
+        storage: BatchStorage,
+        space: Space,
+        stand_ins: StandIns,
+        appender: Appender,
+        streams: Streams,
+    ) -> None:
         self.log = log
+        self.storage = storage
         self.space = space
         self.stand_ins = stand_ins
-        self.use_reserve = False
+        self.appender = appender
+        self.streams = streams
         self.waiting: dict[tuple[Message, LoggedQueue], tuple[int, bytes]] = {}  # counts to append later
         self.waiting_bytes: i64 = 0  # the bytes of their annotations
         self._annotations_left: i64 = 0  # further bytes of annotations that the reserve takes
 
-    def make(self, segment: Segment) -> None:
-        """Give a new segment its file, from the reserve if that is its purpose. Raises OSError."""
-        files = self.log.files
-        if self.use_reserve:
-            files.make_of_reserve(segment)
-            self.use_reserve = False
-        else:
-            files.make(segment)
-
-    def is_full(self, error: BaseException) -> bool:
-        """Whether the error means a full disk, and the reserve is ready."""
-        log = self.log
-        full = isinstance(error, OSError) and error.errno in DISK_FULL
-        return full and not log.full and log.files.reserve == READY
-
-    def enter(self, error: BaseException) -> None:
-        """Refuse publishes from now on; the next segment is made from the reserve."""
-        self.use_reserve = True
-        self._annotations_left = self.log.files.reserve_length // 4
-        self.space.changed = True
+    def enter(self, reason: str) -> None:
+        """Refuse publishes from now on; the next segment is the reserve."""
+        self._annotations_left = self.storage.reserve_length // 4
+        self.log.space_changed = True
         self.log.full = True
-        self.log.failure = f"the disk is full: {error}"
+        self.log.failure = reason
 
-    def start_failed(self, segment: Segment, error: OSError) -> None:
-        """Begin in the reserve, because the first batch of a run did not fit, or raise the error."""
-        if not self.is_full(error):
-            raise error
-        self.log.files.close(segment)
-        self.log.disk.unlink(self.log.files.path(segment.name))
-        self.enter(error)
-
-    def prepared(self) -> None:
-        """Accept publishes again, if both the reserve and a spare have been preallocated."""
+    def leave(self) -> None:
+        """Accept publishes again: the storage has room for them, and another reserve."""
         log = self.log
-        if log.full and not log.stopped and log.files.reserve == READY and log.files.spare == READY:
+        if log.full and not log.stopped:
             log.full = False
             log.failure = ""
             self._append_counts()
@@ -331,28 +316,8 @@ class Room:
             if queue.number not in log.settled.get(message.sequence, []):
                 log.append_count(message, queue, count, added)
 
-    def write_failed(self, batch: Batch, error: BaseException) -> None:
-        """Cut off the written part of the batch; then stop, or continue in the reserve.
-
-        A crash before the cut reaches the disk does no harm: a part of a batch is never valid, and the
-        checkpoint of the segment made from the reserve records the length of this one.
-        """
-        log = self.log
-        segment = batch.segment
-        try:
-            if segment.fd >= 0:
-                log.disk.truncate(segment.fd, segment.good)
-        except OSError as problem:
-            log.stop(f"write failed: {error}; and the rest of it could not be cut off: {problem}")
-            return
-        segment.end = segment.good
-        if not self.is_full(error):
-            log.stop(f"write failed: {error}")
-            return
-        self.enter(error)
-        self._go_on(batch)
-
-    def _go_on(self, batch: Batch) -> None:
+    def continue_after(self, batch: Batch) -> None:
+        """Fill the reserve with an undone batch, and with the one behind it, except for their publishes."""
         log = self.log
         filling = log.filling
         segment = batch.segment
@@ -369,31 +334,27 @@ class Room:
             self._disown(following, 0)
             log.segments.remove(following)
         self.space.batches_failed(batch.number)
-        log.streams.refuse(batch)
-        log.streams.refuse(filling)
+        self.streams.refuse(batch)
+        self.streams.refuse(filling)
         needs = segment.needs | following.needs
         if segment.good == 0:  # not even its first batch fitted: the reserve replaces it
             log.segments.remove(segment)
-            log.files.close(segment)
+            self.storage.discard(segment)
             following = segment
         elif following is segment:
-            following = log.files.new_segment(segment.number + 1)
+            following = self.storage.new_segment(segment.number + 1)
         needs.add(segment.number)
         needs.discard(following.number)
         following.needs = needs
         following.settles = 0  # salvaged settles are counted again; counts are voided one by one
         following.end = 0
         filling.seal(0)
-        log.fill(following, BytesWriter())
+        self.appender.fill(following, BytesWriter())
         log.filling.dead_streams = batch.dead_streams + filling.dead_streams
         log.filling.dead_files = batch.dead_files + filling.dead_files
         self._salvage(batch, batch.first_sequence)
         self._salvage(filling, batch.first_sequence)
         self.stand_ins.take_over(burials)
-        log.fail_waiters()
-        log.commit()
-        if not log.stopped:
-            log.files.ask(True)
 
     def _undo_moves(self, moves: list[Move]) -> None:
         log = self.log

@@ -14,8 +14,8 @@ from mypy_extensions import i64
 
 from broker.core.message import Message, copy_of
 from broker.core.ports import LoggedQueue
-from broker.store.append import HeldMessages
 from broker.store.batch import Burial
+from broker.store.state import LogState
 
 STANDS_IN: Final[i64] = -1  # the sequence of a letter that the log knows only by its origin
 
@@ -61,7 +61,7 @@ class StandIns:
     If it has replaced messages in several queues, it is a stand-in for each of them.
     """
 
-    def __init__(self, log: HeldMessages) -> None:
+    def __init__(self, log: LogState) -> None:
         self.log = log
         self.letters: dict[Message, list[StandIn]] = {}
         # pending in transactions: the queues that will release a letter, and by origin the links that will

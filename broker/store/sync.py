@@ -14,7 +14,6 @@ from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
-from broker.store.commit import GroupCommit
 from broker.store.disk import Disk
 from broker.store.format import BLANK
 from broker.store.sync_helper import ATTACHED_MAX, FOLDER, MORE, NEW_FILE, PACKET_MAX
@@ -23,6 +22,27 @@ Work = Callable[[], None]
 Done = Callable[[BaseException | None], None]
 RunOffLoop = Callable[[Work, Done], None]
 """Runs the work where it may block (a thread) and then calls done on the loop, with what the work raised."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SyncTarget:
+    """The receiver of a syncer's answers."""
+
+    def written(self, error: BaseException | None) -> None:
+        """Note that a large batch has been written completely, or the error."""
+        raise NotImplementedError
+
+    def completed(self, reason: str) -> None:
+        """Note that the sync has ended; `reason`: why it has failed, also if the syncer is lost."""
+        raise NotImplementedError
+
+    def prepared(self, name: str, reason: str) -> None:
+        """Note that a file exists and has its room on the disk, or the reason why not."""
+        raise NotImplementedError
+
+    def removed(self, name: str, reason: str) -> None:
+        """Note that a file has been deleted for good, or the reason why that is not known."""
+        raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -35,7 +55,7 @@ class Syncer:
     def __init__(self) -> None:
         self.pid = os.getpid()  # the process whose fdatasync makes batches durable
 
-    def attach(self, directory: str, target: GroupCommit, lock: int) -> None:
+    def attach(self, directory: str, target: SyncTarget, lock: int) -> None:
         """Work for the log in this folder from now on; called once, before anything else.
 
         `lock` is the descriptor that keeps the folder locked; another process that works there inherits it.
@@ -97,11 +117,11 @@ class DiskSyncer(Syncer):
         self.disk = disk
         self.run_off_loop = run_off_loop
         self.directory = ""
-        self.target: GroupCommit | None = None
+        self.target: SyncTarget | None = None
         self.job: _Write | None = None
         self.sync_job: _Sync | None = None
 
-    def attach(self, directory: str, target: GroupCommit, lock: int) -> None:
+    def attach(self, directory: str, target: SyncTarget, lock: int) -> None:
         """Work for the log in this folder from now on."""
         self.directory = directory
         self.target = target
@@ -295,7 +315,7 @@ class HelperSyncer(DiskSyncer):
         self.doing: int = 0  # chores that were sent and not answered
         self.waiting: deque[bytes] = deque()  # chores that have not been sent yet
 
-    def attach(self, directory: str, target: GroupCommit, lock: int) -> None:
+    def attach(self, directory: str, target: SyncTarget, lock: int) -> None:
         """Start the helper. Raises OSError."""
         super().attach(directory, target, lock)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

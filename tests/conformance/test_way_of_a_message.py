@@ -65,7 +65,7 @@ def test_of_0_9_1(traced: Daemon, trace: Path, connect: Connector) -> None:
     found = ways(trace)
 
     assert len(the_way(found, ENQUEUE, "broker.net.transport")) <= 9
-    assert len(the_way(found, WRITE, "broker.store.sync")) <= 5
+    assert len(the_way(found, WRITE, "broker.store.sync")) <= 6
     assert len(the_way(found, DELIVER["0-9-1"], "broker.net.pump")) <= 5
     assert len(the_way(found, WRITE, "broker.net.pump")) <= 5
 

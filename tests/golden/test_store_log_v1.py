@@ -28,7 +28,7 @@ def test_a_log_of_version_1_reads_as_it_was_written(tmp_path: Path) -> None:
         )
         for message, queues, redelivered in sink.messages
     ]
-    log.let_go()
+    log.release()
     assert report.clean
     assert report.torn == ""
     assert found == [
@@ -54,10 +54,10 @@ def test_a_log_of_version_1_goes_on_in_the_present_version(tmp_path: Path) -> No
     log.append_message(new, [logged_queue(3)])
     log.append_count(old, logged_queue(9), 4)
     log.commit()
-    log.let_go()
+    log.release()
     sink = Sink()
     log, _ = open_log(str(folder), RealDisk(), sink)
-    log.let_go()
+    log.release()
     assert [(m.sequence, m.date) for m, _, _ in sink.messages] == [(2, 0), (3, 0), (4, 0), (5, 0), (6, 77)]
     assert sink.counts == {(2, 9): 4}
     assert check(str(folder), RealDisk()).healthy

@@ -20,7 +20,7 @@ def test_a_log_of_version_2_reads_as_it_was_written(tmp_path: Path) -> None:
         (m.sequence, queues, redelivered, m.address.routing_key, m.priority, time_of(m), log.load(m))
         for m, queues, redelivered in sink.messages
     ]
-    log.let_go()
+    log.release()
     assert report.clean
     assert report.torn == ""
     assert found == [

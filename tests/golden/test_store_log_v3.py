@@ -24,7 +24,7 @@ def test_a_log_of_version_3_reads_as_it_was_written(tmp_path: Path) -> None:
     pieces = found[0][4]
     assert [log.load(piece) for piece in pieces] == [content_of(number, 200) for number in (10, 11, 12)]
     assert [piece.size for piece in pieces] == [190] * 3
-    log.let_go()
+    log.release()
     assert found == [
         ([3], 4, (0, NEVER, False), b"a header", pieces),
         ([9], 4, (1_700_000_000_123, NEVER, True), b"another header", pieces),

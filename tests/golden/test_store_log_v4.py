@@ -19,7 +19,7 @@ def test_a_log_of_version_4_reads_as_it_was_written(tmp_path: Path) -> None:
     sink = Sink()
     log, report = open_log(str(folder), RealDisk(), sink)
     found = [(queues, m.address.routing_key, time_of(m), log.load(m)) for m, queues, _ in sink.messages]
-    log.let_go()
+    log.release()
     assert report.clean
     assert report.messages == 4
     assert found == [

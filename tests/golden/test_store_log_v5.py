@@ -16,7 +16,7 @@ def test_a_log_of_version_5_reads_as_it_was_written(tmp_path: Path) -> None:
     sink = Sink()
     log, report = open_log(str(folder), RealDisk(), sink)
     found = [(queues, log.load(message)) for message, queues, _ in sink.messages]
-    log.let_go()
+    log.release()
     assert report.clean
     assert report.messages == 4
     assert found == [([3, 9], content_of(1, 200))] + [([3], content_of(n, 200)) for n in (2, 3, 4)]

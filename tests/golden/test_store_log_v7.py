@@ -18,7 +18,7 @@ def test_a_log_of_version_7_reads_as_it_was_written(tmp_path: Path) -> None:
     sink = Sink()
     log, report = open_log(str(folder), RealDisk(), sink)
     found = [(queues, log.load(message)) for message, queues, _ in sink.messages]
-    log.let_go()
+    log.release()
     assert report.clean
     assert found == [([3, 9], content_of(1, 200))] + [([3], content_of(n, 200)) for n in range(2, 7)]
     waiting = {place: count for place, count in sink.counts.items() if marked_reason(count) >= 0}

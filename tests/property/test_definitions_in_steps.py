@@ -80,8 +80,8 @@ def settled(life: Life) -> None:
 def begun(disk: SimDisk) -> tuple[Life, World]:
     """A process whose log describes everything anew all the time, an object or two in each batch."""
     life = Life(disk)
-    life.log.definitions = DefinitionText(life.broker.describe, changes_min=100, step=2)
-    life.log.definitions.text()
+    life.log.appender.definitions = DefinitionText(life.broker.describe, changes_min=100, step=2)
+    life.log.appender.definitions.text()
     return life, World(life.broker, life.clock)
 
 
@@ -113,4 +113,4 @@ def test_a_log_that_ends_in_the_middle_makes_the_same(history: list[Step], rng: 
             assert durable(life.broker) == durable(expected)
         else:
             live.follow(step)
-    life.log.let_go()
+    life.log.release()

@@ -146,7 +146,7 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def space_is_bounded(self) -> None:
         """Twice what is needed and a few segments: nothing that is dead is kept for long."""
-        if hasattr(self, "log") and self.log.is_empty():
+        if hasattr(self, "log") and self.log.filling.is_empty():
             live = sum(len(content) + 100 for content, _ in self.now.values())
             files = [name for name in self.disk.names(FOLDER) if name.endswith(".log")]
             assert len(files) == self.log.segment_count

@@ -12,13 +12,12 @@ from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.vhosts.vhost import VirtualHost
 from broker.core.view import Views, bare_view
-from broker.store.log import Log
 from broker.store.restore import Recovered
 from broker.store.sync import DiskSyncer
 from tests.simulation.sim_disk import SimDisk
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.topology import Taker
-from tests.support.store.hand_log import Deferred
+from tests.support.store.hand_log import Deferred, file_log
 
 FOLDER = "/data"
 
@@ -28,7 +27,7 @@ class Life:
 
     def __init__(self, disk: SimDisk, memory_budget: int = 1 << 30, views: Views = bare_view) -> None:
         self.deferred = Deferred()
-        self.log = Log(
+        self.log = file_log(
             FOLDER,
             disk,
             DiskSyncer(disk, self.deferred.run),

@@ -10,7 +10,7 @@ from broker.store.counts import Count
 from broker.store.log import Log
 from broker.store.streams.stream import Stream
 from protocol.streams.chunk import BODY
-from tests.support.store.hand_log import Sink, content_of, new_message
+from tests.support.store.hand_log import Sink, chunks_of, content_of, new_message
 
 Time = tuple[int, int, int]
 """Date, expiration and marks; 1: it has been dead-lettered."""
@@ -73,7 +73,7 @@ def is_stream(queue: int) -> bool:
 
 def rows_of(stream: Stream) -> Rows:
     """What can be read from the files of a stream."""
-    files = stream.files
+    files = chunks_of(stream)
     rows: list[bytes] = []
     place = files.find(files.first)
     while place is not None:

@@ -11,7 +11,7 @@ from tests.simulation.sim_disk import SimDisk
 from tests.simulation.store_deaths import Deaths
 from tests.simulation.store_model import Event, Model, is_stream, published, random_message, whole
 from tests.simulation.store_transactions import Transaction
-from tests.support.store.hand_log import added, content_of, logged_queue
+from tests.support.store.hand_log import added, chunks_of, content_of, logged_queue
 
 UPLOADS_MAX = 3
 
@@ -110,11 +110,11 @@ class Work:
             return
         if self.rng.random() < 0.05:
             for number, stream in self.streams.items():
-                first = stream.files.first
+                first = chunks_of(stream).first
                 batch = self.log.batch
                 self.log.streams.trim(stream, self.rng.choice([1, 3000]), 0)
-                if stream.files.first != first:
-                    self.model.add(batch, Event("trim", number, count=int(stream.files.first)))
+                if chunks_of(stream).first != first:
+                    self.model.add(batch, Event("trim", number, count=int(chunks_of(stream).first)))
             return
         self.append_row(self.rng.choice(sorted(self.streams)), self.rng.choice([0, 20, 300, 2000]))
 

@@ -17,7 +17,7 @@ from broker.core.queues.attach import detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import queue_of
 from broker.core.queues.returns import release_entries
-from broker.store.append import INLINE_WRITE_MAX
+from broker.store.file_commit import INLINE_WRITE_MAX
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
 from tests.support.core.key_header import KEY, view

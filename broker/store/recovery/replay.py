@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from broker.core.message import Address, Body, Message
 from broker.store.counts import Counts
@@ -23,7 +23,8 @@ from broker.store.format import (
     STREAM,
     Records,
 )
-from broker.store.scan import SegmentScanner
+from broker.store.recovery.sink import RecoveryReport
+from broker.store.scan import BatchScanner
 from broker.store.segment import Segment, SegmentTable
 
 
@@ -108,7 +109,7 @@ class Replay:
         self.queue_list: list[int] = []
         self.bodies = Bodies()
 
-    def batch(self, scanner: SegmentScanner, segment: Segment) -> None:
+    def batch(self, scanner: BatchScanner, segment: Segment) -> None:
         """Replay the batch at the scanner. Raises LogDamaged if a record is malformed."""
         records = self.records
         records.open(scanner.data, scanner.start, scanner.end)
@@ -299,3 +300,20 @@ class Replay:
             return {}
         pairs = json.loads(self.checkpoint)["segments"]
         return {number: length for number, length in pairs if number not in self.removed}
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class StoredLog:
+    """Everything that a storage has, replayed.
+
+    `last_batch`: the number of the last batch. `highest`: the highest number of a segment that exists, or may
+    have existed. `identity`: of the log, 0 if it is new.
+    """
+
+    def __init__(self) -> None:
+        self.segments = SegmentTable()
+        self.replay = Replay(self.segments)
+        self.report = RecoveryReport()
+        self.identity: int = 0
+        self.last_batch: i64 = 0
+        self.highest: i64 = 0

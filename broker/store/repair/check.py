@@ -14,13 +14,13 @@ from broker.core.values import decode_table
 from broker.store.counts import Count
 from broker.store.definition_text import DefinitionText
 from broker.store.disk import Disk
+from broker.store.file_commit import FileStorage
 from broker.store.log import Log
-from broker.store.recovery.recovery import begin
 from broker.store.recovery.sink import RecoverySink
 from broker.store.repair.salvage import KEPT_SUFFIX, Damage, Loss, Salvage
 from broker.store.repair.streams import StreamSalvage
-from broker.store.scan import SegmentScanner
 from broker.store.segment import Segment, is_stranger, segment_name
+from broker.store.start import Delivery, Start
 from broker.store.streams.files import parse_stream_name
 from broker.store.sync import DiskSyncer
 
@@ -191,13 +191,7 @@ def check(directory: str, disk: Disk) -> CheckReport:
 
     Raises LogLocked while a daemon uses it, LogVersionUnknown, OSError (also if there is no such folder).
     """
-    disk.names(directory)
-    log, _ = _new_log(directory, disk)
-    log.files.lock()
-    try:
-        return _report(log)[0]
-    finally:
-        log.let_go()
+    return _Repair(directory, disk).check()
 
 
 def repair(directory: str, disk: Disk) -> CheckReport:
@@ -207,113 +201,138 @@ def repair(directory: str, disk: Disk) -> CheckReport:
     added to their names. Restored messages are redelivered. An undamaged log is not changed. Raises the
     errors of `check`.
     """
-    disk.names(directory)
-    log, syncer = _new_log(directory, disk)
-    log.files.lock()
-    try:
-        report, salvage = _report(log)
-        if report.healthy:
+    return _Repair(directory, disk).repair()
+
+
+class _Repair:
+    """The check of a folder's log, and its repair."""
+
+    def __init__(self, directory: str, disk: Disk) -> None:
+        self.syncer = _KeepingSyncer(disk)
+        self.storage = FileStorage(directory, disk, self.syncer, lambda: 0.0)
+        self.log = Log(self.storage, list)
+        self.report = CheckReport()
+        self.void: list[tuple[Message, int]] = []
+
+    def check(self) -> CheckReport:
+        """Read everything; raises the errors of `check`."""
+        self._lock()
+        try:
+            self._read()
+            return self.report
+        finally:
+            self.log.release()
+
+    def _lock(self) -> None:
+        self.storage.disk.names(self.storage.files.directory)
+        self.storage.files.lock()
+
+    def repair(self) -> CheckReport:
+        """Read everything, and lose what is unreadable; raises the errors of `check`."""
+        self._lock()
+        log = self.log
+        report = self.report
+        try:
+            salvage = self._read()
+            if report.healthy:
+                return report
+            self._repair_streams()
+            report.repaired = True
+            if not report.damages:  # the next start finds the log as it was
+                return report
+            for damage in report.damages:
+                self.syncer.kept.add(segment_name(damage.segment))
+            self.storage.attach(log.group)
+            log.appender.definitions = DefinitionText(lambda: [salvage.replay.definitions()])
+            for name in salvage.leftovers:
+                if name in self.syncer.kept:
+                    self.syncer.remove(name)
+            Start(log, self.storage, log.appender, log.streams, log.group).begin(salvage, self.void)
+            for number in sorted({damage.segment for damage in report.damages}):
+                segment = log.segments.get(number)
+                if segment is not None:
+                    self._copy_forward(segment)
+            while log.filling.count:
+                log.commit()
             return report
-        _repair_streams(log, report)
-        if not report.damages:
-            report.repaired = True  # the next start finds the log as it was
-            return report
-        for damage in report.damages:
-            syncer.kept.add(segment_name(damage.segment))
-        syncer.attach(directory, log, log.files.lock_fd)
-        log.definitions = DefinitionText(lambda: [salvage.replay.definitions()])
-        for name in salvage.leftovers:
-            if name in syncer.kept:
-                syncer.remove(name)
-        begin(log, salvage)
-        for number in sorted({damage.segment for damage in report.damages}):
-            segment = log.segments.get(number)
-            if segment is not None:
-                _copy_forward(log, segment)
-        while log.filling.count:
-            log.commit()
-        report.repaired = True
-        return report
-    finally:
-        log.let_go()
+        finally:
+            log.release()
 
-
-def _new_log(directory: str, disk: Disk) -> tuple[Log, _KeepingSyncer]:
-    syncer = _KeepingSyncer(disk)
-    return Log(directory, disk, syncer, lambda: 0.0, list), syncer
-
-
-def _report(log: Log) -> tuple[CheckReport, Salvage]:
-    report = CheckReport()
-    salvage = Salvage(log)
-    salvage.run()
-    log.identity = salvage.identity
-    if salvage.tail_segment is not None and not salvage.damages and not salvage.is_whole():
-        cut = (int(salvage.tail_segment.number), int(salvage.tail_at))
-        salvage.forget()
-        salvage = Salvage(log, cut)
+    def _read(self) -> Salvage:
+        report = self.report
+        files = self.storage.files
+        salvage = Salvage(files)
         salvage.run()
-    salvage.count_loss()
-    report.segments = salvage.segments.count
-    names = log.disk.names(log.files.directory)
-    report.strangers = [log.files.path(name) for name in sorted(names) if is_stranger(name)]
-    counter = _Counter(report)
-    salvage.deliver(counter)
-    found = salvage.report
-    report.batches = found.batches
-    report.messages = found.messages
-    report.definitions = found.definitions
-    if found.torn:
-        report.torn = f"{found.torn} at offset {found.torn_offset}, {found.torn_bytes} bytes"
-    report.damages = salvage.damages
-    report.loss = salvage.loss
-    _read_streams(log, salvage, report, counter.queues)
-    return report, salvage
+        self.log.identity = salvage.identity
+        tail = salvage.tail_segment
+        if tail is not None and not salvage.damages and not self.storage.has_chunks_of(salvage):
+            cut = (int(tail.number), int(salvage.tail_at))
+            salvage.forget()
+            salvage = Salvage(files, cut)
+            salvage.run()
+        salvage.count_loss()
+        report.segments = salvage.segments.count
+        names = files.disk.names(files.directory)
+        report.strangers = [files.path(name) for name in sorted(names) if is_stranger(name)]
+        counter = _Counter(report)
+        self.void = Delivery(self.log, self.storage, salvage, counter).run()
+        found = salvage.report
+        report.batches = found.batches
+        report.messages = found.messages
+        report.definitions = found.definitions
+        if found.torn:
+            report.torn = f"{found.torn} at offset {found.torn_offset}, {found.torn_bytes} bytes"
+        report.damages = salvage.damages
+        report.loss = salvage.loss
+        self._read_streams(salvage, counter.queues)
+        return salvage
 
+    def _read_streams(self, salvage: Salvage, queues: Container[int]) -> None:
+        """Read all chunks of the streams of these queues."""
+        report = self.report
+        files = self.storage.files
+        known = salvage.replay.streams
+        damaged = bool(salvage.damages)
+        for name in sorted(files.disk.names(files.directory)):
+            parsed = parse_stream_name(name)
+            if parsed is None:
+                continue
+            number = parsed[0]
+            if number not in queues:
+                if damaged:  # else the queue has been deleted
+                    report.unowned.append(name)
+            elif damaged and number not in known:
+                known[number] = (parsed[1], parsed[1])  # the oldest file comes first
+        for number, (first, behind) in known.items():
+            if number in queues:
+                stream_files = self.storage.stream_files(number, self.log.identity)
+                stream = StreamSalvage(stream_files, first, behind, damaged)
+                stream.run()
+                report.streams[number] = stream
 
-def _read_streams(log: Log, salvage: Salvage, report: CheckReport, queues: Container[int]) -> None:
-    """Read all chunks of the streams of these queues."""
-    known = salvage.replay.streams
-    damaged = bool(salvage.damages)
-    for name in sorted(log.disk.names(log.files.directory)):
-        parsed = parse_stream_name(name)
-        if parsed is None:
-            continue
-        number = parsed[0]
-        if number not in queues:
-            if damaged:  # else the queue has been deleted
-                report.unowned.append(name)
-        elif damaged and number not in known:
-            known[number] = (parsed[1], parsed[1])  # the oldest file comes first
-    for number, (first, behind) in known.items():
-        if number in queues:
-            stream = StreamSalvage(log.streams.files_of(number), first, behind, damaged)
-            stream.run()
-            report.streams[number] = stream
+    def _repair_streams(self) -> None:
+        """Rewrite damaged files, and record in the log how far the streams go."""
+        for stream in self.report.streams.values():
+            stream.repair()
+            self.log.streams.recovered[stream.files.number] = (int(stream.first), int(stream.next))
+        files = self.storage.files
+        for name in self.report.unowned:
+            path = files.path(name)
+            files.disk.rename(path, path + KEPT_SUFFIX)
 
-
-def _repair_streams(log: Log, report: CheckReport) -> None:
-    """Rewrite damaged files, and record in the log how far the streams go."""
-    for stream in report.streams.values():
-        stream.repair()
-        log.streams.recovered[stream.files.number] = (int(stream.first), int(stream.next))
-    for name in report.unowned:
-        path = log.files.path(name)
-        log.disk.rename(path, path + KEPT_SUFFIX)
-
-
-def _copy_forward(log: Log, segment: Segment) -> None:
-    """Append every needed record of a damaged segment again, and remove the segment."""
-    fd = log.files.readable(segment)
-    scanner = SegmentScanner(log.disk, fd, log.files.path(segment.name), segment.number, log.identity)
-    log.space.victim = None
-    while scanner.next_valid():
-        scanner.fd = log.files.readable(segment)
-        log.filling.segment.needs.add(segment.number)
-        log.space.copy_batch(segment, scanner)
-        if len(log.filling.writer) > COMMIT_BYTES:
-            log.commit()
-    assert segment.live == 0, "every live message has a record that reads"
-    segment.emptied = log.filling.number
-    log.space.changed = True
-    log.commit()
+    def _copy_forward(self, segment: Segment) -> None:
+        """Append every needed record of a damaged segment again, and remove the segment."""
+        log = self.log
+        scanner = self.storage.scan(segment, log.identity)
+        scanner.size = self.storage.disk.size(scanner.fd)  # whole batches may follow behind damage
+        log.space.victim = None
+        while scanner.next_valid():
+            self.storage.resume(scanner, segment)
+            log.filling.segment.needs.add(segment.number)
+            log.space.copy_batch(segment, scanner)
+            if len(log.filling.writer) > COMMIT_BYTES:
+                log.commit()
+        assert segment.live == 0, "every live message has a record that reads"
+        segment.emptied = log.filling.number
+        log.space_changed = True
+        log.commit()

@@ -9,13 +9,13 @@ from typing import Final
 from mypy_extensions import i64
 
 from broker.core.message import REMEMBERED
-from broker.store.append import HeldMessages
 from broker.store.format import CHECKPOINT, COUNT, DEFINITION, HEADER_BYTES, MESSAGE, SETTLE, Records
 from broker.store.recovery.files import Reading
 from broker.store.recovery.replay import Replay
 from broker.store.recovery.sink import NOWHERE
 from broker.store.scan import SegmentScanner
 from broker.store.segment import Segment, SegmentTable, segment_name
+from broker.store.segment_files import SegmentFiles
 
 KEPT_SUFFIX: Final = ".damaged"  # added to the name of a file that a repair gives up
 
@@ -60,8 +60,8 @@ class Loss:
 class Salvage(Reading):
     """A Reading that steps over damage and notes it."""
 
-    def __init__(self, log: HeldMessages, cut: tuple[int, int] = NOWHERE) -> None:
-        super().__init__(log, cut)
+    def __init__(self, files: SegmentFiles, cut: tuple[int, int] = NOWHERE) -> None:
+        super().__init__(files, cut)
         self.damages: list[Damage] = []
         self.loss = Loss()
         self.lost: dict[int, list[int]] = {}  # by sequence: the queues, [] if not known
@@ -80,7 +80,7 @@ class Salvage(Reading):
         for number in [] if identity else numbers:
             scanner = self.scanner(number, 0)
             found = scanner.skip_damage() and scanner.next()
-            self.log.disk.close(scanner.fd)
+            self.disk.close(scanner.fd)
             if found:
                 return scanner.identity
         return identity
@@ -95,13 +95,13 @@ class Salvage(Reading):
                     self.base = number
                     return number
             finally:
-                self.log.disk.close(scanner.fd)
+                self.disk.close(scanner.fd)
         if self.identity:
             return 0
         self.leftovers += map(segment_name, numbers)
         for number in numbers:
             scanner = self.scanner(number, 0)
-            self.log.disk.close(scanner.fd)
+            self.disk.close(scanner.fd)
             if len(numbers) > 1:  # a single one may be the torn first batch of a new log
                 self.damages.append(Damage(scanner.path, number, 0, scanner.size))
         return -1
@@ -126,26 +126,26 @@ class Salvage(Reading):
             while scanner.next_valid():
                 replay.batch(scanner, segment)
         finally:
-            self.log.disk.close(scanner.fd)
+            self.disk.close(scanner.fd)
             segment.forget_all()
 
     def stray(self, number: int, newest: int) -> None:
         """Keep a stray file aside."""
-        path = self.log.files.path(segment_name(number))
-        fd = self.log.disk.open(path)
-        self.damages.append(Damage(path, number, 0, self.log.disk.size(fd), stray=True))
-        self.log.disk.close(fd)
+        path = self.files.path(segment_name(number))
+        fd = self.disk.open(path)
+        self.damages.append(Damage(path, number, 0, self.disk.size(fd), stray=True))
+        self.disk.close(fd)
         self.leftovers.append(segment_name(number))
 
     def missing_newest(self, number: int, first: int) -> None:
         """Note the missing newest segment; the messages that only it held cannot be counted."""
-        path = self.log.files.path(segment_name(number))
+        path = self.files.path(segment_name(number))
         self.damages.append(Damage(path, number, 0, 0, first=first if first < number else 0))
         self.highest = number
 
     def missing(self, number: int, newest: int) -> None:
         """Note a missing segment; the messages that only it held cannot be counted."""
-        self.damages.append(Damage(self.log.files.path(segment_name(number)), number, 0, 0))
+        self.damages.append(Damage(self.files.path(segment_name(number)), number, 0, 0))
 
     def segment(self, number: i64, length: i64) -> None:
         """Replay the readable part of a segment."""
@@ -177,23 +177,23 @@ class Salvage(Reading):
                 elif not scanner.rest_is_empty():
                     self._damaged(scanner, scanner.position, scanner.size)
             elif number == self.cut[0]:
-                scanner.size = self.log.disk.size(scanner.fd)
+                scanner.size = self.disk.size(scanner.fd)
                 self.torn(scanner)
             elif not scanner.at_blank():
                 self.torn(scanner)
         finally:
-            self.log.disk.close(scanner.fd)
+            self.disk.close(scanner.fd)
         if not valid:
             known = any(damage.segment == number for damage in self.damages)
-            if not known and number <= self.log.files.newest_noted():
-                self.damages.append(Damage(self.log.files.path(segment.name), number, 0, 0))
+            if not known and number <= self.files.newest_noted():
+                self.damages.append(Damage(self.files.path(segment.name), number, 0, 0))
             self.segments.remove(segment)
             self.leftovers.append(segment.name)
 
     def _damaged(self, scanner: SegmentScanner, start: i64, end: i64) -> None:
         self.gap_after = scanner.segment
         self.damages.append(Damage(scanner.path, scanner.segment, start, max(end - start, 0)))
-        data = self.log.disk.read(scanner.fd, max(end - start, 0), start)
+        data = self.disk.read(scanner.fd, max(end - start, 0), start)
         if len(data) < HEADER_BYTES:
             return
         self._recognise(data, scanner.segment)
@@ -316,7 +316,7 @@ class Salvage(Reading):
                         self._settled(records.sequence, records.queue)
                     kind = records.next()
         finally:
-            self.log.disk.close(scanner.fd)
+            self.disk.close(scanner.fd)
         for sequence, queue in self.lost_settles:
             self._settled(sequence, queue)
 

@@ -17,9 +17,9 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.store.disk import Disk
+from broker.store.file_commit import FileStorage
 from broker.store.repair.salvage import KEPT_SUFFIX
 from broker.store.streams.files import StreamFiles, StreamSegment, stream_segment_name
-from broker.store.streams.stream import Streams
 from protocol.streams.chunk import HEADER_BYTES, MAGIC, Chunk, ChunkDamagedError, Header, lost_rows
 
 
@@ -44,21 +44,21 @@ class UnreadableChunk:
         self.first = first
         self.reason = reason
 
-    def tell(self, streams: Streams) -> None:
+    def tell(self, storage: FileStorage) -> None:
         """Let readers step over the chunk, if the stream still has it. Raises OSError."""
-        stream = streams.all.get(self.file.number)
-        if stream is not None:
-            for segment in stream.files.segments:
+        files = storage.streams.get(self.file.number)
+        if files is not None:
+            for segment in files.segments:
                 if segment.name == self.file.name:
-                    stream.files.note_damage(segment, self.position, self.first, self.reason)
+                    files.note_damage(segment, self.position, self.first, self.reason)
 
 
-def stored_files(streams: Streams) -> list[StoredFile]:
+def stored_files(storage: FileStorage) -> list[StoredFile]:
     """Return the present files of all streams."""
     return [
-        StoredFile(number, segment.name, stream.files.path(segment), int(segment.end))
-        for number, stream in streams.all.items()
-        for segment in stream.files.segments
+        StoredFile(number, segment.name, files.path(segment), int(segment.end))
+        for number, files in storage.streams.items()
+        for segment in files.segments
     ]
 
 

@@ -10,7 +10,7 @@ import structlog
 from mypy_extensions import i64
 
 from broker.core.ports import StreamExtent
-from broker.store.batch import WrittenChunk
+from broker.store.commit import StreamStorage
 from broker.store.disk import NO_DESCRIPTORS, Disk
 from broker.store.errors import LogDamaged
 from protocol.streams.chunk import HEADER_BYTES, MAGIC, Chunk, ChunkDamagedError, Header, chain
@@ -119,6 +119,11 @@ def parse_stream_name(name: str) -> tuple[int, int] | None:
     if not (parts[1].isdecimal() and parts[2].isdecimal()):
         return None
     return int(parts[1]), int(parts[2])
+
+
+def incarnation_of(identity: int, number: int) -> int:
+    """Return what distinguishes a stream from all others: no number is used twice in a log."""
+    return (identity + number) & 0x7FFFFFFFFFFFFFFF
 
 
 @final
@@ -248,7 +253,7 @@ class Headers:
         return Header(self._window, int(at))
 
 
-class StreamSegments:
+class StreamSegments(StreamStorage):
     """The segments of the stream with this number, in a folder that its log has locked.
 
     `incarnation` distinguishes it from an earlier stream of its number. `first` is the oldest offset that is
@@ -265,17 +270,13 @@ class StreamSegments:
         segment_bytes: i64,
         mark_bytes: i64 = MARK_BYTES,
     ) -> None:
+        super().__init__(number, incarnation)
         self.directory = directory
         self.disk = open_files.disk
         self.open_files = open_files
-        self.number = number
-        self.incarnation = incarnation
         self.segment_bytes = segment_bytes
         self.mark_bytes = mark_bytes
         self.segments: list[StreamSegment] = []
-        self.first: i64 = 0
-        self.next: i64 = 0
-        self.bytes: i64 = 0
 
     # ---- finding
 
@@ -391,6 +392,11 @@ class StreamSegments:
     def following(self, place: Place) -> Place | None:
         """Return the chunk behind another one; None if there is none yet. Raises OSError, LogDamaged."""
         return self.find(place.header.behind)
+
+    def extent_from(self, offset: i64, behind: i64) -> StreamExtent | None:
+        """Return whole chunks of one file from the one with an offset on (StreamStorage)."""
+        place = self.find(offset)
+        return None if place is None or place.header.first >= behind else self.extent(place, behind)
 
     def extent(self, place: Place, behind: i64) -> StreamExtent:
         """Return whole chunks of one file from a place on, up to the one with the row before `behind`.
@@ -545,7 +551,7 @@ def _first(segment: StreamSegment) -> int:
 
 
 @final
-class Appended(WrittenChunk):
+class Appended:
     """A chunk that has been written to a segment, and the segment's state before that."""
 
     def __init__(self, segment: StreamSegment, size: i64) -> None:
@@ -558,12 +564,12 @@ class Appended(WrittenChunk):
 
     @property
     def fd(self) -> int:
-        """The descriptor of the chunk's file (WrittenChunk)."""
+        """The descriptor of the chunk's file."""
         return self.segment.fd
 
     @property
     def is_entry_synced(self) -> bool:
-        """Whether the name of the file is on disk (WrittenChunk)."""
+        """Whether the name of the file is on disk."""
         return self.segment.entry_synced
 
 

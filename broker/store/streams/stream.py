@@ -14,9 +14,9 @@ from mypy_extensions import i64
 
 from broker.core.message import Message
 from broker.core.ports import NO_PARTITION, StoredStream, StreamExtent, StreamPage, StreamWatcher
-from broker.store.batch import Batch, WrittenChunk
+from broker.store.batch import Batch, StreamChunk
+from broker.store.commit import BatchStorage, StreamStorage
 from broker.store.state import LogState
-from broker.store.streams.files import Appended, OpenFiles, StreamFiles, parse_stream_name
 from broker.store.streams.page import ChunkPage, whole_content
 from protocol.streams.chunk import ChunkWriter, Header, chain
 from protocol.streams.rows import columns_of
@@ -32,14 +32,14 @@ class Stream(StoredStream):
     since then.
     """
 
-    def __init__(self, streams: Streams, files: StreamFiles, partition: i64) -> None:
+    def __init__(self, streams: Streams, stored: StreamStorage, partition: i64) -> None:
         self.streams = streams
         self.partition = partition
-        self.files = files
+        self.stored = stored
         self.writer = ChunkWriter()
         self.watcher: StreamWatcher | None = None
-        self.durable: i64 = files.next
-        self.sealed: i64 = files.next
+        self.durable: i64 = stored.next
+        self.sealed: i64 = stored.next
         self.waiting: i64 = 0
         self.checksum: int = 0
         self.page: ChunkPage | None = None
@@ -49,7 +49,7 @@ class Stream(StoredStream):
     @property
     def first(self) -> i64:
         """The oldest offset that is kept."""
-        return self.files.first
+        return self.stored.first
 
     @property
     def behind(self) -> i64:
@@ -63,13 +63,13 @@ class Stream(StoredStream):
 
     @property
     def disk_bytes(self) -> i64:
-        """The bytes of its files."""
-        return self.files.bytes
+        """The bytes of its chunks."""
+        return self.stored.bytes
 
     @property
     def incarnation(self) -> int:
         """The number that distinguishes the stream from earlier streams of its name."""
-        return self.files.incarnation
+        return self.stored.incarnation
 
     def append(self, message: Message, date: i64, filter_value: bytes) -> None:
         """Append a message (StoredStream)."""
@@ -115,7 +115,7 @@ class Stream(StoredStream):
             return page
         if offset >= self.durable:
             return None
-        chunk = self.files.chunk_with(offset)
+        chunk = self.stored.chunk_with(offset)
         if chunk is None or chunk.header.first >= self.durable:  # `>=`: behind lost rows
             return None
         page = ChunkPage(chunk, self.partition)
@@ -127,23 +127,22 @@ class Stream(StoredStream):
         if offset >= self.durable:
             return None
         behind = min(behind, self.durable)
-        place = self.files.find(offset)
-        return None if place is None or place.header.first >= behind else self.files.extent(place, behind)
+        return self.stored.extent_from(offset, behind)
 
     def examine(self, offset: i64) -> None:
         """Check whether rows are damaged (StoredStream)."""
         if offset < self.durable:
-            self.files.chunk_with(offset)
+            self.stored.chunk_with(offset)
 
     def reach(self, offset: i64, size: i64) -> i64:
         """Return how far some bytes reach (StoredStream)."""
         if offset >= self.durable:
             return offset
-        return min(self.files.reach(offset, size), self.durable)
+        return min(self.stored.reach(offset, size), self.durable)
 
     def since(self, time: i64) -> i64:
         """Return the first offset from a time on (StoredStream)."""
-        return min(self.files.at_time(time), self.durable)
+        return min(self.stored.at_time(time), self.durable)
 
     def watch(self, watcher: StreamWatcher | None) -> None:
         """Set the watcher of rows that become durable (StoredStream)."""
@@ -155,21 +154,21 @@ class Stream(StoredStream):
 
     def drop(self) -> None:
         """Drop the stream: the queue has been deleted (StoredStream)."""
-        self.streams.drop(self.files.number)
+        self.streams.drop(self.stored.number)
 
     # ---- for the log
 
     def cut(self, batch: Batch) -> None:
         """Make a chunk of the rows in the writer."""
         rows: i64 = self.writer.rows
-        data = self.writer.take(self.sealed, self.files.incarnation)
-        batch.chunks.append((self, data))
+        data = self.writer.take(self.sealed, self.stored.incarnation)
+        batch.chunks.append(StreamChunk(self, self.stored.number, data))
         self.checksum = chain(self.checksum, Header(data).crc)
         self.sealed += rows
 
     def forget(self) -> None:
         """Forget the rows that have not been written, which will not be on disk."""
-        self.sealed = self.files.next
+        self.sealed = self.stored.next
         self.writer.clear()
         self.waiting = 0
         self.checksum = 0
@@ -191,14 +190,14 @@ class Streams:
     A chunk ends when it has `chunk_bytes` or more, because a reader of one row has the whole chunk in memory.
     """
 
-    def __init__(self, log: LogState) -> None:
+    def __init__(self, log: LogState, storage: BatchStorage) -> None:
         self.log = log
+        self.storage = storage
         self.segment_bytes = SEGMENT_BYTES
         self.chunk_bytes = CHUNK_BYTES
         self.all: dict[int, Stream] = {}
         self.recovered: dict[int, tuple[int, int]] = {}  # first and next offset of those not opened yet
         self.last: dict[int, int] = {}  # the first offset in the last batch of the log, by stream
-        self.open_files = OpenFiles(log.disk)
         self._paged: dict[Stream, None] = {}  # streams with a page in memory, the last used one at the end
 
     def open(self, number: int, segment_bytes: i64 = 0, partition: i64 = NO_PARTITION) -> Stream:
@@ -206,73 +205,49 @@ class Streams:
 
         Raises OSError, LogDamaged.
         """
-        files = self.files_of(number)
         if segment_bytes > 0:
-            files.segment_bytes = min(max(segment_bytes, SEGMENT_BYTES_MIN), SEGMENT_BYTES_MAX)
+            segment_bytes = min(max(segment_bytes, SEGMENT_BYTES_MIN), SEGMENT_BYTES_MAX)
+        else:
+            segment_bytes = self.segment_bytes
+        stored = self.storage.open_stream(number, self.log.identity, segment_bytes)
         found = self.recovered.pop(number, None)
         if found is not None:
-            files.recover(found[0], found[1])
+            self.storage.recover_stream(number, found[0], found[1])
         if number in self.last:
-            files.write_again(self.last[number])
-        stream = Stream(self, files, partition)
+            self.storage.store_again(number, self.last[number])
+        stream = Stream(self, stored, partition)
         self.all[number] = stream
         return stream
-
-    def files_of(self, number: int) -> StreamFiles:
-        """Return the files of a stream, not read yet."""
-        log = self.log
-        incarnation = (log.identity + number) & 0x7FFFFFFFFFFFFFFF  # no number is used twice
-        return StreamFiles(log.files.directory, self.open_files, number, incarnation, self.segment_bytes)
 
     # ---- one batch
 
     def seal(self, batch: Batch) -> None:
         """Make chunks of the appended rows, and record in the batch how far the streams go with it."""
-        for stored in batch.streams:
-            stream = _own(stored)
+        for appended in batch.streams:
+            stream = _own(appended)
             if stream.writer.rows:
                 stream.cut(batch)
-            files = stream.files
-            batch.add_stream(files.number, files.first, stream.sealed, stream.waiting, stream.checksum)
+            stored = stream.stored
+            batch.add_stream(stored.number, stored.first, stream.sealed, stream.waiting, stream.checksum)
             stream.waiting = 0
             stream.checksum = 0
         batch.streams = []
 
-    def write(self, batch: Batch) -> None:
-        """Write the chunks of a sealed batch. Raises OSError: then no chunk is written."""
-        try:
-            for stored, chunk in batch.chunks:
-                batch.appended.append((stored, _own(stored).files.append(chunk)))
-        except OSError:
-            self._take_back(batch)
-            raise
-
-    def _take_back(self, batch: Batch) -> None:
-        for stored, appended in reversed(batch.appended):
-            _own(stored).files.take_back(_place(appended))
-        batch.appended = []
-
     def synced(self, batch: Batch) -> None:
-        """Note that a batch is on disk."""
-        for stored, written in batch.appended:
-            stream = _own(stored)
-            appended = _place(written)
-            appended.segment.entry_synced = True
-            stream.files.synced(appended)
-            stream.durable = stream.files.next
+        """Note that a batch is durable."""
+        for chunk in batch.chunks:
+            stream = _own(chunk.stream)
+            stream.durable = stream.stored.next
             if stream.watcher is not None:
                 stream.watcher.rows_durable(stream.durable)
-        for stored in batch.dead_streams:
-            files = _own(stored).files
-            files.close()
-            batch.dead_files += files.names()
-        for name in batch.dead_files:
-            self.log.syncer.remove(name)
+        if batch.dead_files:
+            self.storage.remove_stream_parts(batch.dead_files)
+        for number in batch.dead_streams:
+            self.storage.remove_stream(number)
 
     def refuse(self, batch: Batch) -> None:
-        """Forget the rows of a batch and of later ones, which will not be on disk. Raises OSError."""
-        concerned = [stream for stream, _ in batch.chunks] + batch.streams
-        self._take_back(batch)
+        """Forget the rows of an undone batch, or of the one behind it, which will not be durable."""
+        concerned = [chunk.stream for chunk in batch.chunks] + batch.streams
         batch.chunks = []
         batch.streams = []
         for stored in concerned:
@@ -281,8 +256,7 @@ class Streams:
     def note(self, batch: Batch) -> None:
         """Record in a segment's first batch how far all streams go, because older segments may be removed."""
         for stream in self.all.values():
-            files = stream.files
-            batch.add_stream(files.number, files.first, stream.sealed, 0, 0)
+            batch.add_stream(stream.stored.number, stream.stored.first, stream.sealed, 0, 0)
         for number, (first, behind) in self.recovered.items():
             batch.add_stream(number, first, behind, 0, 0)
 
@@ -290,12 +264,12 @@ class Streams:
 
     def trim(self, stream: Stream, bytes_max: i64, oldest: i64) -> None:
         """Remove old rows (`StreamFiles.trim`); their files are deleted when the record is on disk."""
-        names = stream.files.trim(bytes_max, oldest)
+        names = stream.stored.trim(bytes_max, oldest)
         if names and not self.log.stopped:
             batch = self.log.filling
             if batch.is_empty():
                 self.log.wants_commit()
-            batch.add_stream(stream.files.number, stream.files.first, stream.sealed, 0, 0)
+            batch.add_stream(stream.stored.number, stream.stored.first, stream.sealed, 0, 0)
             batch.dead_files += names
 
     def drop(self, number: int) -> None:
@@ -306,24 +280,8 @@ class Streams:
         batch = self.log.filling
         if stream in batch.streams:
             batch.streams.remove(stream)
-            batch.chunks = [written for written in batch.chunks if written[0] is not stream]
-        batch.dead_streams.append(stream)
-
-    def useless(self) -> list[str]:
-        """Return the files that belong to no stream, once all streams have been opened."""
-        found: list[str] = []
-        for name in self.log.disk.names(self.log.files.directory):
-            parsed = parse_stream_name(name)
-            if parsed is None or parsed[0] in self.recovered:
-                continue
-            stream = self.all.get(parsed[0])
-            if stream is None or name not in stream.files.names():
-                found.append(name)
-        return found
-
-    def close(self) -> None:
-        """Close all files."""
-        self.open_files.close()
+            batch.chunks = [chunk for chunk in batch.chunks if chunk.stream is not stream]
+        batch.dead_streams.append(number)
 
     def remember(self, stream: Stream, page: ChunkPage) -> None:
         """Keep a chunk in memory that other consumers may read next."""
@@ -339,8 +297,3 @@ class Streams:
 def _own(stored: StoredStream) -> Stream:
     assert isinstance(stored, Stream), "the streams of a batch are its log's"
     return stored
-
-
-def _place(written: WrittenChunk) -> Appended:
-    assert isinstance(written, Appended), "chunks are written by the files of streams"
-    return written

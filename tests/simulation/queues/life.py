@@ -14,7 +14,6 @@ from broker.core.queues.death import LetterWriter
 from broker.core.routing.graph import Route
 from broker.core.selector.selector import Selector
 from broker.core.view import MessageView, Views
-from broker.store.log import Log
 from broker.store.restore import Recovered, close
 from broker.store.sync import DiskSyncer
 from tests.simulation.queues.journal import Journal
@@ -24,7 +23,7 @@ from tests.simulation.queues.recall import MESSAGE_ID
 from tests.simulation.queues.service import DRAIN
 from tests.simulation.sim_disk import SimDisk
 from tests.support.core.hand_clock import HandClock
-from tests.support.store.hand_log import Deferred
+from tests.support.store.hand_log import Deferred, file_log
 
 FOLDER = "/data"
 
@@ -93,7 +92,7 @@ class Life:
         clock.restart()
         self.deferred = Deferred()
         self.numbers: dict[Message, int] = {}
-        self.log = Log(
+        self.log = file_log(
             FOLDER,
             disk,
             DiskSyncer(disk, self.deferred.run),

@@ -298,8 +298,8 @@ MUTANTS: dict[str, Mutant] = {
         profile="stop",
     ),
     "content cannot be read while queues are restored": Mutant(
-        "store/recovery/files.py",
-        "        self.log.segments = self.segments\n",
+        "store/start.py",
+        "        self.log.segments = found.segments\n",
         "",
         profile="log, kinds",
     ),

@@ -16,12 +16,12 @@ from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.ports import MessageStore
 from broker.store.disk import RealDisk
-from broker.store.log import Log
 from broker.store.restore import Recovered
 from broker.store.sync import DiskSyncer
 from tests.support.adapters.connection_without_socket import CAPABILITIES, House, Wired
 from tests.support.amqp091.frames import body_frames, header_bytes, method_bytes
 from tests.support.core.hand_clock import HandClock
+from tests.support.store.hand_log import file_log
 
 ALL = ".*"
 
@@ -126,7 +126,7 @@ def with_users(folder: Path, fill: Callable[[Users, Broker], None]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     disk = RealDisk()
     broker: Broker | None = None
-    log = Log(
+    log = file_log(
         str(folder), disk, DiskSyncer(disk), time.monotonic, lambda: broker.describe() if broker else []
     )
     broker = Broker(log, Counters(), lambda: "x", HandClock().schedule)

@@ -90,7 +90,7 @@ def places(disk: BadDisk) -> list[tuple[bytes, list[int]]]:
     sink = Sink()
     log, _ = open_log(FOLDER, disk, sink)
     found = [(log.load(message), queues) for message, queues, _ in sink.messages]
-    log.let_go()
+    log.release()
     return found
 
 

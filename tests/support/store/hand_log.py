@@ -8,10 +8,15 @@ from broker.core.message import Address, Message
 from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.queues.queue import Queue
 from broker.store.counts import Count
+from broker.store.definition_text import Describe
 from broker.store.disk import Disk
+from broker.store.file_commit import MIB, FileStorage
 from broker.store.log import Log
 from broker.store.recovery.sink import RecoveryReport, RecoverySink
-from broker.store.sync import DiskSyncer, Done, Work
+from broker.store.segment_files import SegmentFiles
+from broker.store.streams.files import StreamFiles
+from broker.store.streams.stream import Stream
+from broker.store.sync import DiskSyncer, Done, Syncer, Work
 
 ADDRESS = Address("logs", "error.disk")
 
@@ -120,6 +125,39 @@ class Deferred:
             self.step()
 
 
+def file_log(
+    directory: str,
+    disk: Disk,
+    syncer: Syncer,
+    clock: Callable[[], float],
+    describe: Describe,
+    segment_bytes: int = 64 * MIB,
+    first_segment_bytes: int = 4 * MIB,
+    reserve_bytes: int = 4 * MIB,
+    memory_budget: int = 256 * MIB,
+) -> Log:
+    """A log in files, not recovered yet."""
+    storage = FileStorage(directory, disk, syncer, clock, segment_bytes, first_segment_bytes, reserve_bytes)
+    return Log(storage, describe, memory_budget)
+
+
+def storage_of(log: Log) -> FileStorage:
+    """The files of a log, and what writes them."""
+    assert isinstance(log.storage, FileStorage)
+    return log.storage
+
+
+def files_of(log: Log) -> SegmentFiles:
+    """The segment files of a log."""
+    return storage_of(log).files
+
+
+def chunks_of(stream: Stream) -> StreamFiles:
+    """The files of a stream."""
+    assert isinstance(stream.stored, StreamFiles)
+    return stream.stored
+
+
 def open_log(
     directory: str,
     disk: Disk,
@@ -134,7 +172,7 @@ def open_log(
 ) -> tuple[Log, RecoveryReport]:
     """A recovered log with small segments; synchronous unless `deferred` is given."""
     syncer = DiskSyncer(disk) if deferred is None else DiskSyncer(disk, deferred.run)
-    log = Log(
+    log = file_log(
         directory,
         disk,
         syncer,

@@ -33,7 +33,7 @@ def small_log(folder: Path) -> bytes:
     log.commit()
     publish(log, [queue], content_of(3, 20))
     log.commit()
-    log.let_go()
+    log.release()
     return (folder / FIRST).read_bytes()
 
 
@@ -49,5 +49,5 @@ def recovered(folder: Path, data: bytes) -> tuple[Sink, str, int, int]:
     log, report = open_log(str(folder), DISK, sink)
     for message, _, _ in sink.messages:
         assert log.load(message) == content_of(message.sequence, 20)
-    log.let_go()
+    log.release()
     return sink, report.torn, report.torn_offset, report.torn_bytes

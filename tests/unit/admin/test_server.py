@@ -74,6 +74,18 @@ async def test_a_connection_that_comes_while_the_server_stops_is_closed() -> Non
     assert asked == []
 
 
+async def test_a_connection_that_comes_after_the_stop_starts_no_timer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = AdminServer(hello)
+    await server.listen("127.0.0.1", 0)
+    await server.stop()
+    ticks: list[None] = []
+    monkeypatch.setattr(server, "_tick", lambda: ticks.append(None))
+    server.connection()
+    assert ticks == []
+
+
 async def test_stop_without_start() -> None:
     await AdminServer(hello).stop()
 

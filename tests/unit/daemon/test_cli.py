@@ -16,11 +16,11 @@ import config
 from broker.__main__ import foreign_package, main
 from broker.cli import command_line
 from broker.store.disk import RealDisk
-from broker.store.log import Log
 from broker.store.recovery.sink import RecoverySink
 from broker.store.sync import DiskSyncer
 from config.loader import flag, variable
 from config.settings import Settings
+from tests.support.store.hand_log import file_log, files_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -135,7 +135,7 @@ def test_version() -> None:
 def folder(tmp_path: Path) -> Path:
     """A data folder whose log holds the definitions of two queues, in a batch each."""
     syncer = DiskSyncer(RealDisk())
-    log = Log(str(tmp_path), RealDisk(), syncer, time.monotonic, list)
+    log = file_log(str(tmp_path), RealDisk(), syncer, time.monotonic, list)
     log.recover(RecoverySink())
     for number, name in enumerate(("first", "second"), start=1):
         log.append_definition({"kind": "queue", "vhost": "/", "name": name, "number": number})
@@ -182,10 +182,10 @@ def test_check_names_the_damage_and_repair_ends_it(folder: Path) -> None:
 
 
 def test_check_while_the_log_is_in_use(folder: Path) -> None:
-    log = Log(str(folder), RealDisk(), DiskSyncer(RealDisk()), time.monotonic, list)
-    log.files.lock()
+    log = file_log(str(folder), RealDisk(), DiskSyncer(RealDisk()), time.monotonic, list)
+    files_of(log).lock()
     result = invoke("check", "--data-dir", str(folder))
-    log.let_go()
+    log.release()
     assert result.exit_code == 2
     assert result.stderr.startswith("amqpd: ")
     assert str(folder) in result.stderr

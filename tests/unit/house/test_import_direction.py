@@ -27,16 +27,18 @@ CORE = (
 )
 STORE = (
     ("restore", "repair"),
-    ("log",),
-    ("space", "recovery"),
-    ("stand_ins",),
-    ("append",),
+    ("log", "file_commit"),
+    ("start",),
+    ("group_commit",),
+    ("upkeep",),
+    ("space",),
+    ("stand_ins", "held", "appender"),
     ("streams",),
-    ("state",),
+    ("commit", "state"),
+    ("recovery",),
     ("batch", "content", "counts"),
-    ("segment",),
-    ("sync",),
-    ("commit",),
+    ("segment_files",),
+    ("segment", "sync"),
     ("scan", "definition_text", "format", "disk", "latency", "errors", "sync_helper"),
 )
 ADAPTERS = (

@@ -40,3 +40,16 @@ async def test_the_date_is_the_system_s() -> None:
     before = time.time_ns() // 1_000_000
     date = clock.schedule.date()
     assert before <= date <= time.time_ns() // 1_000_000
+
+
+async def test_no_alarm_rings_after_the_stop() -> None:
+    clock = AlarmClock(asyncio.get_running_loop())
+    notes: list[tuple[str, int]] = []
+    before, after = (Bell(notes, name, clock) for name in ("before", "after"))
+    clock.schedule.set(before, clock.schedule.now() + 1)
+    clock.stop()
+    clock.schedule.set(after, clock.schedule.now())
+
+    await asyncio.sleep(0.02)
+
+    assert notes == []

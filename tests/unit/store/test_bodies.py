@@ -80,26 +80,26 @@ def test_a_large_body_comes_back_piece_by_piece(tmp_path: Path) -> None:
     log = small_segments(tmp_path)
     small = publish(log, [queue], b"small")
     large = publish_large(log, [queue], 100)
-    log.let_go()
+    log.release()
     log, messages = recovered(tmp_path)
     assert [m.sequence for m in messages] == [small.sequence, large.sequence]
     assert messages[0].body is None
     assert log.load(messages[1]) == b"header of 100"
     assert body_of(log, messages[1]) == expected(100)
-    log.let_go()
+    log.release()
 
 
 def test_pieces_that_no_message_names_are_dropped_at_the_next_start(tmp_path: Path) -> None:
     log = small_segments(tmp_path)
     body = upload(log, 100)
-    log.let_go()
+    log.release()
     before = log.bytes_on_disk
     log, messages = recovered(tmp_path)
     assert messages == []
     log.commit()
     assert log.bytes_on_disk < before / 4, "their segments are gone"
     assert body.pieces
-    log.let_go()
+    log.release()
 
 
 def test_an_upload_that_is_given_up_frees_its_space_without_another_publish(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_an_upload_that_is_given_up_frees_its_space_without_another_publish(tmp_
     log.commit()
     assert log.bytes_on_disk < 2 * 4096
     assert log.content_bytes == 0
-    log.let_go()
+    log.release()
 
 
 def test_a_body_lives_as_long_as_anybody_refers_to_it(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_body_lives_as_long_as_anybody_refers_to_it(tmp_path: Path) -> None:
         log.append_settle(other, queue)
         log.commit()
     assert all(log.segments.get(number) is None for number in last)
-    log.let_go()
+    log.release()
 
 
 def test_a_copy_shares_the_body_and_outlives_the_original(tmp_path: Path) -> None:
@@ -156,11 +156,11 @@ def test_a_copy_shares_the_body_and_outlives_the_original(tmp_path: Path) -> Non
         log.commit()
     assert log.bytes_on_disk < size + 4 * 4096
     assert body_of(log, letter) == expected(100)
-    log.let_go()
+    log.release()
     log, messages = recovered(tmp_path)
     assert [m.sequence for m in messages] == [letter.sequence]
     assert body_of(log, messages[0]) == expected(100)
-    log.let_go()
+    log.release()
 
 
 def test_original_and_copy_share_the_body_after_a_restart(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_original_and_copy_share_the_body_after_a_restart(tmp_path: Path) -> Non
     message = publish_large(log, [queue], 100)
     log.append_message(copy_of(message, b"another header"), [queue])
     log.commit()
-    log.let_go()
+    log.release()
     log, messages = recovered(tmp_path)
     first, second = messages
     assert first.body is second.body is not None
@@ -178,7 +178,7 @@ def test_original_and_copy_share_the_body_after_a_restart(tmp_path: Path) -> Non
     messages.clear()
     log.commit()
     assert body_of(log, second) == expected(100)
-    log.let_go()
+    log.release()
 
 
 def test_pieces_are_copied_forward_and_named_by_copies(tmp_path: Path) -> None:
@@ -197,20 +197,20 @@ def test_pieces_are_copied_forward_and_named_by_copies(tmp_path: Path) -> None:
     assert homes != first_homes, "some have moved"
     for mark, message in zip(range(1000, 4000, 1000), kept, strict=True):
         assert body_of(log, message) == expected(mark)
-    log.let_go()
+    log.release()
     log, messages = recovered(tmp_path)
     large = [message for message in messages if message.body is not None]
     assert [message.sequence for message in large] == [message.sequence for message in kept]
     for mark, message in zip(range(1000, 4000, 1000), large, strict=True):
         assert body_of(log, message) == expected(mark)
-    log.let_go()
+    log.release()
 
 
 def test_a_queue_that_is_gone_at_the_start_takes_its_large_bodies_along(tmp_path: Path) -> None:
     queue = logged_queue(1)
     log = small_segments(tmp_path)
     publish_large(log, [queue], 100)
-    log.let_go()
+    log.release()
     sink = Sink()
     sink.gone = {1}
     log, _ = open_log(str(tmp_path), DISK, sink, segment_bytes=4096, first_segment_bytes=4096)
@@ -221,7 +221,7 @@ def test_a_queue_that_is_gone_at_the_start_takes_its_large_bodies_along(tmp_path
     log.commit()
     log.commit()
     assert log.bytes_on_disk < 2 * 4096
-    log.let_go()
+    log.release()
 
 
 def test_a_lost_piece_is_damage_and_a_repair_counts_the_message(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_lost_piece_is_damage_and_a_repair_counts_the_message(tmp_path: Path) 
     victim = large.body.pieces[2]
     path = tmp_path / segment_name(victim.segment)
     offset = victim.offset + 5
-    log.let_go()
+    log.release()
     data = bytearray(path.read_bytes())
     data[offset] ^= 1
     path.write_bytes(data)
@@ -248,7 +248,7 @@ def test_a_lost_piece_is_damage_and_a_repair_counts_the_message(tmp_path: Path) 
     log, messages = recovered(tmp_path)
     assert [message.sequence for message in messages] == [other.sequence, kept.sequence]
     assert body_of(log, messages[0]) == expected(200)
-    log.let_go()
+    log.release()
 
 
 def test_pieces_whose_batch_did_not_fit_are_appended_again_with_their_message() -> None:
@@ -282,7 +282,7 @@ def test_pieces_whose_batch_did_not_fit_are_appended_again_with_their_message() 
     log, messages = reopened_log(disk)
     (found,) = messages
     assert body_of(log, found) == [content_of(number, 100) for number in (1, 2, 3)]
-    log.let_go()
+    log.release()
 
 
 def test_what_the_log_never_had_is_no_orphan(tmp_path: Path) -> None:
@@ -301,9 +301,9 @@ def test_a_log_that_has_stopped_gives_back_memory(tmp_path: Path) -> None:
     before = log.content_bytes
     body = upload(log, 1)
     assert log.content_bytes > before
-    log.stop("the disk is broken")
+    log.group.stop("the disk is broken")
     del body
     gc.collect()
     log.tick()
     assert (log.orphans, log.content_bytes) == ([], before)
-    log.let_go()
+    log.release()

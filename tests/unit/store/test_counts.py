@@ -50,10 +50,10 @@ def test_the_last_count_of_each_queue_comes_back_after_a_crash(tmp_path: Path) -
     log.append_count(settled, Q2, 8)
     log.append_settle(settled, Q1)
     log.commit()
-    log.let_go()
+    log.release()
     log, sink = reopened(tmp_path)
     assert sink.counts == {(1, 1): 3, (1, 2): 1, (2, 2): 8}
-    log.let_go()
+    log.release()
 
 
 def test_a_count_that_was_not_committed_is_not_there(tmp_path: Path) -> None:
@@ -62,10 +62,10 @@ def test_a_count_that_was_not_committed_is_not_there(tmp_path: Path) -> None:
     log.append_count(message, Q1, 1)
     log.commit()
     log.append_count(message, Q1, 2)
-    log.let_go()
+    log.release()
     log, sink = reopened(tmp_path)
     assert sink.counts == {(1, 1): 1}
-    log.let_go()
+    log.release()
 
 
 def test_counts_go_with_messages_that_are_copied_forward(tmp_path: Path) -> None:
@@ -83,10 +83,10 @@ def test_counts_go_with_messages_that_are_copied_forward(tmp_path: Path) -> None
         log.commit()
     assert all(log.segments.get(n) is None for n in range(1, 4))
     assert any(older.segment > newer.segment for older, newer in itertools.pairwise(kept)), "some are copies"
-    log.let_go()
+    log.release()
     log, sink = reopened(tmp_path)
     assert sink.counts == {(n, q): n if q == 1 else 2 for n in range(20, 400, 20) for q in (1, 2)}
-    log.let_go()
+    log.release()
 
 
 def test_counting_for_ever_takes_no_more_space_than_counting_once(tmp_path: Path) -> None:
@@ -100,10 +100,10 @@ def test_counting_for_ever_takes_no_more_space_than_counting_once(tmp_path: Path
         log.commit()
     assert log.bytes_on_disk < 40_000 < 199 * 20 * COUNT_BYTES
     assert sum(segment.count_bytes for segment in log.segments.all()) == 20 * COUNT_BYTES
-    log.let_go()
+    log.release()
     log, sink = reopened(tmp_path)
     assert sink.counts == {(number, 1): 199 for number in range(1, 21)}
-    log.let_go()
+    log.release()
 
 
 def test_nothing_is_remembered_of_messages_that_are_gone(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_nothing_is_remembered_of_messages_that_are_gone(tmp_path: Path) -> None
     assert log.counts.first == {}
     assert sum(segment.count_bytes for segment in log.segments.all()) == 0
     assert log.segment_count <= 3
-    log.let_go()
+    log.release()
 
 
 def test_what_is_not_logged_is_not_counted(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_what_is_not_logged_is_not_counted(tmp_path: Path) -> None:
     before = log.unsynced_bytes
     log.append_count(new_message(b"transient"), Q1, 1)
     assert log.unsynced_bytes == before
-    log.let_go()
+    log.release()
 
 
 def damage_third_batch(folder: Path) -> None:
@@ -150,7 +150,7 @@ def test_check_says_which_counts_a_repair_loses(tmp_path: Path) -> None:
     log.commit()
     publish(log, [Q1], b"three")
     log.commit()
-    log.let_go()
+    log.release()
     damage_third_batch(tmp_path)
     report = check(str(tmp_path), DISK)
     assert (report.loss.messages, report.loss.counts) == (0, 1)
@@ -160,7 +160,7 @@ def test_check_says_which_counts_a_repair_loses(tmp_path: Path) -> None:
     log, sink = reopened(tmp_path)
     assert [message.sequence for message, _, _ in sink.messages] == [1, 2, 3]
     assert sink.counts == {(1, 1): 1}
-    log.let_go()
+    log.release()
 
 
 def test_the_last_count_is_the_one_and_may_be_less() -> None:
@@ -205,11 +205,11 @@ def test_what_was_added_last_comes_back_and_is_copied_forward_with_its_count(tmp
         log.commit()
     assert stays.segment != first, "it has been copied"
     assert log.segments.get(first) is None
-    log.let_go()
+    log.release()
     log, sink = reopened(tmp_path)
     assert sink.counts == {(stays.sequence, 1): 0, (stays.sequence, 2): 4}
     assert sink.annotations == {(stays.sequence, 1): b"a longer third", (stays.sequence, 2): b"of 2"}
-    log.let_go()
+    log.release()
 
 
 def test_check_says_that_a_repair_loses_what_was_added(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_check_says_that_a_repair_loses_what_was_added(tmp_path: Path) -> None:
     log.commit()
     publish(log, [Q1], b"two")
     log.commit()
-    log.let_go()
+    log.release()
     damage_third_batch(tmp_path)
     assert check(str(tmp_path), DISK).loss.counts == 1
 

@@ -42,7 +42,7 @@ def test_what_a_dated_message_has_comes_back_also_after_it_was_copied(tmp_path: 
             log.append_settle(message, queue)
         log.commit()
     assert all(message.segment > 1 for message in kept), "copied: its own segment was left long ago"
-    log.let_go()
+    log.release()
     assert check(str(tmp_path), DISK).messages == len(kept)
     sink = Sink()
     log, _ = open_log(str(tmp_path), DISK, sink)
@@ -55,7 +55,7 @@ def test_what_a_dated_message_has_comes_back_also_after_it_was_copied(tmp_path: 
         else:
             assert had == (1_700_000_000_000 + number, number if number % 60 else 0, number % 3 == 0)
     assert all(log.load(message) == content_of(message.sequence, 300) for message, _, _ in sink.messages)
-    log.let_go()
+    log.release()
 
 
 def test_a_message_without_a_date_pays_nothing_for_it(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_message_without_a_date_pays_nothing_for_it(tmp_path: Path) -> None:
         log.append_message(new_message(b"x", date=date), [logged_queue(1)])
         sizes.append(log.unsynced_bytes - before)
     assert sizes[1] - sizes[0] == 17
-    log.let_go()
+    log.release()
 
 
 A, B, C, D = (logged_queue(number) for number in (1, 2, 3, 4))
@@ -324,7 +324,7 @@ def test_a_stopped_log_gives_the_message_back_after_a_restart() -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A], content_of(1, 50))
     durable(log, deferred)
-    log.stop("a test has stopped it")
+    log.group.stop("a test has stopped it")
     letter = letter_of(message)
     log.append_death(letter, [B], message, A)
     log.append_settle(letter, B)

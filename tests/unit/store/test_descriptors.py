@@ -5,11 +5,19 @@ from collections.abc import Callable
 import pytest
 
 from broker.core.message import Message
-from broker.store.append import INLINE_WRITE_MAX
+from broker.store.file_commit import INLINE_WRITE_MAX
 from broker.store.log import Log
-from broker.store.segment import READY
+from broker.store.segment_files import READY
 from tests.support.store.bad_disk import FOLDER, BadDisk, log_on_bad_disk, reopened
-from tests.support.store.hand_log import Deferred, Waiter, content_of, logged_queue, open_log, publish
+from tests.support.store.hand_log import (
+    Deferred,
+    Waiter,
+    content_of,
+    files_of,
+    logged_queue,
+    open_log,
+    publish,
+)
 
 QUEUE = logged_queue(1)
 
@@ -28,7 +36,7 @@ def log_with_spare() -> tuple[BadDisk, Log, Deferred]:
     publish(log, [QUEUE], content_of(1, log.filling.segment.limit * 3 // 4))
     log.commit()
     deferred.run_all()
-    assert log.files.spare == READY
+    assert files_of(log).spare == READY
     return disk, log, deferred
 
 
@@ -56,7 +64,7 @@ def test_a_new_segment_waits_for_a_descriptor(
     disk.crash()
     log, sequences = reopened(disk)
     assert sequences == list(range(1, small.sequence + 1))
-    log.let_go()
+    log.release()
 
 
 def test_old_segments_give_their_descriptors_to_new_ones() -> None:
@@ -69,8 +77,8 @@ def test_old_segments_give_their_descriptors_to_new_ones() -> None:
     log.commit()
     deferred.run_all()
     assert len(waiter.durable) == 1
-    assert not log.files.opened
-    log.let_go()
+    assert not files_of(log).opened
+    log.release()
 
 
 def test_a_large_batch_is_written_here_if_there_is_no_descriptor_for_another_thread() -> None:
@@ -90,7 +98,7 @@ def test_a_large_batch_is_written_here_if_there_is_no_descriptor_for_another_thr
     disk.crash()
     log, sequences = reopened(disk)
     assert sequences == [large.sequence - 1, large.sequence]
-    log.let_go()
+    log.release()
 
 
 def test_a_segment_that_could_not_be_opened_is_copied_forward_later() -> None:
@@ -112,7 +120,7 @@ def test_a_segment_that_could_not_be_opened_is_copied_forward_later() -> None:
         publish(log, [QUEUE], content_of(99, 2000))
         log.append_settle(log.filling.segment.last, QUEUE)  # type: ignore[arg-type]
         log.commit()
-    log.files.close(home)
+    files_of(log).close(home)
     disk.descriptors = len(disk.opened)
     log.space.victim = home
     publish(log, [QUEUE], b"x")
@@ -123,4 +131,4 @@ def test_a_segment_that_could_not_be_opened_is_copied_forward_later() -> None:
     churn()
     assert kept.segment > home.number
     assert log.load(kept) == content_of(1, 100) if kept.content is None else True
-    log.let_go()
+    log.release()

@@ -9,10 +9,19 @@ import pytest
 from broker.core.message import Message
 from broker.store.definition_text import DefinitionText
 from broker.store.log import Log
-from broker.store.segment import READY
+from broker.store.segment_files import READY
 from tests.simulation.sim_disk import SimDisk
 from tests.support.store.bad_disk import FOLDER, BadDisk, log_on_bad_disk, reopened
-from tests.support.store.hand_log import Deferred, Sink, Waiter, content_of, logged_queue, open_log, publish
+from tests.support.store.hand_log import (
+    Deferred,
+    Sink,
+    Waiter,
+    content_of,
+    files_of,
+    logged_queue,
+    open_log,
+    publish,
+)
 
 
 def test_after_a_full_disk_settles_go_on_in_the_reserve_and_nothing_durable_is_lost() -> None:
@@ -48,7 +57,7 @@ def test_after_a_full_disk_settles_go_on_in_the_reserve_and_nothing_durable_is_l
     disk.crash()
     log, sequences = reopened(disk)
     assert sequences == [kept.sequence]
-    log.let_go()
+    log.release()
 
 
 def test_when_room_comes_back_publishes_are_accepted_again() -> None:
@@ -78,7 +87,7 @@ def test_when_room_comes_back_publishes_are_accepted_again() -> None:
     disk.crash()
     log, sequences = reopened(disk)
     assert sequences == [before.sequence, after.sequence]
-    log.let_go()
+    log.release()
 
 
 def test_consuming_makes_room_by_itself() -> None:
@@ -106,7 +115,7 @@ def test_consuming_makes_room_by_itself() -> None:
         if not log.failure:
             break
     assert log.failure == ""
-    log.let_go()
+    log.release()
 
 
 def test_settles_saved_from_a_failed_batch_outlive_the_segment_that_they_are_in() -> None:
@@ -129,7 +138,7 @@ def test_settles_saved_from_a_failed_batch_outlive_the_segment_that_they_are_in(
     assert log.filling.segment.number > saved_in + 2
     log, sequences = reopened(disk)
     assert sequences == [m.sequence for m in old[1:]] + [previous.sequence]
-    log.let_go()
+    log.release()
 
 
 def test_a_second_full_disk_without_a_reserve_stops_the_log() -> None:
@@ -145,10 +154,10 @@ def test_a_second_full_disk_without_a_reserve_stops_the_log() -> None:
     log.append_settle(messages[0], queue)
     log.commit()
     assert log.stopped
-    log.let_go()
+    log.release()
     log, sequences = reopened(disk)
     assert sequences == [message.sequence for message in messages]
-    log.let_go()
+    log.release()
 
 
 def test_a_log_starts_on_a_full_disk_if_the_reserve_is_there() -> None:
@@ -157,7 +166,7 @@ def test_a_log_starts_on_a_full_disk_if_the_reserve_is_there() -> None:
     message = publish(log, [queue], content_of(1, 100))
     log.commit()
     deferred.run_all()
-    log.let_go()
+    log.release()
     disk.kill()
     disk.unlink(f"{FOLDER}/spare")
     disk.capacity = disk.used() + 20
@@ -171,7 +180,7 @@ def test_a_log_starts_on_a_full_disk_if_the_reserve_is_there() -> None:
     assert log.durable == log.batch - 1
     log, sequences = reopened(disk)
     assert sequences == []
-    log.let_go()
+    log.release()
 
 
 def test_a_full_disk_at_the_start_without_a_reserve_is_an_error() -> None:
@@ -182,7 +191,7 @@ def test_a_full_disk_at_the_start_without_a_reserve_is_an_error() -> None:
     disk.capacity = 1 << 40
     log, sequences = reopened(disk)
     assert sequences == []
-    log.let_go()
+    log.release()
 
 
 def test_a_reserve_that_could_not_be_made_is_made_when_there_is_room() -> None:
@@ -192,17 +201,17 @@ def test_a_reserve_that_could_not_be_made_is_made_when_there_is_room() -> None:
     deferred = Deferred()
     log, _ = open_log(FOLDER, disk, deferred=deferred, segment_bytes=1 << 20, first_segment_bytes=1 << 20)
     deferred.run_all()
-    assert log.files.reserve != READY
+    assert files_of(log).reserve != READY
     disk.capacity = 1 << 40
     log.tick()
     deferred.run_all()
-    assert log.files.reserve == READY
+    assert files_of(log).reserve == READY
     disk.capacity = disk.used() + 50
     publish(log, [logged_queue(1)], content_of(1, 3000))
     log.commit()
     deferred.run_all()
     assert (log.full, log.stopped) == (True, False)
-    log.let_go()
+    log.release()
 
 
 def test_the_reserve_is_not_taken_for_the_spare_whose_place_it_takes() -> None:
@@ -212,11 +221,11 @@ def test_the_reserve_is_not_taken_for_the_spare_whose_place_it_takes() -> None:
     log, _ = open_log(FOLDER, disk, deferred=deferred)
     queue = logged_queue(1)
     deferred.run_all()
-    while log.files.spare != READY or log.filling.segment.end == 0:
+    while files_of(log).spare != READY or log.filling.segment.end == 0:
         publish(log, [queue], content_of(1, 3000))
         log.commit()
         deferred.run_all()
-        log.files.ask(True)
+        files_of(log).ask(True)
         deferred.run_all()
     number = log.filling.segment.number
     while log.filling.segment.number == number:
@@ -230,7 +239,7 @@ def test_the_reserve_is_not_taken_for_the_spare_whose_place_it_takes() -> None:
     assert (log.full, log.stopped) == (True, False)
     assert log.filling.segment.number == number + 1
     assert log.filling.segment.room == 0
-    log.let_go()
+    log.release()
 
 
 def test_a_settle_saved_from_the_batch_behind_a_failed_segment_stays_saved() -> None:
@@ -268,7 +277,7 @@ def test_a_settle_saved_from_the_batch_behind_a_failed_segment_stays_saved() -> 
         log.append_settle(passing, queue)
     log, sequences = reopened(disk)
     assert sequences == [kept.sequence, passing.sequence]
-    log.let_go()
+    log.release()
 
 
 @final
@@ -327,56 +336,56 @@ def test_the_reserve_has_room_for_settles_behind_a_checkpoint_of_any_size(restar
     disk.crash()
     log, sequences = reopened(disk)
     assert sequences == []
-    log.let_go()
+    log.release()
 
 
 def test_the_reserve_grows_with_what_is_described_anew() -> None:
     disk = SimDisk(random.Random(1))
     topology = Topology()
     log, _ = open_log(FOLDER, disk, definitions=topology.definitions)
-    log.definitions = DefinitionText(
+    log.appender.definitions = DefinitionText(
         lambda: [[change] for change in topology.changes], changes_min=0, step=20
     )
-    log.definitions.text()
+    log.appender.definitions.text()
     topology.changes = [{"kind": "x", "pad": "a" * 1000}] * 64
     steps = 0
-    while log.definitions.length < 64_000:
+    while log.appender.definitions.length < 64_000:
         log.append_definition({"kind": "y"})
         log.commit()
         steps += 1
     assert steps == 4, "a batch takes a step"
-    assert log.files.checkpoint_bytes >= log.definitions.length
+    assert files_of(log).checkpoint_bytes >= log.appender.definitions.length
     log.tick()
-    assert log.files.reserve_length >= log.files.checkpoint_bytes
-    log.let_go()
+    assert files_of(log).reserve_length >= files_of(log).checkpoint_bytes
+    log.release()
 
 
 def test_a_reserve_that_cannot_grow_stays_and_grows_when_there_is_room() -> None:
     disk, log, deferred = log_on_bad_disk()
     disk.capacity = disk.used() + 70_000
     topology = Topology()
-    log.definitions = DefinitionText(lambda: [topology.definitions()])
+    log.appender.definitions = DefinitionText(lambda: [topology.definitions()])
     topology.grow(log)
     log.commit()
     deferred.run_all()
-    assert (log.files.reserve, log.files.growing) == (READY, False)
+    assert (files_of(log).reserve, files_of(log).growing) == (READY, False)
     disk.capacity = 1 << 40
     message = publish(log, [logged_queue(1)], content_of(1, 100))
     log.commit()
     deferred.run_all()
     settle_on_full_disk(disk, log, deferred, message)
-    log.let_go()
+    log.release()
 
 
 def test_a_reserve_that_is_needed_while_it_grows_is_used_as_it_is() -> None:
     disk, log, deferred = log_on_bad_disk()
     queue = logged_queue(1)
     topology = Topology()
-    log.definitions = DefinitionText(lambda: [topology.definitions()])
+    log.appender.definitions = DefinitionText(lambda: [topology.definitions()])
     message = publish(log, [queue], content_of(1, 100))
     log.append_definition({"kind": "x", "pad": "a" * 9000})
     log.commit()
-    while not log.files.growing:
+    while not files_of(log).growing:
         deferred.step()
     room, disk.capacity = disk.capacity, disk.used()
     disk.write_errors = [errno.ENOSPC]
@@ -388,8 +397,8 @@ def test_a_reserve_that_is_needed_while_it_grows_is_used_as_it_is() -> None:
     log.commit()
     log.tick()
     deferred.run_all()
-    assert (log.failure, log.files.reserve) == ("", READY)
+    assert (log.failure, files_of(log).reserve) == ("", READY)
     disk.crash()
     log, sequences = reopened(disk)
     assert sequences == []
-    log.let_go()
+    log.release()

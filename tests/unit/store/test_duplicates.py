@@ -20,7 +20,7 @@ def test_what_is_damaged_of_it_is_no_lost_message(tmp_path: Path) -> None:
     log.commit()
     publish(log, [queue], content_of(3, 20))
     log.commit()
-    log.let_go()
+    log.release()
     path = tmp_path / segment_name(1)
     path.write_bytes(path.read_bytes().replace(b"an-id", b"an-ix"))
     report = repair(str(tmp_path), RealDisk())

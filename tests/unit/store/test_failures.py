@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from broker.core.errors import StoreFailed
 from broker.store.log import Log
 from tests.support.store.bad_disk import FOLDER, BadDisk, log_on_bad_disk, reopened
-from tests.support.store.hand_log import Waiter, content_of, logged_queue, open_log, publish
+from tests.support.store.hand_log import Waiter, content_of, logged_queue, open_log, publish, storage_of
 
 
 def test_a_write_error_stops_the_log_and_leaves_no_partial_batch() -> None:
@@ -38,7 +38,7 @@ def test_a_write_error_stops_the_log_and_leaves_no_partial_batch() -> None:
         log.close()
     log, sequences = reopened(disk)
     assert sequences == [durable.sequence]
-    log.let_go()
+    log.release()
 
 
 def test_a_partial_write_that_cannot_be_cut_off_stops_the_log() -> None:
@@ -50,10 +50,10 @@ def test_a_partial_write_that_cannot_be_cut_off_stops_the_log() -> None:
     assert log.stopped
     assert "could not be cut off" in log.failure
     disk.truncate_error = 0
-    log.let_go()
+    log.release()
     log, sequences = reopened(disk)
     assert sequences == []
-    log.let_go()
+    log.release()
 
 
 def test_a_failed_sync_stops_the_log_and_is_not_retried() -> None:
@@ -82,10 +82,10 @@ def test_a_failed_sync_stops_the_log_and_is_not_retried() -> None:
 
 def test_a_syncer_that_dies_between_batches_stops_the_log() -> None:
     _, log, _ = log_on_bad_disk()
-    log.completed("the sync helper (pid 7) is lost: it has exited")
+    storage_of(log).on_synced("the sync helper (pid 7) is lost: it has exited")
     assert log.stopped
     assert "pid 7" in log.failure
-    log.let_go()
+    log.release()
 
 
 def churn(log: Log, start: int) -> None:
@@ -131,4 +131,4 @@ def test_copies_outlive_a_segment_that_does_not_read_back_to_its_end(twice: bool
     churn(log, 200)
     log, sequences = reopened(disk)
     assert sequences == [late.sequence]
-    log.let_go()
+    log.release()

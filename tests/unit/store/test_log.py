@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from broker.core.queues.queue import Queue
-from broker.store.append import INLINE_WRITE_MAX
 from broker.store.disk import RealDisk
+from broker.store.file_commit import INLINE_WRITE_MAX
 from broker.store.log import Log
 from broker.store.repair.check import check
 from broker.store.sync import DiskSyncer
@@ -15,6 +15,7 @@ from tests.support.store.hand_log import (
     Sink,
     Waiter,
     content_of,
+    file_log,
     logged_queue,
     new_message,
     open_log,
@@ -44,7 +45,7 @@ def test_a_batch_is_durable_when_its_sync_has_returned_and_not_before(tmp_path: 
     deferred.step()
     assert waiter.durable == [batch]
     assert log.durable == batch
-    log.let_go()
+    log.release()
 
 
 def test_what_is_appended_during_a_sync_is_the_next_batch_and_follows_by_itself(tmp_path: Path) -> None:
@@ -67,7 +68,7 @@ def test_what_is_appended_during_a_sync_is_the_next_batch_and_follows_by_itself(
     deferred.step()
     assert [waiter.durable for waiter in waiters] == [[first], [first + 1], [first + 1]]
     assert not log.in_flight
-    log.let_go()
+    log.release()
 
 
 def test_wants_commit_is_asked_once_per_batch(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_wants_commit_is_asked_once_per_batch(tmp_path: Path) -> None:
     log.append_definition({"kind": "y"})
     assert asked == [log.batch - 1, log.batch]
     deferred.run_all()
-    log.let_go()
+    log.release()
 
 
 def test_waiting_for_nothing_is_answered_at_once_with_a_batch_of_its_own(tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_waiting_for_nothing_is_answered_at_once_with_a_batch_of_its_own(tmp_pat
     assert waiter.durable == [batch]
     publish(log, [logged_queue(1)], b"later")
     assert log.batch > batch, "what comes later is not in a batch that was called durable"
-    log.let_go()
+    log.release()
 
 
 def test_waiting_behind_a_sync_with_nothing_appended_is_answered_by_that_sync(tmp_path: Path) -> None:
@@ -106,7 +107,7 @@ def test_waiting_behind_a_sync_with_nothing_appended_is_answered_by_that_sync(tm
     assert waiter.durable == []
     deferred.step()
     assert waiter.durable == [log.durable]
-    log.let_go()
+    log.release()
 
 
 def test_a_large_batch_is_written_off_the_loop_and_then_synced(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_a_large_batch_is_written_off_the_loop_and_then_synced(tmp_path: Path) -
     message.content = later.content = None
     assert log.load(message) == content_of(1, INLINE_WRITE_MAX + 1)
     assert log.load(later) == content_of(2, 10)
-    log.let_go()
+    log.release()
 
 
 def test_fan_out_is_one_record_and_each_queue_settles_for_itself(tmp_path: Path) -> None:
@@ -140,12 +141,12 @@ def test_fan_out_is_one_record_and_each_queue_settles_for_itself(tmp_path: Path)
     log.append_settle(other, queues[1])
     log.commit()
     assert log.bytes_on_disk < 2000
-    log.let_go()
+    log.release()
     sink = Sink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert sink.held() == [(message.sequence, [1, 3])]
     assert (sink.messages[0][0].references, sink.messages[0][0].size) == (2, 1000)
-    log.let_go()
+    log.release()
 
 
 def test_messages_of_queues_that_are_gone_are_dropped_at_recovery(tmp_path: Path) -> None:
@@ -154,7 +155,7 @@ def test_messages_of_queues_that_are_gone_are_dropped_at_recovery(tmp_path: Path
     both = publish(log, queues, b"both")
     publish(log, queues[:1], b"gone")
     log.commit()
-    log.let_go()
+    log.release()
     sink = Sink()
     sink.gone = {1}
     log, _ = open_log(str(tmp_path), DISK, sink)
@@ -164,7 +165,7 @@ def test_messages_of_queues_that_are_gone_are_dropped_at_recovery(tmp_path: Path
     log.append_settle(recovered, queues[1])
     log.commit()
     assert log.segment_count == 1, "nothing is needed of the old segment"
-    log.let_go()
+    log.release()
 
 
 def test_a_clean_stop_remembers_what_was_delivered_and_a_crash_does_not(tmp_path: Path) -> None:
@@ -183,12 +184,12 @@ def test_a_clean_stop_remembers_what_was_delivered_and_a_crash_does_not(tmp_path
         (2, [1, 2], False),
     ]
     assert [m.references for m, _, _ in sink.messages] == [2, 2, 2]
-    log.let_go()
+    log.release()
     sink = Sink()
     log, report = open_log(str(tmp_path), DISK, sink)
     assert not report.clean
     assert [(m.sequence, q, r) for m, q, r in sink.messages] == [(1, [1, 2], True), (2, [1, 2], True)]
-    log.let_go()
+    log.release()
 
 
 def test_sequences_and_batches_go_on_after_a_restart(tmp_path: Path) -> None:
@@ -202,7 +203,7 @@ def test_sequences_and_batches_go_on_after_a_restart(tmp_path: Path) -> None:
     log, _ = open_log(str(tmp_path), DISK)
     assert log.durable > durable
     assert publish(log, [queue], b"two").sequence > first.sequence
-    log.let_go()
+    log.release()
 
 
 def test_definitions_come_back_in_order_from_checkpoint_and_changes(tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ def test_definitions_come_back_in_order_from_checkpoint_and_changes(tmp_path: Pa
         log.append_definition(change)
         log.commit()
     assert log.segment_count < 10, "segments with nothing but definitions go"
-    log.let_go()
+    log.release()
     sink = Sink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     known = []
@@ -224,7 +225,7 @@ def test_definitions_come_back_in_order_from_checkpoint_and_changes(tmp_path: Pa
         if change not in known:
             known.append(change)
     assert known == topology
-    log.let_go()
+    log.release()
 
 
 def test_a_definition_that_is_no_json_is_refused_and_leaves_no_trace(tmp_path: Path) -> None:
@@ -233,11 +234,11 @@ def test_a_definition_that_is_no_json_is_refused_and_leaves_no_trace(tmp_path: P
         log.append_definition({"kind": "queue", "arguments": b"raw"})
     publish(log, [logged_queue(1)], b"one")
     log.commit()
-    log.let_go()
+    log.release()
     sink = Sink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert (len(sink.messages), sink.changes) == (1, [])
-    log.let_go()
+    log.release()
 
 
 def test_a_message_that_was_not_logged_is_none_of_the_log_s_business(tmp_path: Path) -> None:
@@ -247,13 +248,13 @@ def test_a_message_that_was_not_logged_is_none_of_the_log_s_business(tmp_path: P
     log.append_settle(message, queue)
     log.append_delivered(message, queue)
     log.forget(message, queue)
-    assert log.is_empty()
-    log.let_go()
+    assert log.filling.is_empty()
+    log.release()
 
 
 def test_the_latency_of_the_first_sync_is_not_the_time_since_the_machine_was_started(tmp_path: Path) -> None:
     now = 1_000_000.0
-    log = Log(str(tmp_path), DISK, DiskSyncer(DISK), lambda: now, list)
+    log = file_log(str(tmp_path), DISK, DiskSyncer(DISK), lambda: now, list)
     log.recover(Sink())
     assert (log.sync_latency.count, log.sync_latency.sum) == (1, 0.0)
     publish(log, [logged_queue(1)], bytes(100))
@@ -272,7 +273,7 @@ def test_sync_latency_and_sizes_are_counted(tmp_path: Path) -> None:
     deferred.run_all()
     assert log.unsynced_bytes == 0
     assert log.sync_latency.count == before + 1
-    log.let_go()
+    log.release()
 
 
 @pytest.fixture(name="queues", scope="module")
@@ -294,14 +295,14 @@ def test_a_message_may_be_in_any_number_of_queues(tmp_path: Path, queues: list[Q
     log.append_message(dated, queues[:count])
     log.append_settle(dated, queues[count - 1])
     log.commit()
-    log.let_go()
+    log.release()
     assert check(str(tmp_path), DISK).healthy
     sink = Sink()
     log = opened(tmp_path, sink)
     numbers = [queue.number for queue in queues[:count]]
     assert sink.held() == [(plain.sequence, numbers), (dated.sequence, numbers[:-1])]
     assert [log.load(message) for message, _, _ in sink.messages] == [b"plain", b"dated"]
-    log.let_go()
+    log.release()
 
 
 def test_it_is_copied_forward_with_the_queues_that_hold_it(tmp_path: Path, queues: list[Queue]) -> None:
@@ -319,8 +320,22 @@ def test_it_is_copied_forward_with_the_queues_that_hold_it(tmp_path: Path, queue
     log.commit()
     assert home is not None
     assert kept.segment > home.number
-    log.let_go()
+    log.release()
     sink = Sink()
     log = opened(tmp_path, sink)
     assert sink.held() == [(kept.sequence, [queue.number for queue in queues[1:]])]
-    log.let_go()
+    log.release()
+    log.release()
+
+
+def test_a_log_of_tiny_segments_is_closed_with_its_last_batch(tmp_path: Path) -> None:
+    """Each batch begins a segment, whose predecessor may go: the record of that is no batch of its own."""
+    deferred = Deferred()
+    log, _ = open_log(str(tmp_path), DISK, deferred=deferred, segment_bytes=1, first_segment_bytes=1)
+    deferred.run_all()
+    for number in range(3):
+        publish(log, [logged_queue(1)], content_of(number, 300))
+        log.commit()
+    before = log.batch
+    log.close()
+    assert log.batch == before + 1

@@ -14,8 +14,9 @@ from broker.store.format import BLANK, HEADER_BYTES, MAGIC, encode_header
 from broker.store.log import Log
 from broker.store.repair.check import check, repair
 from broker.store.scan import SegmentScanner
-from broker.store.segment import ASKED, READY, segment_name
-from tests.support.store.hand_log import Deferred, Sink, content_of, logged_queue, open_log, publish
+from broker.store.segment import segment_name
+from broker.store.segment_files import ASKED, READY
+from tests.support.store.hand_log import Deferred, Sink, content_of, files_of, logged_queue, open_log, publish
 
 DISK = RealDisk()
 SEGMENT_BYTES = 8192
@@ -50,7 +51,7 @@ def crashed(log: Log, folder: Path, to: Path) -> Path:
     """What a kill -9 leaves: the files as they are now. Returns the newest segment's copy."""
     shutil.copytree(folder, to)
     newest = to / log.filling.segment.name
-    log.let_go()
+    log.release()
     return newest
 
 
@@ -70,7 +71,7 @@ def test_old_batches_behind_the_end_are_neither_replayed_nor_called_torn(tmp_pat
     assert found.torn == ""
     assert [message.sequence for message, _, _ in sink.messages] == live
     assert newest.stat().st_size == end
-    log.let_go()
+    log.release()
 
 
 def _live(log: Log) -> list[Message]:
@@ -86,8 +87,8 @@ def _live(log: Log) -> list[Message]:
 def test_the_first_batch_of_a_recycled_file_is_no_torn_end(tmp_path: Path) -> None:
     log, queue = busy_log(tmp_path / "a")
     number = log.filling.segment.number
-    while log.files.spare != READY:
-        log.files.ask(True)
+    while files_of(log).spare != READY:
+        files_of(log).ask(True)
     past = (tmp_path / "a" / "spare").read_bytes()
     assert MAGIC in past, "the file has no past: the test is about nothing"
     while log.filling.segment.number == number:
@@ -99,7 +100,7 @@ def test_the_first_batch_of_a_recycled_file_is_no_torn_end(tmp_path: Path) -> No
     assert MAGIC in newest.read_bytes()[2000:]
     log, found = open_log(str(tmp_path / "b"), DISK)
     assert found.torn == ""
-    log.let_go()
+    log.release()
 
 
 def test_a_batch_begun_over_old_ones_is_a_torn_end(tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ def test_a_batch_begun_over_old_ones_is_a_torn_end(tmp_path: Path) -> None:
     assert (found.torn, found.torn_offset) == (str(newest), end)
     assert found.torn_bytes == len(old) - end
     assert [message.sequence for message, _, _ in sink.messages] == live
-    log.let_go()
+    log.release()
 
 
 def test_damage_before_valid_batches_is_still_refused(tmp_path: Path) -> None:
@@ -135,8 +136,8 @@ def test_damage_before_valid_batches_is_still_refused(tmp_path: Path) -> None:
 def test_a_crash_right_after_the_first_write_leaves_nothing_torn(tmp_path: Path) -> None:
     """The spare has become a segment by name, and not one byte of its first batch is there."""
     log, _ = busy_log(tmp_path / "a")
-    while log.files.spare != READY:
-        log.files.ask(True)
+    while files_of(log).spare != READY:
+        files_of(log).ask(True)
     number = log.filling.segment.number
     live = [message.sequence for message in _live(log)]
     crashed(log, tmp_path / "a", tmp_path / "b")
@@ -145,7 +146,7 @@ def test_a_crash_right_after_the_first_write_leaves_nothing_torn(tmp_path: Path)
     log, found = open_log(str(tmp_path / "b"), DISK, sink)
     assert found.torn == ""
     assert [message.sequence for message, _, _ in sink.messages] == live
-    log.let_go()
+    log.release()
 
 
 def test_a_file_is_recycled_off_the_loop(tmp_path: Path) -> None:
@@ -158,16 +159,16 @@ def test_a_file_is_recycled_off_the_loop(tmp_path: Path) -> None:
         deferred.run_all()
     for message in _live(log):
         log.append_settle(message, queue)
-    while log.files.spare != ASKED:
+    while files_of(log).spare != ASKED:
         publish(log, [queue], content_of(2, 10))
         log.commit()
         while log.in_flight:
             deferred.step()
     assert not (tmp_path / "spare").exists(), "made here and now"
     deferred.run_all()
-    assert log.files.spare == READY
+    assert files_of(log).spare == READY
     assert MAGIC in (tmp_path / "spare").read_bytes(), "it was not a segment before"
-    log.let_go()
+    log.release()
 
 
 def test_the_helper_blanks_what_the_log_takes_for_the_end() -> None:
@@ -181,7 +182,7 @@ def test_a_segment_that_is_left_has_nothing_of_another_one_behind_its_end(tmp_pa
         if segment is not log.filling.segment:
             data = (tmp_path / segment.name).read_bytes()
             assert data[segment.end :].strip(b"\0") == b""
-    log.let_go()
+    log.release()
 
 
 def test_nothing_is_recycled_for_a_repair(tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def test_nothing_is_recycled_for_a_repair(tmp_path: Path) -> None:
         log.commit()
     assert log.segment_count == 2
     first = tmp_path / log.segments.all()[0].name
-    log.let_go()
+    log.release()
     data = bytearray(first.read_bytes())
     assert len(data) > 4 * mib
     data[6 * mib] ^= 1

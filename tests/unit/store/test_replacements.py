@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from broker.core.message import Message
-from broker.store.append import INLINE_WRITE_MAX
+from broker.store.file_commit import INLINE_WRITE_MAX
 from broker.store.stand_ins import STANDS_IN
 from tests.support.store.bad_disk import durable, fill_disk, log_on_bad_disk, places
 from tests.support.store.hand_log import ADDRESS, logged_queue, new_message, publish

@@ -25,7 +25,7 @@ def test_settled_segments_are_deleted(tmp_path: Path) -> None:
     files = [name for name in os.listdir(tmp_path) if name.endswith(".log")]
     assert len(files) == log.segment_count
     assert log.bytes_on_disk <= 3 * 5000
-    log.let_go()
+    log.release()
 
 
 def test_one_message_that_stays_does_not_keep_everything(tmp_path: Path) -> None:
@@ -39,13 +39,13 @@ def test_one_message_that_stays_does_not_keep_everything(tmp_path: Path) -> None
         previous = message
         log.commit()
     assert log.bytes_on_disk <= 6 * 4096
-    log.let_go()
+    log.release()
     sink = Sink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert sink.held() == [(stays.sequence, [1]), (previous.sequence, [1])]
     for number, (message, _, _) in zip((1, 399), sink.messages, strict=True):
         assert log.load(message) == content_of(number, 500)
-    log.let_go()
+    log.release()
 
 
 def test_settles_that_a_full_old_segment_needs_outlive_their_own_segment(tmp_path: Path) -> None:
@@ -62,11 +62,11 @@ def test_settles_that_a_full_old_segment_needs_outlive_their_own_segment(tmp_pat
         previous = message
         log.commit()
     assert log.bytes_on_disk <= 8 * 4096
-    log.let_go()
+    log.release()
     sink = Sink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert [message.sequence for message, _, _ in sink.messages] == [2, 3, 4, 5, 6, 7, 299]
-    log.let_go()
+    log.release()
 
 
 def test_order_survives_copying(tmp_path: Path) -> None:
@@ -84,11 +84,11 @@ def test_order_survives_copying(tmp_path: Path) -> None:
     assert any(older.segment > newer.segment for older, newer in pairs), "copies lie after newer ones"
     assert all(message.content is None for message in kept)
     assert [log.load(message) for message in kept] == [content_of(n, 300) for n in range(20, 400, 20)]
-    log.let_go()
+    log.release()
     sink = Sink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert [message.sequence for message, _, _ in sink.messages] == list(range(20, 400, 20))
-    log.let_go()
+    log.release()
 
 
 def test_the_first_segment_is_small_and_the_next_ones_grow(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_the_first_segment_is_small_and_the_next_ones_grow(tmp_path: Path) -> No
         log.commit()
     sizes = [segment.good for segment in log.segments.all()]
     assert 2048 <= sizes[0] < 4096 <= sizes[1] < 8192 <= sizes[2] < 16384 <= sizes[3]
-    log.let_go()
+    log.release()
 
 
 def test_content_beyond_the_budget_leaves_memory_once_it_is_durable(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_content_beyond_the_budget_leaves_memory_once_it_is_durable(tmp_path: Pa
     for message in early + late:
         log.append_settle(message, queue)
     assert log.content_bytes == 0
-    log.let_go()
+    log.release()
 
 
 @final
@@ -145,11 +145,11 @@ def test_draining_in_order_reads_in_large_pieces() -> None:
     for number in range(1, 1001):
         publish(log, [queue], content_of(number, 1000))
     log.commit()
-    log.let_go()
+    log.release()
     sink = Sink()
     log, _ = open_log("/log", disk, sink, segment_bytes=1 << 24, first_segment_bytes=1 << 24)
     disk.reads = 0
     for message, _, _ in sink.messages:
         assert log.load(message) == content_of(message.sequence, 1000)
     assert disk.reads <= 6
-    log.let_go()
+    log.release()

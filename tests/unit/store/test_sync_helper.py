@@ -17,11 +17,22 @@ from broker.store import sync_helper
 from broker.store.definition_text import DefinitionText
 from broker.store.disk import RealDisk
 from broker.store.errors import LogLocked
-from broker.store.log import Log
-from broker.store.segment import READY
+from broker.store.segment_files import READY
 from broker.store.sync import HelperSyncer, run_inline
 from broker.store.sync_helper import ATTACHED_MAX
-from tests.support.store.hand_log import Deferred, Sink, Waiter, content_of, logged_queue, open_log, publish
+from tests.support.store.hand_log import (
+    Deferred,
+    Sink,
+    Waiter,
+    chunks_of,
+    content_of,
+    file_log,
+    files_of,
+    logged_queue,
+    open_log,
+    publish,
+    storage_of,
+)
 from tests.support.store.streams import StreamSink, add, rows
 
 DISK = RealDisk()
@@ -36,7 +47,7 @@ class Bench:
         self.unwatched: list[int] = []
         self.syncer = HelperSyncer(DISK, run_inline if deferred is None else deferred.run)
         self.syncer.unwatch = self.unwatched.append
-        self.log = Log(
+        self.log = file_log(
             str(folder),
             DISK,
             self.syncer,
@@ -69,7 +80,7 @@ class Bench:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(tmp_path)
     yield bench
-    bench.log.let_go()
+    bench.log.release()
 
 
 def test_batches_become_durable_by_another_process(bench: Bench) -> None:
@@ -95,17 +106,17 @@ def test_it_follows_from_segment_to_segment_and_clears_up(bench: Bench) -> None:
     while len(list(bench.folder.glob("*.log"))) > bench.log.segment_count:
         bench.await_answer()
     assert bench.log.segment_count < 10
-    while bench.log.files.spare != READY:
-        bench.log.files.ask(True)
+    while files_of(bench.log).spare != READY:
+        files_of(bench.log).ask(True)
         bench.await_answer()
     assert (bench.folder / "spare").stat().st_size == 4096
-    assert (bench.folder / "reserve").stat().st_size == bench.log.files.reserve_length >= 8192
+    assert (bench.folder / "reserve").stat().st_size == files_of(bench.log).reserve_length >= 8192
     bench.log.close()
     sink = Sink()
     log, report = open_log(str(bench.folder), DISK, sink)
     assert report.clean
     assert [message.sequence for message, _, _ in sink.messages] == list(range(81, 101))
-    log.let_go()
+    log.release()
 
 
 def test_its_death_is_a_failed_sync(bench: Bench) -> None:
@@ -163,7 +174,7 @@ def test_close_waits_for_what_is_on_its_way(tmp_path: Path) -> None:
     assert report.clean
     contents = [log.load(message) for message, _, _ in sink.messages]
     assert contents == [content_of(1, 400_000), content_of(2, 10)]
-    log.let_go()
+    log.release()
 
 
 def test_it_ends_with_the_broker_however_that_ends(tmp_path: Path) -> None:
@@ -231,14 +242,14 @@ def test_the_helper_imports_nothing_big() -> None:
 
 
 def test_the_reserve_grows_with_the_definitions(bench: Bench) -> None:
-    while bench.log.files.reserve != READY:
+    while files_of(bench.log).reserve != READY:
         bench.await_answer()
     change: dict[str, object] = {"kind": "x", "pad": "a" * 100_000}
-    bench.log.definitions = DefinitionText(lambda: [[change]])
+    bench.log.appender.definitions = DefinitionText(lambda: [[change]])
     bench.log.append_definition(change)
     bench.log.commit()
     bench.settle_down()
-    files = bench.log.files
+    files = files_of(bench.log)
     while files.growing or files.reserve_length < 100_000:  # a spare on its way comes first
         bench.await_answer()
     status = (bench.folder / "reserve").stat()
@@ -285,7 +296,7 @@ class Served:
         self.theirs = theirs
         self.target, _ = open_log(str(folder / "log"), RealDisk())
         self.syncer = HelperSyncer(RealDisk(), run_inline)
-        self.syncer.target = self.target
+        self.syncer.target = storage_of(self.target).answers
         self.syncer.socket = ours
 
     def sync(self, fd: int) -> None:
@@ -296,7 +307,7 @@ class Served:
 
     def close(self) -> None:
         """End it."""
-        self.target.let_go()
+        self.target.release()
         self.syncer.close()
         self.thread.join()
         self.theirs.close()
@@ -350,16 +361,16 @@ def test_one_that_fails_is_told_of_and_forgotten(served: Served, tmp_path: Path)
 def test_rows_of_very_many_streams_become_durable_together(tmp_path: Path) -> None:
     sink = StreamSink(*range(1, MANY + 1))
     syncer = HelperSyncer(RealDisk(), run_inline)
-    log = Log(str(tmp_path), RealDisk(), syncer, lambda: 0.0, list)
+    log = file_log(str(tmp_path), RealDisk(), syncer, lambda: 0.0, list)
     sink.log = log
     log.recover(sink)
     waiter = Waiter()
     for stream in sink.streams:
-        add(stream, b"row of %d" % stream.files.number)
+        add(stream, b"row of %d" % chunks_of(stream).number)
     log.wait(waiter)
     log.commit()
     syncer.finish()
     assert waiter.durable == [log.durable]
     for stream in sink.streams:
-        assert rows(stream) == [(0, b"row of %d" % stream.files.number)]
+        assert rows(stream) == [(0, b"row of %d" % chunks_of(stream).number)]
     log.close()

@@ -11,11 +11,20 @@ from structlog.typing import EventDict
 from broker.core.errors import StoreFailed
 from broker.store.definition_text import DefinitionText
 from broker.store.log import Log
-from broker.store.segment import ABSENT
+from broker.store.segment_files import ABSENT
 from broker.store.sync import DiskSyncer, Done, Work
 from tests.simulation.sim_disk import SimDisk
 from tests.support.store.bad_disk import FOLDER, log_on_bad_disk
-from tests.support.store.hand_log import Sink, Waiter, content_of, logged_queue, open_log, publish
+from tests.support.store.hand_log import (
+    Sink,
+    Waiter,
+    content_of,
+    files_of,
+    logged_queue,
+    open_log,
+    publish,
+    storage_of,
+)
 
 HALF_A_PAIR = "\ud83d"
 
@@ -39,7 +48,7 @@ def test_any_string_is_kept_in_records_of_changes_and_in_checkpoints() -> None:
         sink = Sink()
         log, _ = open_log(FOLDER, disk, sink, definitions=lambda: changes)
         assert sink.changes == changes, where
-    log.let_go()
+    log.release()
 
 
 def refuse() -> list[list[dict[str, object]]]:
@@ -58,7 +67,7 @@ def fill_segment(log: Log) -> Waiter:
 def test_a_batch_that_cannot_be_made_stops_the_log_and_everybody_is_told(told: list[EventDict]) -> None:
     _, log, deferred = log_on_bad_disk()
     waiter = fill_segment(log)
-    log.definitions = DefinitionText(refuse)
+    log.appender.definitions = DefinitionText(refuse)
     log.commit()
     deferred.run_all()
     assert log.stopped
@@ -76,8 +85,9 @@ def no_thread(work: Work, done: Done) -> None:
 
 def take_threads(log: Log) -> None:
     """From now on nothing can be done off the loop."""
-    assert isinstance(log.syncer, DiskSyncer)
-    log.syncer.run_off_loop = no_thread
+    syncer = storage_of(log).syncer
+    assert isinstance(syncer, DiskSyncer)
+    syncer.run_off_loop = no_thread
 
 
 def test_a_sync_that_cannot_be_asked_for_stops_the_log() -> None:
@@ -89,7 +99,7 @@ def test_a_sync_that_cannot_be_asked_for_stops_the_log() -> None:
     log.commit()
     assert waiter.failed == [log.failure]
     assert "no thread" in log.failure
-    log.let_go()
+    log.release()
 
 
 def test_what_goes_wrong_after_a_batch_stops_the_log() -> None:
@@ -100,12 +110,12 @@ def test_what_goes_wrong_after_a_batch_stops_the_log() -> None:
     log.commit()
     publish(log, [logged_queue(1)], b"lost")
     log.wait(lost)
-    log.files.reserve = ABSENT  # so that it asks for another one
+    files_of(log).reserve = ABSENT  # so that it asks for another one
     take_threads(log)
     deferred.run_all()
     assert (len(durable.durable), durable.failed) == (1, [])
     assert lost.failed == [log.failure] == ["RuntimeError: no thread"]
-    log.let_go()
+    log.release()
 
 
 class Clumsy(Waiter):
@@ -142,7 +152,7 @@ def test_a_waiter_that_fails_is_nobody_elses_trouble(told: list[EventDict]) -> N
     assert [waiter.failed for waiter in waiters[4:]] == [[log.failure]] * 2
     assert [line["event"] for line in told] == ["what waited for the log has failed"] * 3
     assert all(line["exc_info"] for line in told)
-    log.let_go()
+    log.release()
 
 
 def test_a_log_that_cannot_say_its_last_word_lets_go_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

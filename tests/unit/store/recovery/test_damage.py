@@ -9,7 +9,7 @@ from broker.store.errors import LogDamaged, LogLocked, LogVersionUnknown
 from broker.store.format import FORMAT_VERSION, HEADER_BYTES, checksum
 from broker.store.repair.check import check, repair
 from broker.store.segment import segment_name
-from tests.support.store.hand_log import Sink, content_of, logged_queue, open_log, publish
+from tests.support.store.hand_log import Sink, content_of, files_of, logged_queue, open_log, publish
 from tests.support.store.small_log import AFTER_BATCH, DISK, FIRST, batch_ends, recovered, small_log
 
 
@@ -61,19 +61,19 @@ def test_a_body_that_is_a_copy_of_the_log_does_not_pass_for_a_batch(tmp_path: Pa
     log, _ = open_log(str(other), DISK)
     publish(log, [queue], data[:end])
     log.commit()
-    log.let_go()
+    log.release()
     whole = (other / FIRST).read_bytes()
     torn_at = batch_ends(other)[-2]
     (other / FIRST).write_bytes(whole[: batch_ends(other)[-1] - 1])
     log, report = open_log(str(other), DISK)
-    log.let_go()
+    log.release()
     assert report.torn_offset == torn_at
     # nor does a copy of its own beginning, though that has the right identity
     for path in other.iterdir():
         path.unlink()
     (other / FIRST).write_bytes(data[: end - 1] + data[:end])
     log, report = open_log(str(other), DISK)
-    log.let_go()
+    log.release()
     assert report.torn_offset == batch_ends(other)[-1]
 
 
@@ -93,7 +93,7 @@ def many_segments(folder: Path) -> None:
         if number % 2 and number > 2:
             log.append_settle(messages[number - 3], queue)
         log.commit()
-    log.let_go()
+    log.release()
 
 
 EXPECTED = [n for n in range(1, 21) if n % 2 == 0 or n == 19]
@@ -103,7 +103,7 @@ def test_a_segment_that_is_gone_or_short_is_damage(tmp_path: Path) -> None:
     many_segments(tmp_path)
     sink = Sink()
     log, _ = open_log(str(tmp_path), DISK, sink)
-    log.let_go()
+    log.release()
     assert [message.sequence for message, _, _ in sink.messages] == EXPECTED
     third = tmp_path / segment_name(3)
     ends = batch_ends(tmp_path, third.name)
@@ -134,7 +134,7 @@ def test_the_newest_segment_is_missed_when_it_is_gone_or_blank(tmp_path: Path) -
     assert f"lost: {lost}" in repair(str(tmp_path), DISK).lines()
     assert check(str(tmp_path), DISK).healthy
     log, _ = open_log(str(tmp_path), DISK)
-    log.let_go()
+    log.release()
 
 
 def test_all_segments_that_are_gone_behind_the_last_one_are_named(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_file_that_only_looks_like_a_segment_is_named_and_left_alone(tmp_path:
     assert report.healthy
     assert f"no file of this log, left alone: {stranger}" in report.lines()
     log, _ = open_log(str(tmp_path), DISK)
-    log.let_go()
+    log.release()
     assert stranger.exists()
 
 
@@ -180,8 +180,8 @@ def test_a_stray_file_is_found_and_kept_aside(tmp_path: Path, number: int) -> No
     sink = Sink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert [message.sequence for message, _, _ in sink.messages] == EXPECTED
-    assert max(log.files.numbers()) < 1000, "numbers go on where they were"
-    log.let_go()
+    assert max(files_of(log).numbers()) < 1000, "numbers go on where they were"
+    log.release()
 
 
 def test_check_and_repair_say_what_is_lost(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_check_and_repair_say_what_is_lost(tmp_path: Path) -> None:
         assert redelivered
         assert (message.content or log.load(message)) == content_of(message.sequence, 200)
     assert [change["number"] for change in sink.changes if change["kind"] == "queue"] == [7]
-    log.let_go()
+    log.release()
     assert check(str(tmp_path), DISK).healthy
 
 
@@ -232,7 +232,7 @@ def held_by(folder: Path) -> list[int]:
     repair(str(folder), DISK)
     sink = Sink()
     log, _ = open_log(str(folder), DISK, sink)
-    log.let_go()
+    log.release()
     for path in folder.iterdir():
         path.unlink()
     for name, content in data.items():
@@ -270,7 +270,7 @@ def test_of_a_single_segment_the_first_batch_may_be_damaged(tmp_path: Path) -> N
     assert repair(str(tmp_path), DISK).repaired
     sink = Sink()
     log, _ = open_log(str(tmp_path), DISK, sink)
-    log.let_go()
+    log.release()
     assert sink.held() == AFTER_BATCH[-1]
 
 
@@ -281,7 +281,7 @@ def test_repair_without_a_whole_segment(tmp_path: Path) -> None:
     assert any("missing" in line for line in report.lines())
     sink = Sink()
     log, _ = open_log(str(tmp_path), DISK, sink)
-    log.let_go()
+    log.release()
     assert len(sink.messages) >= len(EXPECTED) - 4
 
 
@@ -304,9 +304,9 @@ def test_a_log_in_use_is_refused(tmp_path: Path) -> None:
         open_log(str(tmp_path), DISK)
     with pytest.raises(LogLocked):
         check(str(tmp_path), DISK)
-    log.let_go()
+    log.release()
     again, _ = open_log(str(tmp_path), DISK)
-    again.let_go()
+    again.release()
 
 
 def test_a_later_format_version_is_refused_by_name(tmp_path: Path) -> None:

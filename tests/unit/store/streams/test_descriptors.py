@@ -6,7 +6,7 @@ from broker.core.errors import StoreFailed
 from broker.store.streams import files
 from broker.store.streams import stream as streams
 from tests.support.store.bad_disk import FOLDER, BadDisk, durable
-from tests.support.store.hand_log import Deferred, Waiter
+from tests.support.store.hand_log import Deferred, Waiter, chunks_of
 from tests.support.store.streams import add, open_streams, rows
 
 MANY = 300
@@ -19,11 +19,11 @@ def test_of_many_streams_few_files_and_pages_are_open() -> None:
     others = len(disk.opened)
     for part in range(0, MANY, 50):
         for stream in found[part : part + 50]:
-            add(stream, b"%d" % stream.files.number)
+            add(stream, b"%d" % chunks_of(stream).number)
         durable(log, deferred)
         assert len(disk.opened) <= others + files.OPEN_MAX
     for stream in found:
-        assert rows(stream) == [(0, b"%d" % stream.files.number)]
+        assert rows(stream) == [(0, b"%d" % chunks_of(stream).number)]
         assert len(disk.opened) <= others + files.OPEN_MAX
     assert sum(stream.page is not None for stream in found) == streams.PAGES_MAX
     log.close()
@@ -50,11 +50,11 @@ def test_of_many_files_of_one_stream_few_are_open() -> None:
     deferred = Deferred()
     log, (stream,), _ = open_streams(FOLDER, disk, 1, deferred=deferred)
     others = len(disk.opened)
-    stream.files.segment_bytes = 100
+    chunks_of(stream).segment_bytes = 100
     for number in range(MANY):
         add(stream, b"%d" % number)
         durable(log, deferred)
-    assert len(stream.files.segments) == MANY
+    assert len(chunks_of(stream).segments) == MANY
     assert rows(stream) == [(number, b"%d" % number) for number in range(MANY)]
     assert len(disk.opened) <= others + files.OPEN_MAX
     log.close()

@@ -9,6 +9,7 @@ from broker.core.ports import StreamExtent
 from broker.store.streams.stream import Stream
 from protocol.streams.chunk import BODY, Chunk, ChunkWriter, lost_rows
 from tests.support.store.bad_disk import FOLDER, BadDisk
+from tests.support.store.hand_log import chunks_of
 from tests.support.store.streams import add, open_streams, rows
 
 BATCHES = 60
@@ -18,13 +19,13 @@ def a_stream(seed: int) -> Stream:
     """A stream with batches of all lengths in files of a few KiB, whose chunks are marked here and there."""
     chance = random.Random(seed)
     log, (stream,), _ = open_streams(FOLDER, BadDisk(), 1)
-    stream.files.segment_bytes = 3000
-    stream.files.mark_bytes = 700
+    chunks_of(stream).segment_bytes = 3000
+    chunks_of(stream).mark_bytes = 700
     for number in range(BATCHES):
         count = chance.choice((1, 3, 20))
         add(stream, *[b"%d" % number * chance.randrange(1, 40) for _ in range(count)])
         log.commit()
-    assert len(stream.files.segments) > 3
+    assert len(chunks_of(stream).segments) > 3
     return stream
 
 
@@ -41,7 +42,7 @@ def places(stream: Stream) -> list[float]:
 
 def taken(stream: Stream, extent: StreamExtent) -> bytes:
     """The bytes of an extent, whose file is closed then."""
-    disk = stream.files.disk
+    disk = chunks_of(stream).disk
     try:
         return disk.read(extent.fd, int(extent.size), int(extent.position))
     finally:
@@ -72,12 +73,12 @@ def test_extents_have_all_rows_once_and_end_with_their_files() -> None:
         assert extent.behind == offset
         found += 1
     assert offset == stream.behind
-    assert found == len(stream.files.segments)
+    assert found == len(chunks_of(stream).segments)
 
 
 def test_an_extent_ends_with_the_chunk_that_is_wanted_last() -> None:
     stream = a_stream(2)
-    ends = {segment.next for segment in stream.files.segments}
+    ends = {segment.next for segment in chunks_of(stream).segments}
     for behind in range(1, stream.behind + 1):
         for first in (behind - 1, max(behind - 25, 0)):
             extent = stream.extent(first, behind)
@@ -93,7 +94,7 @@ def test_an_extent_has_nothing_that_is_not_durable() -> None:
     log, (stream,), _ = open_streams(FOLDER, BadDisk(), 1)
     add(stream, b"durable")
     log.commit()
-    stream.files.append(_chunk(stream, b"not yet"))
+    chunks_of(stream).append(_chunk(stream, b"not yet"))
     extent = stream.extent(0, 100)
     assert extent is not None
     assert extent.behind == 1
@@ -105,12 +106,12 @@ def test_an_extent_has_nothing_that_is_not_durable() -> None:
 def _chunk(stream: Stream, body: bytes) -> bytes:
     writer = ChunkWriter()
     writer.add(1, 0, b"", b"", b"", body, b"")
-    return writer.take(stream.files.next, stream.incarnation)
+    return writer.take(chunks_of(stream).next, stream.incarnation)
 
 
 def test_an_extent_ends_before_rows_that_are_lost() -> None:
     _, (stream,), _ = open_streams(FOLDER, BadDisk(), 1)
-    files = stream.files
+    files = chunks_of(stream)
     files.append(_chunk(stream, b"before"))
     files.append(lost_rows(1, 5, stream.incarnation, 1))
     files.append(_chunk(stream, b"behind"))
@@ -141,16 +142,16 @@ def test_an_extent_is_there_although_its_rows_are_let_go_of() -> None:
 
 def test_an_extent_takes_a_descriptor_that_another_file_gives_back() -> None:
     stream = a_stream(6)
-    disk = stream.files.disk
+    disk = chunks_of(stream).disk
     assert isinstance(disk, BadDisk)
-    for segment in stream.files.segments:
-        stream.files.readable(segment)
+    for segment in chunks_of(stream).segments:
+        chunks_of(stream).readable(segment)
     disk.descriptors = len(disk.opened)
     extent = stream.extent(0, 1)
     assert extent is not None
     assert chunks(taken(stream, extent))[0].header.first == 0
-    stream.files.close()
-    stream.files.readable(stream.files.segments[0])
+    chunks_of(stream).close()
+    chunks_of(stream).readable(chunks_of(stream).segments[0])
     disk.descriptors = len(disk.opened)
     with pytest.raises(OSError, match="Too many open files"):
         stream.extent(0, 1)

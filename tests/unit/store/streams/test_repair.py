@@ -15,7 +15,7 @@ from broker.store.repair.streams import read_all, stored_files
 from broker.store.segment import segment_name
 from broker.store.streams.stream import Stream
 from protocol.streams.chunk import HEADER_BYTES, Header
-from tests.support.store.hand_log import content_of, logged_queue, open_log, publish
+from tests.support.store.hand_log import chunks_of, content_of, logged_queue, open_log, publish, storage_of
 from tests.support.store.streams import add, open_streams, rows
 
 DISK = RealDisk()
@@ -30,7 +30,7 @@ def write(folder: Path) -> None:
     log, found, _ = open_streams(str(folder), DISK, *QUEUES)
     log.streams.chunk_bytes = 250
     for stream in found:
-        stream.files.segment_bytes = 1200
+        chunks_of(stream).segment_bytes = 1200
     for number in range(ROWS):
         for stream in found:
             add(stream, BODIES[number], time=1000 * number)
@@ -199,7 +199,7 @@ def test_the_chunk_of_a_last_batch_that_is_torn_is_no_damage(tmp_path: Path) -> 
     add(stream, b"second")
     log.commit()
     assert message.sequence
-    log.let_go()
+    log.release()
     [path] = files(tmp_path)
     spoil(path, chunks(path)[1][0] + HEADER_BYTES)
     report = check(str(tmp_path), DISK)
@@ -301,14 +301,14 @@ def test_all_chunks_are_read_after_a_start_and_what_is_damaged_is_told(tmp_path:
     (at, header) = chunks(path)[1]
     spoil(path, at + header.size - 9)
     log, (stream, _), _ = open_streams(str(tmp_path), DISK, *QUEUES)
-    stored = stored_files(log.streams)
+    stored = stored_files(storage_of(log))
     found = [chunk for chunk in read_all(stored, DISK) if chunk is not None]
     assert [(chunk.file.path, chunk.position, chunk.first) for chunk in found] == [
         (str(path), at, header.first)
     ]
     with capture_logs() as told:
-        found[0].tell(log.streams)
-        found[0].tell(log.streams)
+        found[0].tell(storage_of(log))
+        found[0].tell(storage_of(log))
         assert rows(stream) == WHOLE[: header.first] + WHOLE[header.behind :]
     assert len(told) == 1
     log.close()

@@ -17,7 +17,7 @@ from tests.support.amqp091.field_bytes import long_string
 from tests.support.amqp10.contents import content10
 from tests.support.conversion.contents import content, short
 from tests.support.store.bad_disk import FOLDER, BadDisk, durable, fill_disk
-from tests.support.store.hand_log import Deferred, Waiter, logged_queue, publish
+from tests.support.store.hand_log import Deferred, Waiter, chunks_of, logged_queue, publish
 from tests.support.store.streams import add, open_streams, rows
 
 
@@ -40,11 +40,11 @@ def test_a_chunk_that_was_there_before_does_not_pass_for_that_of_the_last_batch(
     add(stream, b"first")
     log.commit()
     deferred.run_all()
-    end = int(stream.files.segments[-1].end)
+    end = int(chunks_of(stream).segments[-1].end)
     publish(log, [logged_queue(2)], b"goes with it")
     add(stream, b"new")
     log.commit()
-    path = stream.files.path(stream.files.segments[-1])
+    path = chunks_of(stream).path(chunks_of(stream).segments[-1])
     incarnation = stream.incarnation
     disk.kill()
     before = ChunkWriter()
@@ -55,7 +55,7 @@ def test_a_chunk_that_was_there_before_does_not_pass_for_that_of_the_last_batch(
     assert rows(stream) == [(0, b"first")]
     assert report.torn
     assert report.messages == 0, "the message was in the batch that is torn"
-    log.let_go()
+    log.release()
 
 
 def bodies(stream: Stream) -> list[bytes]:
@@ -129,13 +129,13 @@ def test_files_are_let_go_of_when_the_log_says_so_on_disk(durably: bool, by_age:
     disk = SimDisk(random.Random(3))
     deferred = Deferred()
     log, (stream,), _ = open_streams(FOLDER, disk, 1, deferred=deferred)
-    stream.files.segment_bytes = 200
+    chunks_of(stream).segment_bytes = 200
     for number in range(6):
         add(stream, b"%d" % number * 50, time=1000 * number)
         add(stream, b"-", time=1000 * number + 1)
         log.commit()
         deferred.run_all()
-    segments = stream.files.segments
+    segments = chunks_of(stream).segments
     assert [segment.first for segment in segments] == [0, 2, 4, 6, 8, 10]
     if by_age:
         stream.trim(0, 3000)
@@ -153,9 +153,9 @@ def test_files_are_let_go_of_when_the_log_says_so_on_disk(durably: bool, by_age:
     log, (stream,), report = open_streams(FOLDER, disk, 1)
     assert stream.first in ((6,) if durably else (0, 6))
     assert [offset for offset, _ in rows(stream)] == list(range(stream.first, 12))
-    assert stream.disk_bytes == sum(segment.end for segment in stream.files.segments)
+    assert stream.disk_bytes == sum(segment.end for segment in chunks_of(stream).segments)
     names = {name for name in disk.names(FOLDER) if name.startswith("stream-")}
-    assert names == set(stream.files.names()), "what is left of others goes with the start"
+    assert names == set(chunks_of(stream).names()), "what is left of others goes with the start"
     assert not report.torn or not durably
     log.close()
 
@@ -182,7 +182,7 @@ def test_files_have_sizes_that_make_sense(asked: int, size: int) -> None:
     log, _, _ = open_streams(FOLDER, SimDisk(random.Random(1)))
     stream = log.open_stream(1, asked, NO_PARTITION)
     assert isinstance(stream, Stream)
-    assert stream.files.segment_bytes == size
+    assert chunks_of(stream).segment_bytes == size
     log.close()
 
 

@@ -1,0 +1,72 @@
+"""The upkeep of a log: the work that follows each durable batch, and the work of each second."""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from broker.store.batch import Batch
+from broker.store.commit import BatchStorage
+from broker.store.held import HeldMessages
+from broker.store.space import Space
+from broker.store.stand_ins import STANDS_IN, StandIns
+from broker.store.state import LogState
+from broker.store.streams.stream import Streams
+
+
+@final
+class Upkeep:
+    """Releases what had to be kept until a batch was durable, and reclaims space a little at a time.
+
+    `memory_budget`: bytes of content in memory beyond which the contents of a durable batch leave memory.
+    """
+
+    def __init__(
+        self,
+        log: LogState,
+        storage: BatchStorage,
+        held: HeldMessages,
+        stand_ins: StandIns,
+        streams: Streams,
+        space: Space,
+        memory_budget: i64,
+    ) -> None:
+        self.log = log
+        self.storage = storage
+        self.held = held
+        self.stand_ins = stand_ins
+        self.streams = streams
+        self.space = space
+        self.memory_budget = memory_budget
+
+    def after_batch(self, batch: Batch) -> None:
+        """Do the work that follows a durable batch."""
+        log = self.log
+        segment = batch.segment
+        for burial in batch.burials:
+            if burial.message.sequence == STANDS_IN:
+                self.stand_ins.settle(burial.message, burial.queue)
+            else:
+                self.held.release(burial.message, burial.queue.number)
+        if log.content_bytes > self.memory_budget:  # this batch's contents are needed last
+            log.content_bytes -= segment.drop_contents(batch.offset, batch.end)
+        self.streams.synced(batch)
+        if log.closing:
+            return
+        self.held.drop_orphans()
+        if segment is not log.filling.segment:
+            self.storage.retire(segment)
+        self.space.step()
+        self.make_ready()
+
+    def tick(self, found: bool) -> None:
+        """Request files that are due; reclaim space too if orphans were `found` and no batch is in flight."""
+        self.make_ready()
+        if found and not self.log.in_flight:  # else the outcome of the batch in flight does it
+            self.space.step()
+
+    def make_ready(self) -> None:
+        """Request the next segment in time; it may be made from a segment that dies meanwhile."""
+        segment = self.log.filling.segment
+        self.storage.make_ready(self.log.full or segment.end * 2 >= segment.limit)
