@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from pamqp.commands import Basic, Queue
+from pamqp.common import FieldTable
 
 from tests.daemon import DaemonStarter
 from tests.endings import stop
@@ -142,7 +143,7 @@ def test_a_receipt_in_a_stream_comes_from_the_broker(
     channel = begin(daemon, connect, "q")
     channel.declare("s", durable=True, arguments={"x-queue-type": "stream"})
     channel.confirm_select()
-    wanted = {"x-receipt-to": "s", "x-receipt-on": "arrival"}
+    wanted: FieldTable = {"x-receipt-to": "s", "x-receipt-on": "arrival"}
     channel.publish(b"", "q", properties=Basic.Properties(delivery_mode=2, headers=wanted))
     channel.publish(b"", "s", properties=Basic.Properties(delivery_mode=2))
     channel.expect_confirms(2)

@@ -179,7 +179,7 @@ def test_policies_are_those_of_the_new_name() -> None:
     queue = add_queue(vhost, "q")
     for name, pattern, length in (("old", "^q$", 1), ("new", "^r$", 2)):
         vhost.policies.set(checked_policy("/", name, pattern, {"max-length": length}, 0, "queues", False))
-    vhost.policies.apply_now()
+    vhost.policies.apply_all()
     alter(vhost, queue, "r")
     assert queue.effective["x-max-length"] == 2
     for _ in range(3):

@@ -11,10 +11,10 @@ from broker.core.policies.policy import Policy
 from broker.core.publishing.delay import (
     UNREADABLE_WAIT_MS,
     QueueDelays,
-    delayed_in,
+    count_delayed,
     delays_of,
     due_date,
-    hold_until_due,
+    mark_delay,
 )
 from broker.core.publishing.outcome import REFUSED, ROUTED, Outcome
 from broker.core.queues.queue import Queue
@@ -22,7 +22,7 @@ from broker.core.queues.source import BROKER
 from broker.core.routing.history import History
 from broker.core.schedule import RETRY_MS, Held, soonest_first
 from broker.core.transactions.transaction import HeldPublish
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from protocol.amqp091.properties import Properties
 from tests.clock import HandClock
 from tests.purging import purge
@@ -53,7 +53,7 @@ class Field:
         content = content_of(headers={"x-delay": delay, "n": body, **headers})
         new = Message(self.vhost.publisher.route("", "q").address, content, 1, persistent, 0)
         named = "x-delivery-time" if "x-delivery-time" in headers else "x-delay"
-        hold_until_due(new, view_of(headers={named: headers.get(named, delay)}), self.clock.schedule)
+        mark_delay(new, view_of(headers={named: headers.get(named, delay)}), self.clock.schedule)
         return new
 
     def publish(
@@ -110,14 +110,14 @@ def test_what_is_no_time_is_refused(value: object) -> None:
 def test_messages_come_at_their_time_behind_what_came_before_it() -> None:
     field = Field()
     assert [field.publish(delay, delay) for delay in (30, 10, 0, 10, 20)] == [ROUTED] * 5
-    assert (field.bodies(), delayed_in(field.queue)) == ([0], 4)
+    assert (field.bodies(), count_delayed(field.queue)) == ([0], 4)
     field.clock.advance(9)
     assert field.bodies() == [0]
     field.clock.advance(1)
     assert field.bodies() == [0, 10, 10]
     field.publish(0, 1)
     field.clock.advance(20)
-    assert (field.bodies(), delayed_in(field.queue)) == ([0, 10, 10, 1, 20, 30], 0)
+    assert (field.bodies(), count_delayed(field.queue)) == ([0, 10, 10, 1, 20, 30], 0)
 
 
 def test_a_delay_is_negated_when_it_is_over() -> None:
@@ -155,10 +155,10 @@ def test_a_full_queue_takes_it_later() -> None:
     field.publish(10, 1)
     field.publish(0, 2)
     field.clock.advance(10)
-    assert (field.bodies(), delayed_in(field.queue)) == ([2], 1)
+    assert (field.bodies(), count_delayed(field.queue)) == ([2], 1)
     purge(field.queue)
     field.clock.advance(RETRY_MS)
-    assert (field.bodies(), delayed_in(field.queue)) == ([1], 0)
+    assert (field.bodies(), count_delayed(field.queue)) == ([1], 0)
 
 
 @pytest.mark.parametrize("delay", [{"delay": 10}, {"delay": 0, "x-delivery-time": NOW + 10}])
@@ -175,10 +175,10 @@ def test_a_queue_that_is_full_now_takes_what_is_due_later(delay: dict[str, int])
     assert held.put(field.vhost.publisher) is ROUTED
     purge(field.queue)
     field.clock.advance(10)
-    assert (field.bodies(), delayed_in(field.queue)) == ([3], 1)
+    assert (field.bodies(), count_delayed(field.queue)) == ([3], 1)
     purge(field.queue)
     field.clock.advance(RETRY_MS)
-    assert (field.bodies(), delayed_in(field.queue)) == ([4], 0)
+    assert (field.bodies(), count_delayed(field.queue)) == ([4], 0)
 
 
 @pytest.mark.parametrize("moved", [3_600_000, -3_600_000, 1_700_000_000_000])
@@ -236,7 +236,7 @@ def test_purging_leaves_it_and_deleting_takes_it() -> None:
     field = Field(durable=True)
     field.publish(10, persistent=True)
     purge(field.queue)
-    assert delayed_in(field.queue) == 1
+    assert count_delayed(field.queue) == 1
     with pytest.raises(PreconditionFailed, match="not empty"):
         field.vhost.declarations.delete_queue("q", False, True, None)
     field.vhost.declarations.delete_queue("q", False, False, None)
@@ -249,7 +249,7 @@ def test_policies_do_not_disturb_it() -> None:
     field = Field()
     field.publish(10)
     field.vhost.policies.set(Policy("p", "q", {"max-length": 5}))
-    field.vhost.policies.apply_now()
+    field.vhost.policies.apply_all()
     field.clock.advance(10)
     assert field.queue.ready == 1
 
@@ -273,8 +273,8 @@ def test_after_a_restart_it_is_held_again_and_others_are_not() -> None:
     overdue = field.message(10, 1)
     overdue.date = field.clock.date() - 1
     for message in (field.message(20, 2), overdue, field.message(0, 3)):
-        restore(field.queue, message, False)
-    assert (field.bodies(), delayed_in(field.queue)) == ([3], 2)
+        restore_message(field.queue, message, False)
+    assert (field.bodies(), count_delayed(field.queue)) == ([3], 2)
     field.clock.advance(1)
     assert field.bodies() == [3, 1]
     field.clock.advance(20)
@@ -286,8 +286,8 @@ def test_an_exchange_that_remembers_it_goes_on_remembering_it_after_a_restart() 
     add_exchange(field.vhost, "h", "x-recent-history", durable=True)
     history = field.vhost.topology.exchanges["h"].kept
     assert history is not None
-    restore(history, field.message(10), False)
-    assert (history.ready, delayed_in(history)) == (1, 0)
+    restore_message(history, field.message(10), False)
+    assert (history.ready, count_delayed(history)) == (1, 0)
     assert isinstance(History(history, 1).messages(0)[0], Message)
 
 
@@ -297,7 +297,7 @@ def test_what_cannot_be_logged_or_read_waits() -> None:
     field.publish(10, 2, persistent=True)
     field.store.failure = "the disk is full"
     field.clock.advance(10)
-    assert delayed_in(field.queue) == 2
+    assert count_delayed(field.queue) == 2
     field.store.failure = ""
     unreadable = field.places()[0].message
     assert unreadable is not None
@@ -372,7 +372,7 @@ def test_a_queue_that_expires_only_if_empty_stays_for_what_it_delays() -> None:
     field = Field(expires=100, expires_if_empty=True)
     field.publish(1000)
     field.clock.advance(999)
-    assert (field.queue.deleted, delayed_in(field.queue)) == (False, 1)
+    assert (field.queue.deleted, count_delayed(field.queue)) == (False, 1)
     field.clock.advance(1)
     assert (field.queue.deleted, field.bodies()) == (False, [0])
     purge(field.queue)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from broker.core.arguments.queue import NACK
-from broker.core.publishing.receipts import Foretelling
+from broker.core.publishing.receipts import PreparedReceipts
 from broker.core.queues.attach import detach
 from broker.core.queues.group import Group
 from broker.core.queues.purge import CLEARING_SLICE, dispose
@@ -96,11 +96,11 @@ def test_a_transaction_settles_nothing_of_a_deleted_queue() -> None:
     yard.run()
     settlement = HeldSettlement(client.consumer, SETTLE, NACK)
     settlement.entries.append(client.held[-1])
-    assert settlement.valid() == client.held[-1:]
+    assert settlement.valid_entries() == client.held[-1:]
     yard.vhost.declarations.delete_queue("q", False, False)
     assert client.consumer.inflight == MANY - CLEARING_SLICE
-    assert settlement.valid() == []
-    assert not settlement.append(yard.vhost, Foretelling(yard.vhost.receipts))
+    assert settlement.valid_entries() == []
+    assert not settlement.append(yard.vhost, PreparedReceipts(yard.vhost.receipts))
     settlement.put(store, yard.vhost.dead_letters, PUBLISHED)
     assert store.settled == []
 

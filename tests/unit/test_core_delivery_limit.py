@@ -8,7 +8,7 @@ from broker.core.message import Message
 from broker.core.policies.policy import Policy
 from broker.core.queues.queue import QUORUM_LIMIT, Queue, give_up_exhausted
 from broker.core.queues.returns import deliver_again
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from broker.core.vhosts.vhost import VirtualHost
 from tests.dispatch import Bench, message
 from tests.topology import new_vhost
@@ -111,7 +111,7 @@ def test_a_queue_without_a_limit_tells_the_log_nothing() -> None:
 def test_what_was_out_once_too_often_is_gone_after_recovery() -> None:
     bench = limited(2)
     for number, count in enumerate((0, 2, 3, 9), 1):
-        restore(bench.queue, logged_message(number), True, count)
+        restore_message(bench.queue, logged_message(number), True, count)
     give_up_exhausted(bench.queue)
     assert bench.numbers() == [1, 2]
     assert [settled.sequence for settled, _ in bench.store.settled] == []  # not a logged queue
@@ -119,7 +119,7 @@ def test_what_was_out_once_too_often_is_gone_after_recovery() -> None:
 
 def test_recovered_messages_go_on_counting() -> None:
     bench = limited(2)
-    restore(bench.queue, message(1), True, 2)
+    restore_message(bench.queue, message(1), True, 2)
     client = bench.client()
     bench.run()
     assert client.deliveries[0].delivery_count == 3
@@ -158,10 +158,10 @@ def test_policies_change_the_limit_of_what_is_there() -> None:
     vhost = new_vhost()
     queue = declare(vhost, {"x-queue-type": "quorum"})
     vhost.policies.set(Policy("p", "q", {"delivery-limit": 4}))
-    vhost.policies.apply_now()
+    vhost.policies.apply_all()
     assert queue.delivery_limit == 4
     vhost.policies.delete("p")
-    vhost.policies.apply_now()
+    vhost.policies.apply_all()
     assert queue.delivery_limit == QUORUM_LIMIT
 
 

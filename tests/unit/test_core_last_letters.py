@@ -78,7 +78,7 @@ def test_an_empty_one_goes_as_ever_and_a_policy_can_spare() -> None:
     assert not there(yard)
     yard.queue(expires=100)
     yard.vhost.policies.set(Policy("spare", "", {"expires-if-empty": True}))
-    yard.vhost.policies.apply_now()
+    yard.vhost.policies.apply_all()
     yard.publish()
     yard.clock.advance(10_000)
     assert there(yard)
@@ -139,7 +139,7 @@ def test_a_policy_has_them_dead_lettered() -> None:
         "dead-letter-reasons": ALL,
     }
     yard.vhost.policies.set(Policy("last", "^q$", definition))
-    yard.vhost.policies.apply_now()
+    yard.vhost.policies.apply_all()
     yard.queue()
     yard.publish()
     yard.vhost.declarations.delete_queue("q", False, False)
@@ -219,6 +219,6 @@ def test_auto_delete_and_exclusive_queues_leave_their_messages_too() -> None:
     assert numbers(dead) == [1]
     client = yard.client(queue, 1)
     client.cancel()
-    yard.vhost.declarations.consumer_removed(queue)
+    yard.vhost.declarations.delete_if_unused(queue)
     assert numbers(dead) == [1, 2]
     assert list(yard.vhost.topology.queues) == ["dead"]

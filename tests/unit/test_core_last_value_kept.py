@@ -6,7 +6,7 @@ from broker.core.delivery.session import taker_of
 from broker.core.entries.last_value import LastValueEntryList
 from broker.core.operators.operation import mark, unmark
 from broker.core.queues.queue import drop_outdated
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from broker.core.view import identity
 from tests.dispatch import Bench, message
 from tests.keyed import HEADERS, KEY
@@ -23,7 +23,7 @@ def test_recovery_keeps_the_newest_in_the_order_of_publication() -> None:
     for number, key in enumerate((1, 2, 0, 1, 3, 1, 2), start=1):
         old = message(number, priority=key, persistent=True)
         old.sequence = number
-        restore(queue, old, False)
+        restore_message(queue, old, False)
     assert bench.store.settled == [], "the log takes no appends yet"
     drop_outdated(queue)
     assert bench.numbers() == [3, 5, 6, 7]
@@ -38,7 +38,7 @@ def test_recovery_keeps_the_newest_in_the_order_of_publication() -> None:
 def test_what_recovery_replaces_may_have_gone_by_then() -> None:
     bench = new_bench()
     for number in (1, 2):
-        restore(bench.queue, message(number, priority=1), False)
+        restore_message(bench.queue, message(number, priority=1), False)
     assert purge(bench.queue) == 2
     drop_outdated(bench.queue)
     assert bench.queue.ready == 0
@@ -51,7 +51,7 @@ def test_what_a_reader_has_staged_stays_until_it_is_given_back() -> None:
     for number in (1, 2):
         old = message(number, priority=1, persistent=True)
         old.sequence = number
-        restore(queue, old, False)
+        restore_message(queue, old, False)
     staged, _ = queue.entries
     taker = taker_of(queue, "r")
     mark(queue, staged, taker)

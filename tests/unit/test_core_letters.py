@@ -115,7 +115,7 @@ def test_what_an_earlier_death_told_is_not_told_again() -> None:
             "p", "^dead$", {"dead-letter-exchange": "", "dead-letter-routing-key": "last", "max-length": 1}
         )
     )
-    ward.vhost.policies.apply_now()
+    ward.vhost.policies.apply_all()
     ward.publish()
     ward.clock.advance(10)
     ward.publish()
@@ -165,7 +165,7 @@ def test_only_the_deaths_that_were_chosen_make_letters(reasons: str | None) -> N
 def test_a_policy_chooses_too() -> None:
     ward = Ward(delivery_limit=0, max_length=1)
     ward.vhost.policies.set(Policy("p", "^q$", {"dead-letter-reasons": "maxlen"}))
-    ward.vhost.policies.apply_now()
+    ward.vhost.policies.apply_all()
     die(ward)
     assert ward.told() == [{"x-first-death-reason": "maxlen"}]
 

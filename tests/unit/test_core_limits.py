@@ -8,7 +8,7 @@ from broker.core.message import NEVER
 from broker.core.publishing.outcome import REFUSED, ROUTED
 from broker.core.queues.limits import SLICE, apply_rules
 from broker.core.queues.queue import Queue
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from tests.dispatch import number_of
 from tests.purging import purge
 from tests.topology import RecordingStore
@@ -234,7 +234,7 @@ def test_limits_hold_after_a_restart() -> None:
     yard.publish(count=2)
     restored = yard.queue("r", max_length=2)
     for entry in list(queue.entries) * 2:
-        restore(restored, entry.message, False)
+        restore_message(restored, entry.message, False)
     assert restored.ready == 4
     yard.clock.advance(0)
     assert numbers(restored) == [1, 2]

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from broker.core.message import DELAYED, Message
-from broker.core.publishing.delay import delayed_in, delays_of
+from broker.core.publishing.delay import count_delayed, delays_of
 from broker.core.schedule import SLICE, soonest_first
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from tests.yard import Yard
 
 MILLION = 1_000_000
@@ -27,10 +27,10 @@ def test_a_million_scattered_dates_are_each_kept_to_the_millisecond() -> None:
         message.marks = message.marks | DELAYED
         dates.append(message.date)
         if number % 2:
-            restore(queue, message, False)  # as after a restart
+            restore_message(queue, message, False)  # as after a restart
         else:
             yard.vhost.publisher.publish_carefully(route, message)
-    assert (queue.ready, delayed_in(queue)) == (0, MILLION)
+    assert (queue.ready, count_delayed(queue)) == (0, MILLION)
     dates.sort()
     soonest = soonest_first(delays_of(queue, yard.vhost).places())
     assert [next(soonest).date for _ in range(1000)] == dates[:1000]
@@ -44,7 +44,7 @@ def test_a_million_scattered_dates_are_each_kept_to_the_millisecond() -> None:
         while done < MILLION and dates[done] <= yard.clock.date():
             done += 1
         assert done - 10 * SLICE <= queue.ready <= done, "each comes in the millisecond in which it is due"
-    assert (queue.ready, delayed_in(queue)) == (MILLION, 0)
+    assert (queue.ready, count_delayed(queue)) == (MILLION, 0)
     assert rings <= 100_000 + MILLION // SLICE, "one ring for each millisecond with something due, or a slice"
     arrived = [entry.message.date for entry in queue.entries]
     assert arrived == sorted(arrived)

@@ -52,7 +52,7 @@ def job_of(consumer: QueueConsumer, outcomes: dict[int, int]) -> Job:
     outcome = SETTLE
     for number, entry in enumerate(consumer.queue.entries):
         outcome = outcomes.get(number, outcome)
-        job.hold(number, entry, consumer, outcome)
+        job.hold_settlement(number, entry, consumer, outcome)
     return job
 
 

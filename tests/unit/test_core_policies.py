@@ -29,7 +29,7 @@ def test_a_policy_holds_for_queues_that_are_there_and_for_new_ones() -> None:
     assert other.effective == {}
     assert other.effective is other.arguments
     vhost.policies.delete("p")
-    vhost.policies.apply_now()
+    vhost.policies.apply_all()
     assert old.effective == new.effective == {}
 
 
@@ -186,7 +186,7 @@ def test_an_alternate_exchange_by_policy_takes_effect_at_once_and_goes_with_it()
         "alternate-exchange": ("amq.direct", "argument", "alternate-exchange")
     }
     vhost.policies.delete("p")
-    vhost.policies.apply_now()
+    vhost.policies.apply_all()
     assert routed(vhost, "x", "nowhere") == []
 
 

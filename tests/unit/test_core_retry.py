@@ -204,14 +204,14 @@ def test_policies_come_and_go() -> None:
     queue = yard.queue()
     assert queue.retry is None
     yard.vhost.policies.set(Policy("p", "q", {"retry-min": 10, "retry-multiplier": 1, "retry-max": 5}))
-    yard.vhost.policies.apply_now()
+    yard.vhost.policies.apply_all()
     client = yard.client(queue)
     yard.publish()
     yard.run()
     assert waits(yard, queue, client) == 5
     client.nack(outcome=NACK)
     yard.vhost.policies.delete("p")
-    yard.vhost.policies.apply_now()
+    yard.vhost.policies.apply_all()
     assert state(queue) == (0, 0, 1), "what waits goes on waiting"
     yard.clock.advance(5)
     yard.run()

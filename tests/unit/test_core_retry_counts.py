@@ -9,7 +9,7 @@ from broker.core.entries.entry import AVAILABLE
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
 from broker.core.queues.returns import annotate, deliver_again
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from tests.dispatch import MemoryStore, message
 from tests.retrying import waits
 from tests.yard import Yard, delivered, entry_of, numbers
@@ -91,7 +91,7 @@ def test_the_log_takes_back_what_did_not_count() -> None:
 def test_what_was_counted_before_a_restart_says_how_long_it_waits_after_it() -> None:
     yard = Yard()
     queue = yard.queue(retry_min=10)
-    restore(queue, message(1), True, 2)
+    restore_message(queue, message(1), True, 2)
     assert entry_of(queue, 1).state == AVAILABLE
     client = yard.client(queue)
     yard.run()

@@ -5,7 +5,7 @@ import pytest
 from broker.core.broker import Broker
 from broker.core.errors import NotFound
 from broker.core.message import DELAYED, Message
-from broker.core.publishing.delay import delayed_in
+from broker.core.publishing.delay import count_delayed
 from broker.core.publishing.outcome import ROUTED, Outcome
 from broker.core.queues.attach import detach
 from broker.core.queues.returns import release_entries
@@ -85,7 +85,7 @@ def test_it_is_gone_at_once_and_let_go_of_in_slices() -> None:
     assert len(numbered) >= 3, "each of them has turns of its own"
     assert sum(land.broker.queue_numbered(n) is not None for n in range(1, MANY // 2 + 2)) == 0
     land.clock.advance(0)
-    assert not land.vhost.topology.bindings.leaving()
+    assert not land.vhost.topology.bindings.has_deleted()
     assert rebuilt(land.store.changes).vhosts == {}
 
 
@@ -130,7 +130,7 @@ def test_nothing_happens_in_a_queue_in_time(arguments: dict[str, object]) -> Non
     assert (queue.depth, len(land.store.settled), taker.taken) == (depth, 0, [])
     assert len(land.store.changes) == changes
     detach(queue, consumer, [])
-    land.vhost.declarations.consumer_removed(queue)
+    land.vhost.declarations.delete_if_unused(queue)
     land.turn()
     assert land.store.settled == []
     land.finish()
@@ -150,7 +150,7 @@ def test_what_is_delayed_is_never_sent() -> None:
     message.marks = DELAYED
     message.date = land.clock.date() + 1000
     land.vhost.publisher.publish_carefully(land.vhost.publisher.route("", "first"), message)
-    assert delayed_in(land.first) == 1
+    assert count_delayed(land.first) == 1
     appended = len(land.store.enqueued)
     land.delete()
     land.turn()

@@ -8,7 +8,7 @@ from broker.adapters.formats.either import view_of
 from broker.core.broker import Broker
 from broker.core.errors import PreconditionFailed, StoreFailed
 from broker.core.publishing.outcome import ROUTED, UNROUTED
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from broker.core.vhosts.vhost import VirtualHost
 from tests.topology import (
     RecordingStore,
@@ -162,7 +162,7 @@ def test_the_log_finds_the_history_again() -> None:
     assert again is not None
     send(vhost, "a", "b", "c", persistent=True)
     for message, _ in store.enqueued:  # as after a crash before the settlement of the first
-        restore(again, message, False)
+        restore_message(again, message, False)
     assert bound(broker.vhost("/"), "q") == ["b", "c"]
     twice = restarted([*store.changes, *definitions_of(broker), *definitions_of(broker)])
     assert definitions_of(twice) == definitions_of(broker)

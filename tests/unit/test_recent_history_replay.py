@@ -4,7 +4,7 @@ import pytest
 
 from broker.adapters.formats.either import view_of
 from broker.core.message import BY_CLOCK, DELAYED, TELLS_ARRIVAL, Message
-from broker.core.publishing.delay import delayed_in, delays_of
+from broker.core.publishing.delay import count_delayed, delays_of
 from broker.core.queues.duplicates import memory_of
 from broker.core.routing.history import History
 from broker.core.vhosts.vhost import VirtualHost
@@ -99,7 +99,7 @@ def test_what_is_delayed_waits_for_its_date_in_queues_that_are_bound_later(lengt
     full = length == 1
     assert bound(vhost, max_length=length, overflow="reject-publish") == (["0"] if full else ["0", "1"])
     queue = vhost.topology.queues["q"]
-    assert delayed_in(queue) == 1, "when it is due there may be room"
+    assert count_delayed(queue) == 1, "when it is due there may be room"
     clock.advance(39)
     assert queue.ready == (1 if full else 2)
     clock.advance(1)

@@ -44,7 +44,7 @@ def test_what_was_to_be_dead_lettered_is() -> None:
     put(vhost, "p", "work", dead_letter_exchange="", dead_letter_routing_key="dead")
     client = rejecting(house)
     vhost.policies.delete("p")
-    vhost.policies.apply_now()
+    vhost.policies.apply_all()
     assert outcome(house, client) == (1, 0, 1, 0)
 
 

@@ -68,14 +68,14 @@ class Journal:
         """Return the journal level of `queue`, one of LEVELS."""
         return OFF
 
-    def of(self, queue: Queue) -> QueueJournal | None:
+    def journal_of(self, queue: Queue) -> QueueJournal | None:
         """Return the journal of `queue`, whose arguments or policies have changed.
 
         None: nothing is recorded.
         """
         return None
 
-    def who(self) -> object | None:
+    def current_actor(self) -> object | None:
         """Return the actor of what happens now, for steps in later turns; None: the broker itself."""
         return None
 

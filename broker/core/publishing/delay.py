@@ -23,7 +23,7 @@ from broker.core.view import MessageView, milliseconds
 DELIVERY_TIME: Final = "x-delivery-time"
 
 
-def hold_until_due(message: Message, view: MessageView, schedule: Schedule) -> None:
+def mark_delay(message: Message, view: MessageView, schedule: Schedule) -> None:
     """Mark a message so that its queues hold it for as long as its headers ask for.
 
     Raises the errors of `due_date`.
@@ -197,7 +197,7 @@ def delays_of(queue: Queue, host: RoutingHost) -> QueueDelays:
     return delays
 
 
-def delayed_in(queue: Queue) -> int:
+def count_delayed(queue: Queue) -> int:
     """The number of messages that `queue` holds until their date."""
     timetable = None if queue.rules is None else queue.rules.timetable
     return 0 if timetable is None else len(timetable)

@@ -136,7 +136,7 @@ def identity_of(message: Message, queues: list[Queue], host: RoutingHost) -> Ide
     return Identity(key, producer, sequence) if key or producer else None
 
 
-def leave_out_known(
+def find_new_queues(
     identity: Identity, message: Message, queues: list[Queue], host: RoutingHost
 ) -> list[Queue]:
     """Return the queues that have not had the message, and count the duplicates.

@@ -83,13 +83,13 @@ class Bindings(Alarm):
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()
         self._schedule = schedule
-        self._leading: dict[Queue | Exchange, dict[Exchange, Parallel]] = {}
-        self._leaving: deque[tuple[Exchange, dict[Queue | Exchange, Parallel]]] = deque()
+        self._by_destination: dict[Queue | Exchange, dict[Exchange, Parallel]] = {}
+        self._deleted: deque[tuple[Exchange, dict[Queue | Exchange, Parallel]]] = deque()
 
-    def to(self, destination: Queue | Exchange) -> list[Binding]:
+    def bindings_to(self, destination: Queue | Exchange) -> list[Binding]:
         """Return the bindings that lead to a queue or exchange, without the one of the default exchange."""
         found: list[Binding] = []
-        for source, parallel in self._leading.get(destination, {}).items():
+        for source, parallel in self._by_destination.get(destination, {}).items():
             if not source.deleted:
                 found.extend(parallel.values())
         return found
@@ -102,7 +102,7 @@ class Bindings(Alarm):
         if parallel is None:
             parallel = {}
             source.outgoing[destination] = parallel
-            self._leading.setdefault(destination, {})[source] = parallel
+            self._by_destination.setdefault(destination, {})[source] = parallel
         elif binding.key in parallel:
             return False
         parallel[binding.key] = binding
@@ -122,52 +122,52 @@ class Bindings(Alarm):
         source.unlink(binding)
         source.changed()
 
-    def renamed(self, queue: Queue) -> None:
+    def note_renamed(self, queue: Queue) -> None:
         """Note that a queue has another name."""
-        for source in self._leading.get(queue, {}):
+        for source in self._by_destination.get(queue, {}):
             source.changed()
 
-    def cut_off(self, deleted: Queue | Exchange) -> list[Exchange]:
+    def remove_node(self, deleted: Queue | Exchange) -> list[Exchange]:
         """Remove the bindings of a deleted queue or exchange. Return the exchanges that have none left."""
         if isinstance(deleted, Exchange) and deleted.outgoing:
-            self._leaving.append((deleted, deleted.outgoing))
+            self._deleted.append((deleted, deleted.outgoing))
             deleted.outgoing = {}
         left: list[Exchange] = []
-        for source, parallel in self._leading.pop(deleted, {}).items():
+        for source, parallel in self._by_destination.pop(deleted, {}).items():
             if source.deleted:
                 continue  # its bindings leave with it
             del source.outgoing[deleted]
             source.changed()
-            self._leaving.append((source, {deleted: parallel}))
+            self._deleted.append((source, {deleted: parallel}))
             if not source.outgoing:
                 left.append(source)
         if self.due == 0:
             self.ring()
         return left
 
-    def leaving(self) -> bool:
+    def has_deleted(self) -> bool:
         """Whether deleted bindings are left to unlink."""
-        return bool(self._leaving)
+        return bool(self._deleted)
 
     def finish(self) -> None:
         """Unlink all deleted bindings now."""
-        while self._leaving:
+        while self._deleted:
             self.ring()
         self._schedule.cancel(self)
 
     def ring(self) -> None:
         """Unlink a slice (Alarm)."""
         room: i64 = SLICE
-        while self._leaving and room > 0:
-            source, outgoing = self._leaving[0]
-            room = self._let_go(source, outgoing, room)
+        while self._deleted and room > 0:
+            source, outgoing = self._deleted[0]
+            room = self._unlink(source, outgoing, room)
             if not outgoing:
-                self._leaving.popleft()
+                self._deleted.popleft()
         self._schedule.allowance.use(BINDING * (SLICE - room))
-        if self._leaving:
+        if self._deleted:
             self._schedule.set(self, self._schedule.now())
 
-    def _let_go(self, source: Exchange, outgoing: dict[Queue | Exchange, Parallel], room: i64) -> i64:
+    def _unlink(self, source: Exchange, outgoing: dict[Queue | Exchange, Parallel], room: i64) -> i64:
         """Unlink up to `room` bindings of a source. Return the room that is left."""
         while outgoing and room > 0:
             destination, parallel = outgoing.popitem()
@@ -182,8 +182,8 @@ class Bindings(Alarm):
 
     def _forget(self, source: Exchange, destination: Queue | Exchange) -> None:
         """Forget the pair: `source` has no binding to `destination` any more."""
-        sources = self._leading.get(destination)
+        sources = self._by_destination.get(destination)
         if sources is not None:
             sources.pop(source, None)
             if not sources:
-                del self._leading[destination]
+                del self._by_destination[destination]

@@ -101,7 +101,7 @@ class Topology:
 
     def bindings_to(self, destination: Queue | Exchange) -> list[Binding]:
         """Return the bindings that lead to a queue or exchange, without the one of the default exchange."""
-        return self.bindings.to(destination)
+        return self.bindings.bindings_to(destination)
 
     def owned_by(self, owner: object) -> list[Queue]:
         """Return the queues exclusive to `owner`."""
@@ -153,7 +153,7 @@ class Topology:
         del self.queues[queue.name]
         queue.name = name
         self.queues[name] = queue
-        self.bindings.renamed(queue)
+        self.bindings.note_renamed(queue)
         self.host.changed()
         if queue.journal is not None:
             queue.journal.renamed()
@@ -172,7 +172,7 @@ class Topology:
         owner = queue.exclusive_owner
         if owner is not None:
             self._disown(owner, queue)
-        left = _unused(self.bindings.cut_off(queue))
+        left = _unused(self.bindings.remove_node(queue))
         self.host.changed()
         self.host.schedule.allowance.use(burden(queue) // ENTRIES + len(queue.manager.all))
         dispose(queue, self.host.schedule)
@@ -209,7 +209,7 @@ class Topology:
         """Remove an exchange with its bindings, both ways. Return the exchanges that this leaves unused."""
         del self.exchanges[exchange.name]
         exchange.deleted = True
-        left = _unused(self.bindings.cut_off(exchange))
+        left = _unused(self.bindings.remove_node(exchange))
         self.host.changed()
         kept = exchange.kept
         if kept is not None:

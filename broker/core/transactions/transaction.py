@@ -27,17 +27,17 @@ from broker.core.message import NOWHERE, ON_ITS_WAY, TELLS_CONSUMED, Message
 from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.publishing.dead_letters import (
     DeadLetters,
+    cancel_plan,
     failure_of,
-    forget,
-    full_in,
-    must_line_up,
+    full_queue_rules,
+    has_waiting_predecessor,
     passage_of,
     passages_of,
 )
 from broker.core.publishing.outcome import DUPLICATE, ROUTED, Outcome
-from broker.core.publishing.passage import Passage, first_full, set_date
+from broker.core.publishing.passage import Passage, find_full_queue, set_date
 from broker.core.publishing.publisher import Publisher
-from broker.core.publishing.receipts import Foretelling
+from broker.core.publishing.receipts import PreparedReceipts
 from broker.core.queues.backlog import tell_log
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.death import ARRIVES, Death, Past, death_of
@@ -90,7 +90,7 @@ class HeldSettlement:
         self.deaths: list[Death] = []
         self.waits: dict[QueueEntry, tuple[Death, list[QueueLimits]]] = {}
 
-    def valid(self) -> list[QueueEntry]:
+    def valid_entries(self) -> list[QueueEntry]:
         """Return the entries that the queue has not taken back meanwhile."""
         consumer = self.consumer
         return (
@@ -117,26 +117,28 @@ class HeldSettlement:
                 own.past = own.past or Past()
                 own.past.annotations = self.addition.added_to(own.past.annotations)
             try:
-                self._bury(own, entry, store, dead_letters)
+                self._plan_death(own, entry, store, dead_letters)
             except Exception as error:  # refused, or the disk cannot read the message
                 text = f"delivery {tag}, rejected in the transaction, cannot be dead-lettered: {error}"
                 raise PreconditionFailed(text) from error
 
-    def _bury(self, own: Death, entry: QueueEntry, store: MessageStore, dead_letters: DeadLetters) -> None:
-        if own.sure and must_line_up(own):
+    def _plan_death(
+        self, own: Death, entry: QueueEntry, store: MessageStore, dead_letters: DeadLetters
+    ) -> None:
+        if own.sure and has_waiting_predecessor(own):
             self.waits[entry] = own, []
             return
-        chain = dead_letters.foresee(own, own.sure)
+        chain = dead_letters.plan_chain(own, own.sure)
         if own.sure and failure_of(chain) != ARRIVES:
-            self.waits[entry] = own, full_in(chain)
-            forget(chain)
+            self.waits[entry] = own, full_queue_rules(chain)
+            cancel_plan(chain)
             return
         self.deaths += chain
         for passage in passages_of(chain):
             if store.failure and (passage.logged or passage.streams):
                 raise PreconditionFailed(store.refusal)
 
-    def append(self, host: RoutingHost, receipts: Foretelling) -> bool:
+    def append(self, host: RoutingHost, receipts: PreparedReceipts) -> bool:
         """Append the settlement to the log, with dead letters and receipts; false if nothing was appended."""
         appended = False
         for passage in self._passages():
@@ -145,7 +147,7 @@ class HeldSettlement:
         if self.outcome == RELEASE:
             return appended
         queue = queue_of(self.consumer)
-        for entry in self.valid():
+        for entry in self.valid_entries():
             message = entry.message
             if entry in self.waits:
                 tell_log(self.waits[entry][0])
@@ -154,7 +156,7 @@ class HeldSettlement:
                 host.store.append_transacted_settle(message, queue)
                 appended = True
             if message.marks != 0 and self.outcome == SETTLE:
-                receipts.consumed(message, queue)
+                receipts.prepare_consumption(message, queue)
         return appended
 
     def put(self, store: MessageStore, dead_letters: DeadLetters, way: i64) -> None:
@@ -165,7 +167,7 @@ class HeldSettlement:
         queue = queue_of(self.consumer)
         seen(self.entries, self.consumer)
         journal = queue.journal
-        for entry in self.valid():
+        for entry in self.valid_entries():
             waits = self.waits.get(entry)
             if waits is not None:
                 death, full = waits
@@ -184,17 +186,17 @@ class HeldSettlement:
             passage = passage_of(death)
             if passage is not None:
                 passage.unreserve()
-                passage.leave_out_deleted(store)
+                passage.remove_deleted_queues(store)
             dead_letters.put(death)
 
-    def forget_deaths(self) -> None:
+    def cancel_deaths(self) -> None:
         """Cancel the deaths, and release the room that was reserved for dead letters."""
         for passage in self._passages():
             passage.unreserve()
         self.deaths = []
         self.waits = {}
 
-    def take_back(self) -> None:
+    def restore_counts(self) -> None:
         """Undo the records of waiting messages, because the batch of the transaction has failed."""
         for entry in self.waits:
             append_count(queue_of(self.consumer), entry)
@@ -212,7 +214,7 @@ def settle_held(
     """
     runs = [(held.consumer, held.entries) for held in settlements if held.outcome == SETTLE]
     if not are_few(runs):
-        CommittedLater(settlements, runs, publisher, way, over).begin()
+        CommittedSettlements(settlements, runs, publisher, way, over).begin()
         return
     for held in settlements:
         if held.outcome == SETTLE:
@@ -247,12 +249,12 @@ def _release(settlements: list[HeldSettlement]) -> None:
             give_back([(consumer, entries)], returned, None, queue_of(consumer).host, addition)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Report nothing."""
 
 
 @final
-class CommittedLater(Later):
+class CommittedSettlements(Later):
     """Deliveries that a transaction has settled, and its other settlements, in order, done in slices.
 
     The log gets all settles first, in one step: the code that copies messages forward must not find there any
@@ -314,7 +316,7 @@ class CommittedLater(Later):
 
     def vacating(self) -> None:
         """Finish the whole transaction: the log has its settles, and must not get them again (Later)."""
-        over, self._over = self._over, _nothing
+        over, self._over = self._over, _do_nothing
         self.finish(None)
         self._over = over
         self._host.schedule.set(self, self._host.schedule.now())
@@ -395,12 +397,12 @@ class HeldPublish:
             self.reason = STOPPED
             self.full = first_stopped(everywhere)
         else:
-            refusal = publisher.refusal(message, everywhere, self.immediate)
+            refusal = publisher.find_refusal(message, everywhere, self.immediate)
             if refusal and refusal == host.store.refusal:
                 self.reason = LOG_FAILED
             elif refusal:
                 self.reason = QUEUE_FULL
-                self.full = first_full(message, everywhere)
+                self.full = find_full_queue(message, everywhere)
         if not refusal:
             set_date(host, message, passage.queues)
             passage.reserve()
@@ -411,11 +413,11 @@ class HeldPublish:
         """Put the message, which has been appended, into its queues."""
         publisher.host.counters.published += 1
         passage = self.passage
-        if passage.known:
+        if passage.is_duplicate:
             return DUPLICATE
         wanted: i64 = len(passage.queues)
         passage.unreserve()
-        passage.leave_out_deleted(publisher.host.store)
+        passage.remove_deleted_queues(publisher.host.store)
         outcome = publisher.put(passage, self.immediate)
         return outcome if len(passage.queues) == wanted else ROUTED
 
@@ -434,7 +436,7 @@ class Transaction(DurableWaiter):
         self.source = source
         self.publishes: list[HeldPublish] = []
         self.settlements: list[HeldSettlement] = []
-        self.receipts = Foretelling(publisher.receipts)
+        self.receipts = PreparedReceipts(publisher.receipts)
 
     def committed(self) -> None:
         """Report that everything has been done and is durable."""
@@ -444,7 +446,7 @@ class Transaction(DurableWaiter):
         """Report that the log has failed: nothing was done, and the held settlements have been released."""
         raise NotImplementedError
 
-    def hold(
+    def hold_settlement(
         self,
         tag: i64,
         entry: QueueEntry,
@@ -454,11 +456,11 @@ class Transaction(DurableWaiter):
         addition: Addition | None = None,
     ) -> None:
         """Hold the settlement of a delivery for the commit; `outcome`: SETTLE, DISCARD, RELEASE or REMOVE."""
-        held = self.held(consumer, outcome, returned, addition)
+        held = self.held_settlement(consumer, outcome, returned, addition)
         held.tags.append(tag)
         held.entries.append(entry)
 
-    def held(
+    def held_settlement(
         self, consumer: QueueConsumer, outcome: i64, returned: i64, addition: Addition | None = None
     ) -> HeldSettlement:
         """Return the held settlement for the next delivery of `consumer` with this outcome."""
@@ -475,7 +477,7 @@ class Transaction(DurableWaiter):
             settlements.append(held)
         return held
 
-    def settlement_count(self) -> i64:
+    def count_settlements(self) -> i64:
         """Return how many deliveries the transaction settles."""
         count: i64 = 0
         for held in self.settlements:
@@ -506,7 +508,7 @@ class Transaction(DurableWaiter):
         for publish in self.publishes:
             if publish.passage.append(self.host) or publish.message.marks & ON_ITS_WAY:
                 appended = True
-            self.receipts.arrival(publish.message, publish.passage.queues)
+            self.receipts.prepare_arrivals(publish.message, publish.passage.queues)
         for settlement in self.settlements:
             if settlement.append(self.host, self.receipts):
                 appended = True
@@ -518,15 +520,15 @@ class Transaction(DurableWaiter):
                 refusal = publish.resolve(self.publisher, self.source)
             except BrokerError as error:
                 queue = error.queue if isinstance(error, QueueStopped) else None
-                self._tell_refusal(publish, refusal_of(error), queue)
-                raise type(error)(self._which(number, error.text)) from error
+                self._record_refusal(publish, refusal_of(error), queue)
+                raise type(error)(self._refusal_text(number, error.text)) from error
             if refusal:
-                self._tell_refusal(publish, publish.reason, publish.full)
-                raise PreconditionFailed(self._which(number, refusal))
+                self._record_refusal(publish, publish.reason, publish.full)
+                raise PreconditionFailed(self._refusal_text(number, refusal))
         for settlement in self.settlements:
             settlement.resolve(self.host.store, self.publisher.dead_letters)
 
-    def _tell_refusal(self, publish: HeldPublish, reason: i64, queue: object | None) -> None:
+    def _record_refusal(self, publish: HeldPublish, reason: i64, queue: object | None) -> None:
         """Record in the journal which publish of a client is refused, and why."""
         journal = self.host.journal
         if journal.on and isinstance(self.source, Session):
@@ -539,9 +541,9 @@ class Transaction(DurableWaiter):
             publish.passage.unreserve()
         for settlement in self.settlements:
             if settlement.deaths or settlement.waits:
-                settlement.forget_deaths()
+                settlement.cancel_deaths()
 
-    def _which(self, number: int, why: str) -> str:
+    def _refusal_text(self, number: int, why: str) -> str:
         return f"publish {number} of {len(self.publishes)} in the transaction: {why}"
 
     def on_durable(self, batch: i64) -> None:
@@ -561,7 +563,7 @@ class Transaction(DurableWaiter):
     def on_store_failed(self, reason: str) -> None:
         """Release everything: the batch is not on disk, or may not be (DurableWaiter)."""
         for settlement in self.settlements:
-            settlement.take_back()
+            settlement.restore_counts()
         self._unreserve()
         release_held(self.settlements)
         self.failed(reason)

@@ -19,7 +19,7 @@ from broker.core.arguments.queue import (
 from broker.core.errors import AccessRefused, LimitReached, NotFound, PreconditionFailed, locked
 from broker.core.names import check_length, check_name, is_predeclared, refuse_default
 from broker.core.policies.policy import typed
-from broker.core.publishing.delay import delayed_in
+from broker.core.publishing.delay import count_delayed
 from broker.core.publishing.publisher import Publisher
 from broker.core.queues.hooks import QUEUE_DELETED
 from broker.core.queues.limits import touch
@@ -222,7 +222,7 @@ class Declarations:
             return 0
         self.check_owner(queue, owner)
         ready = queue.ready
-        if if_empty and (ready + queue.held + queue.dead + delayed_in(queue) or queue.manager.returns):
+        if if_empty and (ready + queue.held + queue.dead + count_delayed(queue) or queue.manager.returns):
             raise PreconditionFailed(f"{self._queue_text(name)} not empty")
         if if_unused and queue.consumer_count:
             raise PreconditionFailed(f"{self._queue_text(name)} in use")
@@ -236,11 +236,11 @@ class Declarations:
         for queue in self._topology.owned_by(owner):
             self.remove_queue(queue)
 
-    def consumer_removed(self, queue: Queue) -> None:
+    def delete_if_unused(self, queue: Queue) -> None:
         """Delete an auto-delete queue if its last consumer was cancelled or lost."""
         if queue.auto_delete and not queue.consumer_count and self._topology.queues.get(queue.name) is queue:
             self.remove_queue(queue)
-        self._dependents.left(queue)
+        self._dependents.check_lifespan(queue)
 
     def purge_queue(self, name: str, owner: object | None = None) -> Purge:
         """Drop the ready messages of a queue, in slices if they are many.

@@ -193,7 +193,7 @@ def _destination(topology: Topology, change: Change) -> Queue | Exchange | None:
     return topology.exchanges.get(name)
 
 
-def described(vhost: VirtualHost) -> Iterator[list[Change]]:
+def describe_vhost(vhost: VirtualHost) -> Iterator[list[Change]]:
     """Yield the declarations that recreate everything durable, in a valid order: one list for each object.
 
     The list is empty if an object needs no declaration, so that each takes a short time. Between two lists
@@ -246,7 +246,7 @@ def changes_of(vhost: VirtualHost) -> list[Change]:
     return changes
 
 
-def apply_to(vhost: VirtualHost, change: Change) -> None:
+def apply_vhost_change(vhost: VirtualHost, change: Change) -> None:
     """Apply a change of limits or metadata at recovery. Raises ValueError for a malformed one."""
     kind = text_of(change, "kind")
     if kind == VHOST_LIMITS:
@@ -268,7 +268,7 @@ def _limit_of(change: Change, field: str) -> int | None:
     return None if change.get(field) is None else number_of(change, field)
 
 
-def restore(
+def restore_message(
     queue: Queue, message: Message, redelivered: bool, delivery_count: i64 = 0, annotations: bytes = b""
 ) -> bool:
     """Link a recovered `message`, before there are consumers. Recovery calls this in the log's order.

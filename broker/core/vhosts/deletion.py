@@ -9,7 +9,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.entries.list import EmptyListener
-from broker.core.publishing.delay import delayed_in
+from broker.core.publishing.delay import count_delayed
 from broker.core.queues.host import QueueHost
 from broker.core.queues.purge import burden, cut_off, dispose
 from broker.core.queues.queue import Queue
@@ -44,7 +44,7 @@ class Lifespan(Alarm, EmptyListener):
         if messages:
             queue.entries.lifespan = self
 
-    def maker_gone(self) -> None:
+    def end_maker(self) -> None:
         """Note that the maker has ended."""
         self._has_maker = False
         self.look()
@@ -57,9 +57,9 @@ class Lifespan(Alarm, EmptyListener):
     def ring(self) -> None:
         """Delete the queue if nothing keeps it (Alarm)."""
         queue = self._queue
-        if self.links and (queue.consumer_count or self._dependents.has(queue)):
+        if self.links and (queue.consumer_count or self._dependents.has_dependent(queue)):
             return
-        if self.messages and (queue.messages + delayed_in(queue)):
+        if self.messages and (queue.messages + count_delayed(queue)):
             return
         self._host.queue_unused(queue)
 
@@ -92,7 +92,7 @@ class Dependents(Alarm):
         self._schedule = schedule
         self.lifespans: dict[Queue | Exchange, Lifespan] = {}
         self._by_node: dict[Queue | Exchange, dict[Dependent, None]] = {}
-        self._gone: deque[Queue | Exchange] = deque()
+        self._deleted: deque[Queue | Exchange] = deque()
 
     def add(self, dependent: Dependent) -> None:
         """Notify `dependent` when its node, which exists now, is deleted."""
@@ -105,44 +105,44 @@ class Dependents(Alarm):
             found.pop(dependent, None)
             if not found:
                 del self._by_node[dependent.node]
-                self.left(dependent.node)
+                self.check_lifespan(dependent.node)
 
-    def has(self, node: Queue | Exchange) -> bool:
+    def has_dependent(self, node: Queue | Exchange) -> bool:
         """Whether a dependent of the node exists."""
         return node in self._by_node
 
-    def left(self, node: Queue | Exchange) -> None:
+    def check_lifespan(self, node: Queue | Exchange) -> None:
         """Check the lifespan of a node that a user has left."""
         lifespan = self.lifespans.get(node)
         if lifespan is not None:
             lifespan.look()
 
-    def cut_off(self, node: Queue | Exchange) -> None:
+    def notify_soon(self, node: Queue | Exchange) -> None:
         """Schedule the notifications for a deleted node."""
         lifespan = self.lifespans.pop(node, None)
         if lifespan is not None:
             self._schedule.cancel(lifespan)
         if node in self._by_node:
-            self._gone.append(node)
+            self._deleted.append(node)
             if self.due == 0:
                 self._schedule.set(self, self._schedule.now())
 
     def ring(self) -> None:
         """Notify a slice of the dependents (Alarm)."""
         room = SLICE
-        while self._gone and room > 0:
+        while self._deleted and room > 0:
             room -= 1
-            node = self._gone[0]
+            node = self._deleted[0]
             found = self._by_node.get(node)
             if found is None:  # all have left meanwhile
-                self._gone.popleft()
+                self._deleted.popleft()
                 continue
             dependent, _ = found.popitem()
             if not found:
                 del self._by_node[node]
-                self._gone.popleft()
+                self._deleted.popleft()
             dependent.node_deleted()
-        if self._gone:
+        if self._deleted:
             self._schedule.set(self, self._schedule.now())
 
 
@@ -166,7 +166,7 @@ class Disposal(Alarm):
         self._queues = topology.queues
         self._exchanges = topology.exchanges
         self._done: Callable[[], None] | None = None
-        self._by = topology.host.journal.who()
+        self._by = topology.host.journal.current_actor()
         schedule = topology.host.schedule
         for queue in self._queues.values():
             cut_off(queue, schedule)
@@ -212,15 +212,15 @@ class Disposal(Alarm):
         schedule.set(topology.bindings, schedule.now())  # bindings are removed in separate turns
         while self._exchanges and room > 0:
             exchange = self._exchanges.popitem()[1]
-            topology.bindings.cut_off(exchange)
-            self._dependents.cut_off(exchange)
+            topology.bindings.remove_node(exchange)
+            self._dependents.notify_soon(exchange)
             room -= QUEUE
             if exchange.kept is not None:
                 room -= self._dispose(exchange.kept)
                 exchange.forget_keeper()
         while self._queues and room > 0:
             queue = self._queues.popitem()[1]
-            topology.bindings.cut_off(queue)
+            topology.bindings.remove_node(queue)
             room -= self._dispose(queue)
 
     def _dispose(self, queue: Queue) -> i64:
@@ -229,5 +229,5 @@ class Disposal(Alarm):
         topology = self._topology
         topology.numbers.queues.pop(queue.number, None)
         dispose(queue, topology.host.schedule)
-        self._dependents.cut_off(queue)
+        self._dependents.notify_soon(queue)
         return cost

@@ -41,7 +41,7 @@ class Policies:
 
     Matching policies are found when an object is declared and when policies change, never per message: a
     queue has its effective arguments in `effective`. A change is applied to existing objects in slices, so
-    that it does not hold up messages however many queues there are. `when_applied` reports the end.
+    that it does not hold up messages however many queues there are. `call_when_applied` reports the end.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -126,7 +126,7 @@ class Policies:
             queue.host = self._host
             if queue.stream is not None:
                 queue.stream.apply(queue.effective)
-            queue.journal = self._host.journal.of(queue)
+            queue.journal = self._host.journal.journal_of(queue)
             return
         queue.entries.apply(queue.effective)
         set_limit(queue)
@@ -134,7 +134,7 @@ class Policies:
         apply_rules(queue, self._host)
         apply_memory(queue, self._host)
         apply_serving(queue, self._host.schedule)
-        queue.journal = self._host.journal.of(queue)
+        queue.journal = self._host.journal.journal_of(queue)
 
     def allow_creation(self, name: str, queue_type: str) -> bool | None:
         """Return whether clients may create a queue by naming it; None if no policy decides."""
@@ -170,11 +170,11 @@ class Policies:
         """Return the value, the source and the overridden claims of each effective key of an exchange."""
         return exchange.effect.explain(exchange.arguments, exchange=True)
 
-    def when_applied(self, callback: Callable[[], None]) -> None:
+    def call_when_applied(self, callback: Callable[[], None]) -> None:
         """Call back when all changes have been applied everywhere, at once if they have."""
         self._walk.when_done(callback)
 
-    def apply_now(self) -> None:
+    def apply_all(self) -> None:
         """Apply all changes everywhere in this very turn: before the broker serves anybody, or in tests."""
         self._walk.finish()
 
