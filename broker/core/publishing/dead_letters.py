@@ -1,4 +1,4 @@
-"""Dead letters: they are routed from their queues through dead-letter exchanges.
+"""Dead letters: messages that leave their queues through dead-letter exchanges.
 
 [RabbitMQ dead letter exchanges]
 """
@@ -58,20 +58,20 @@ WARNING_MS: Final = 60_000  # and between two warnings of one queue that letters
 class DeadLetters:
     """Routes the dead letters of one virtual host, one after the other.
 
-    A dead letter may overflow the queue where it arrives, and so on from queue to queue. Such deaths wait in
-    a list, so that no chain of queues exhausts the stack. All of them are done before the first call of `add`
-    returns.
+    A dead letter may overflow the queue where it arrives, and so on from queue to queue. The deaths that
+    follow wait in a list, so that no chain of queues exhausts the stack. The whole list is done before the
+    first call of `add` returns.
 
     A letter is dropped if its exchange does not exist, or if it is routed to no queue, or to a full queue
     that accepts no more. The drop is counted and reported to `RoutingHost.warn`. If the message is
     dead-lettered at least once, it waits in its `Backlog` instead.
 
     A letter may fail, for example because the disk cannot read its content. The failure is counted and
-    reported to `RoutingHost.trouble`. It affects no other message: neither later letters nor the message for
-    which this one had to make room. Unless it waits, the message is in no queue any more. If the log has it,
-    the log goes on holding it, so that it is at its place again after a restart.
+    reported to `RoutingHost.trouble`. A failure affects no other message: neither later letters nor the
+    message for which the failed one had to make room. Unless the message waits, it is in no queue any more.
+    If the log has the message, the log keeps it, and a restart restores it at its place.
 
-    `backlogs`: those with waiting messages.
+    `backlogs`: the backlogs with waiting messages.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -116,7 +116,7 @@ class DeadLetters:
             backlog.try_soon()
 
     def put_delayed(self, passage: Passage, held: Message | None, holder: Queue) -> None:
-        """Put a message on its passage, and end `held`, its logged form in `holder` until now."""
+        """Put a delayed message into its queues, and settle `held`, its logged form in `holder`."""
         passage.remove_full_queues(False)
         self._check_rows(passage)
         self._append(passage, held, holder)
@@ -176,7 +176,7 @@ class DeadLetters:
         if rules is not None and rules.passes_on:
             self.add(Death(queue, rules, message, MAXLEN, None, queue))
 
-    # ---- where a dead letter goes
+    # ---- plans
 
     def plan_chain(self, death: Death, behind: bool) -> list[Death]:
         """Plan a death, and those of its letter in queues that refuse and dead-letter it.
@@ -279,7 +279,7 @@ class DeadLetters:
         death.failure = FULL if death.full else ARRIVES if queues else NO_ROUTE
         return death.failure != ARRIVES
 
-    # ---- sending
+    # ---- steps of a plan
 
     def put(self, death: Death) -> None:
         """Put a planned and appended dead letter into its queues."""
@@ -301,7 +301,7 @@ class DeadLetters:
         backlog = backlog_of(death.queue, self._host)
         backlog.add(death, full, told)
         if not death.planned:
-            return  # behind others that have been reported
+            return  # behind waiting messages that have been reported
         waiting = len(backlog)
         self._warn(
             death,
@@ -322,7 +322,7 @@ class DeadLetters:
         self._complete(chain)
 
     def _complete(self, chain: list[Death]) -> None:
-        """Append and put the letters of deaths that have been foreseen."""
+        """Append and put the letters of planned deaths."""
         for death in chain:
             passage = passage_of(death)
             if passage is not None:
@@ -336,12 +336,12 @@ class DeadLetters:
         """Raise StoreFailed if a stream would get the letter and the log accepts no appends."""
         store = self._host.store
         if store.failure and passage.streams:
-            raise StoreFailed(store.refusal)  # the log goes on holding it
+            raise StoreFailed(store.refusal)  # the log keeps the message
 
     def _append(self, passage: Passage, held: Message | None, holder: Queue) -> None:
         """Append a letter for its queues, and for queues that refuse and dead-letter it.
 
-        The first of these that stores it durably ends `held`, which the log has held until now.
+        The first of these queues that stores the letter durably settles `held`, its logged form until now.
         """
         store = self._host.store
         logged = passage.logged
@@ -376,7 +376,7 @@ class DeadLetters:
             death.rules.drops = 0
 
     def _warn(self, death: Death, text: str) -> bool:
-        """Warn once per queue and minute."""
+        """Warn at most once per queue and minute. Return whether a warning was written."""
         host = self._host
         rules = death.rules
         now = host.schedule.now()
@@ -388,7 +388,7 @@ class DeadLetters:
 
 
 def has_waiting_predecessor(death: Death) -> bool:
-    """Whether other messages of the queue wait that take the same route."""
+    """Whether messages of the same queue and route wait to be dead-lettered."""
     backlog = existing_backlog(death.queue)
     return backlog is not None and backlog.queues_up(death)
 
@@ -402,7 +402,7 @@ def failure_of(chain: list[Death]) -> i64:
 
 
 def passage_of(death: Death) -> Passage | None:
-    """Return the passage of a dead letter, once it is planned; None also if its exchange does not exist."""
+    """Return the passage of a planned dead letter; None: not planned, or its exchange does not exist."""
     passage = death.passage
     assert passage is None or isinstance(passage, Passage), "passages are made here"
     return passage
@@ -419,7 +419,7 @@ def full_queue_rules(chain: list[Death]) -> list[QueueLimits]:
 
 
 def cancel_plan(chain: list[Death]) -> None:
-    """Cancel deaths that were foreseen, and release their reserved room."""
+    """Cancel planned deaths, and release their reserved room."""
     for death in chain:
         passage = passage_of(death)
         if passage is not None:
@@ -438,7 +438,7 @@ def _record_obstacle(death: Death, chain: list[Death]) -> None:
 
 
 def _exchange(death: Death, topology: Topology) -> Exchange | None:
-    """Return the dead-letter exchange; None if it does not exist, or if the queue has none any more."""
+    """Return the dead-letter exchange; None: the exchange does not exist, or the queue has none now."""
     rules = death.rules
     return topology.exchanges.get(rules.dead_letter_exchange) if rules.dead_letter_reasons else None
 

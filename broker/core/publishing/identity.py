@@ -112,7 +112,9 @@ def _remembers_producers(queue: Queue) -> bool:
 
 
 def identity_of(message: Message, queues: list[Queue], host: RoutingHost) -> Identity | None:
-    """Return the identity of a message, as far as these queues need it; None: no need, or no identity.
+    """Return the identity of a message, as far as these queues remember identities.
+
+    The result is None if no queue does, or if the message has no identity.
 
     Raises:
         PreconditionFailed: the identity is malformed.

@@ -43,10 +43,10 @@ def _copy(message: Message) -> Message:
 
 
 def is_refused(host: RoutingHost, message: Message, queues: list[Queue]) -> bool:
-    """Whether one of the queues is full; then none gets the message, and its publisher gets a nack.
+    """Whether one of the queues is full, so that no queue gets the message and its publisher gets a nack.
 
-    Full queues that dead-letter refused messages do so. [RabbitMQ x-overflow; there the other queues get the
-    message] A delayed message is never refused here, because there may be room when its date has come.
+    Full queues that dead-letter refused messages do so. [RabbitMQ x-overflow, where the other queues get the
+    message] A delayed message is never refused here, because its queue may have room at its date.
     """
     if message.marks & DELAYED:
         return False
@@ -68,7 +68,7 @@ def find_full_queue(message: Message, queues: list[Queue]) -> Queue | None:
 
 
 def set_date(host: RoutingHost, message: Message, queues: list[Queue]) -> None:
-    """Date a message that may be logged if its time to live is limited, and let its queues watch that.
+    """Date a message that may be logged if its time to live is limited, and limit the time in its queues.
 
     A message that wants receipts is dated too, because the log stores such marks only for dated messages.
     """

@@ -1,9 +1,9 @@
-"""Receipts: they report to a publisher that its message arrived in a queue, and that it was consumed.
+"""Receipts, which report to a publisher that its message arrived in a queue, and that it was consumed.
 
 The headers of a message ask for receipts. Its marks repeat this, so that other messages cost only one test. A
-receipt is appended in the batch of the event that it reports. It is put into its queue when the batch is on
-disk. A transaction enqueues and settles only when its batch is on disk. Its receipts are prepared before,
-with `prepare`, so that they are in the same batch.
+receipt is appended in the batch of the event that it reports. The receipt is put into its queue when the
+batch is on disk. A transaction enqueues and settles only when its batch is on disk. Its receipts are prepared
+before, with `prepare`, so that they are in the same batch.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Receipts(Alarm):
     def write_arrivals(self, message: Message, queues: list[Queue]) -> None:
         """Write the receipts for the arrival of a message in `queues`.
 
-        They go into the batch of the message, if the message is logged.
+        The receipts go into the batch of the message, if the message is logged.
         """
         for queue in queues:
             self._add(message, queue, ARRIVAL)
@@ -98,7 +98,7 @@ class Receipts(Alarm):
     def write_consumption(self, message: Message, queue: QueueState) -> None:
         """Write the receipt for a message that `queue` has just settled.
 
-        It goes into the batch of the settle, if the message is logged.
+        The receipt goes into the batch of the settle, if the message is logged.
         """
         if message.marks & TELLS_CONSUMED:
             self._add(message, queue, CONSUMED)
@@ -106,7 +106,7 @@ class Receipts(Alarm):
     def _add(self, message: Message, queue: QueueState, what: str) -> None:
         """Write a receipt and send it to its queue in time.
 
-        It is dropped if its queue does not exist or is full, or if the disk cannot read the message.
+        The receipt is dropped if its queue does not exist or is full, or if the disk cannot read the message.
         """
         host = self._host
         waits = (queue.logged and message.sequence != 0) or (
@@ -128,9 +128,8 @@ class Receipts(Alarm):
     def prepare(self, message: Message, queue: QueueState, what: str) -> bool:
         """Append the receipt of an event that happens when the batch being filled is on disk.
 
-        False: not possible.
-
-        If true, the caller must report the event when it happens, or else call `withdraw`.
+        Return whether this was possible. If so, the caller must report the event when it happens, or else
+        call `withdraw`.
         """
         host = self._host
         passage = None if host.store.failure else self._append_receipt(message, queue, what)
@@ -248,7 +247,7 @@ class _Batch(DurableWaiter):
 
     If the batch fails, no queue has the message durably, so receipts of its arrival are dropped. On a full
     disk the log repeats the batch's settles in the next one, so receipts of consumption wait for that one.
-    These receipts are only in memory then.
+    The receipts are only in memory then.
     """
 
     def __init__(self, receipts: Receipts, host: RoutingHost, number: i64) -> None:
@@ -290,7 +289,7 @@ class PreparedReceipts:
 
     def __init__(self, receipts: Receipts) -> None:
         self._receipts = receipts
-        self._receipts_of: list[tuple[Message, QueueState]] = []
+        self._prepared: list[tuple[Message, QueueState]] = []
 
     def prepare_arrivals(self, message: Message, queues: list[Queue]) -> None:
         """Prepare the receipts of queues that will get the message, which has been appended if need be."""
@@ -305,10 +304,10 @@ class PreparedReceipts:
 
     def withdraw(self) -> None:
         """End: the transaction is over, so receipts that were not sent are cancelled."""
-        for message, queue in self._receipts_of:
+        for message, queue in self._prepared:
             self._receipts.withdraw(message, queue)
-        self._receipts_of = []
+        self._prepared = []
 
     def _prepare(self, message: Message, queue: QueueState, what: str) -> None:
         if queue.logged and message.sequence != 0 and self._receipts.prepare(message, queue, what):
-            self._receipts_of.append((message, queue))
+            self._prepared.append((message, queue))

@@ -12,16 +12,16 @@ from broker.core.routing.graph import Binding, Exchange, Parallel, Resolution
 from broker.core.schedule import BINDING, Alarm, Schedule
 
 NO_LOCAL: Final = "x-no-local"
-"""The argument of a binding that names the publisher whose messages its queue never gets, on any route."""
+"""The argument of a binding that excludes a publisher, by name: its messages never reach the queue."""
 
 
 @final
 class NoLocal:
     """The queues of one virtual host that do not receive their own connection's messages (no-local).
 
-    They are removed when a publisher's route is resolved, so that no message has to be inspected. The newest
-    binding of a queue with the argument `x-no-local` counts. The effect ends when all such bindings of the
-    queue are deleted.
+    The queues are removed when a publisher's route is resolved, so that no message has to be inspected. The
+    newest binding of a queue with the argument `x-no-local` counts. The effect ends when all such bindings of
+    the queue are deleted.
     """
 
     def __init__(self) -> None:
@@ -74,10 +74,10 @@ SLICE: Final[i64] = 1000  # deleted bindings unlinked in one turn: one or two mi
 class Bindings(Alarm):
     """The index of all bindings from both ends: by source in `Exchange.outgoing`, and here by destination.
 
-    Both share one dict of the bindings between the same two objects. So a destination with any number of
-    bindings is cut off in one step for each of its sources, and a source in one step. To clients and to
-    recovery the bindings are deleted with that: no list has them, and no message is routed to a deleted
-    object. The exchanges unlink them in slices, because there may be a hundred thousand.
+    The two indexes share one dict of the bindings between the same two objects. So a deleted destination
+    takes one step for each of its sources, and a deleted source takes one step. After the step the bindings
+    are deleted to clients and to recovery: no list has them, and no message is routed to a deleted object.
+    The exchanges unlink the bindings in slices, because there may be a hundred thousand.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -123,7 +123,7 @@ class Bindings(Alarm):
         source.changed()
 
     def note_renamed(self, queue: Queue) -> None:
-        """Note that a queue has another name."""
+        """Inform the sources of a queue's bindings that the queue has another name."""
         for source in self._by_destination.get(queue, {}):
             source.changed()
 
@@ -181,7 +181,7 @@ class Bindings(Alarm):
         return room
 
     def _forget(self, source: Exchange, destination: Queue | Exchange) -> None:
-        """Forget the pair: `source` has no binding to `destination` any more."""
+        """Forget a pair without bindings."""
         sources = self._by_destination.get(destination)
         if sources is not None:
             sources.pop(source, None)

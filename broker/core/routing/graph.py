@@ -209,8 +209,8 @@ class Route(LetterRoute):
 class Resolution:
     """The walk that resolves a route: queues found, exchanges still to visit, exchanges seen.
 
-    Exchanges are visited at most once, so that cycles of bindings end. They are taken from a list, so that no
-    depth of bindings exhausts the stack.
+    Exchanges are visited at most once, so that cycles of bindings end. A list holds the exchanges
+    still to visit, so that no depth of bindings exhausts the stack.
 
     A walk is for a key, whose messages all take the same route, or for one message, which has a view then. In
     a walk for a key, an exchange that routes by content only sets `by_message`, and the result of such a walk

@@ -55,8 +55,8 @@ def delay_of(view: MessageView) -> i64:
 class DelayedExchange(Exchange):
     """An exchange that routes as one of `x-delayed-type` does, but only after the delay in `x-delay`.
 
-    Then the header is negated, as the plugin does it. So consumers see the delay, and no further exchange on
-    the way delays the message again.
+    After the delay the header is negated, as RabbitMQ's plugin does. So consumers see the delay, and no
+    further exchange on the way delays the message again.
     """
 
     def __init__(self, described: Description) -> None:

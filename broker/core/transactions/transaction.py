@@ -1,11 +1,11 @@
 """Transactions: publishes and settlements that happen together or not at all. [amqp-0-9-1 1.9]
 
 Publishes and settlements of a transaction are held until the commit. The commit first checks whether
-everything can be done. Then it appends everything to the log in one synchronous step, which is one batch and
-therefore atomic. When the batch is durable, it does everything in memory, again in one step; only very many
-settlements are done in slices. So no consumer sees a message of a transaction that may still fail, and its
-settled deliveries stay with their holders until then. Rejected deliveries are dead-lettered in the same two
-steps: the letters are written and routed with the checks.
+everything can be done. The commit then appends everything to the log in one synchronous step, which is one
+batch and therefore atomic. When the batch is durable, it does everything in memory, again in one step; only
+very many settlements are done in slices. So no consumer sees a message of a transaction that may still fail,
+and its settled deliveries stay with their holders until then. Rejected deliveries are dead-lettered in the
+same two steps: the letters are written and routed with the checks.
 
 Between the two steps, publishes of other connections get ahead of the transaction's; after a restart they may
 be behind it. Their order was never promised: neither publisher had an answer before the other began.
@@ -210,7 +210,7 @@ def settle_held(
 ) -> None:
     """Settle the valid deliveries, and requeue those to be released; `over` is called when all is done.
 
-    This is done at once, unless very many are settled: then in slices. `way`: for the journal.
+    Very many deliveries are settled in slices, all others at once. `way`: for the journal.
     """
     runs = [(held.consumer, held.entries) for held in settlements if held.outcome == SETTLE]
     if not are_few(runs):
@@ -298,7 +298,7 @@ class CommittedSettlements(Later):
         restore(entries, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
-        """Return the cost of an entry; one with a receipt costs as much as a message (Later)."""
+        """Return the cost of an entry. An entry with a receipt costs as much as a message (Later)."""
         return DEAR if entry.message.marks & TELLS_CONSUMED else 1
 
     def taken_all(self, consumer: QueueConsumer) -> None:

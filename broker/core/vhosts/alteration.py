@@ -37,7 +37,7 @@ def stop_queue(topology: Topology, queue: Queue, names: list[str]) -> None:
 
 
 def altered_arguments(queue: Queue, changes: Arguments) -> Arguments:
-    """Return the arguments of `queue` with `changes`; None removes an argument.
+    """Return the arguments of `queue` with `changes`. The value None removes an argument.
 
     Raises:
         PreconditionFailed: an argument cannot be altered, or not to that value.

@@ -1,4 +1,7 @@
-"""Declarations: clients declare, delete and purge queues and exchanges; refusals use RabbitMQ's words."""
+"""Declarations: clients declare, bind, delete and purge queues and exchanges.
+
+Refusals use RabbitMQ's words.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +142,9 @@ class Declarations:
         arguments: dict[str, object],
         generated: bool = False,
     ) -> Queue:
-        """Make a queue, or find an existing one with the same properties; the empty name asks for a new one.
+        """Make a queue, or find an existing queue with the same properties.
+
+        The broker replaces an empty name by a new name.
 
         `exclusive_owner` is the connection that declares the queue exclusive, else None. An exclusive queue
         is deleted with its connection, so it is never durable. `generated`: the name came from
@@ -274,14 +279,14 @@ class Declarations:
                 pending += self._topology.remove_exchange(exchange)
 
     def remove_queue(self, queue: Queue) -> None:
-        """Delete a queue and append the change, whoever uses the queue."""
+        """Delete a queue, also if it is in use, and append the deletion."""
         if queue.unacked > 0:
             for settlement in list(self._host.settlements):
                 settlement.deleting(queue)
         if queue.manager.discards is not None:
             queue.manager.discards.finish()
         if queue.rules is not None and queue.rules.outlasts(QUEUE_DELETED):
-            return  # it is deleted after its messages
+            return  # the queue is deleted after its messages
         if queue.durable:  # first, because this record lets the store forget its messages
             self._host.store.append_definition(queue_deleted(self._host.name, queue))
         self.delete_exchanges(self._topology.remove_queue(queue))
@@ -335,7 +340,7 @@ class Declarations:
 
         Raises:
             AccessRefused: the default exchange on either side.
-            NotFound: one of them does not exist.
+            NotFound: an exchange does not exist.
             PreconditionFailed: the source does not support the arguments.
             StoreFailed: both ends are durable and the log has stopped.
         """

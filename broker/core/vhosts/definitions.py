@@ -197,7 +197,7 @@ def describe_vhost(vhost: VirtualHost) -> Iterator[list[Change]]:
     """Yield the declarations that recreate everything durable, in a valid order: one list for each object.
 
     The list is empty if an object needs no declaration, so that each takes a short time. Between two lists
-    anything may change. Each object is described as it is in its turn, and not at all if it was deleted
+    anything may change. An object is described as it is then, and not at all if it was deleted
     before. A new object is left out too, because the log has the change that made it. So the declarations,
     together with the changes appended between them, make the topology as it is at the end:
 

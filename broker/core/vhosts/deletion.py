@@ -20,12 +20,12 @@ from broker.core.schedule import Alarm, Schedule
 
 @final
 class Lifespan(Alarm, EmptyListener):
-    """The lifespan of a queue that was made for a maker, a link for example.
+    """The lifespan of a queue that was made for a link, its maker.
 
     The maker counts as a link until it ends.
     `links`: the queue lasts as long as it has links, consumers and `Dependents`; otherwise only as long as
     its maker.
-    `messages`: and as long as it has messages, acquired or not.
+    `messages`: the queue lasts also as long as it has messages, acquired or not.
     After each departure, `look` checks the queue in a turn of its own, never inside the step of the
     departure.
     """
@@ -50,7 +50,7 @@ class Lifespan(Alarm, EmptyListener):
         self.look()
 
     def look(self) -> None:
-        """Check the queue soon, because a link, a consumer or a message has left."""
+        """Check the queue in a later turn, because a link, a consumer or a message has left."""
         if self.due == 0 and not self._has_maker:
             self._host.schedule.set(self, self._host.schedule.now())
 
@@ -83,8 +83,8 @@ class Dependent:
 class Dependents(Alarm):
     """The dependents of one virtual host, by node, so that a deletion concerns only its own dependents.
 
-    They are notified in slices, because there may be a hundred thousand. `lifespans`: those of queues that
-    end when no dependent is left.
+    Dependents are notified in slices, because there may be a hundred thousand. `lifespans`: the lifespans of
+    queues that end when no dependent is left.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -112,7 +112,7 @@ class Dependents(Alarm):
         return node in self._by_node
 
     def check_lifespan(self, node: Queue | Exchange) -> None:
-        """Check the lifespan of a node that a user has left."""
+        """Check the lifespan of a node that a consumer or a dependent has left."""
         lifespan = self.lifespans.get(node)
         if lifespan is not None:
             lifespan.look()

@@ -137,7 +137,7 @@ class Policies:
         queue.journal = self._host.journal.journal_of(queue)
 
     def allow_creation(self, name: str, queue_type: str) -> bool | None:
-        """Return whether clients may create a queue by naming it; None if no policy decides."""
+        """Return whether clients may create a queue by naming it; None: no policy decides."""
         for policy in self._ranked:
             allowed = policy.definition.get(AUTO_CREATE)
             if isinstance(allowed, bool) and policy.for_queue(name, queue_type):
