@@ -296,10 +296,13 @@ class DeadLetters:
                 counters.dead_lettered_surely[death.reason] += 1
         passage.put(self._host)
 
-    def wait(self, death: Death, full: list[QueueLimits], told: bool = False) -> None:
-        """Add a death to its backlog, where it waits for a route, or for room in the queues of `full`."""
+    def wait(self, death: Death, full: list[QueueLimits], is_logged: bool = False) -> None:
+        """Add a death to its backlog, where it waits for a route, or for room in the queues of `full`.
+
+        `is_logged`: the log has the record of the death.
+        """
         backlog = backlog_of(death.queue, self._host)
-        backlog.add(death, full, told)
+        backlog.add(death, full, is_logged)
         if not death.planned:
             return  # behind waiting messages that have been reported
         waiting = len(backlog)

@@ -172,7 +172,7 @@ class HeldSettlement:
             if waits is not None:
                 death, full = waits
                 take_out(queue, entry)
-                dead_letters.wait(death, full, told=True)
+                dead_letters.wait(death, full, is_logged=True)
                 continue
             is_discarded = self.outcome == DISCARD and not self.deaths and not self.waits
             if journal is not None and self.outcome == REMOVE:

@@ -197,8 +197,8 @@ class Policies:
         return old is not None and old.change("") == policy.change("")
 
     def _changed(self, old: Policy, new: Policy) -> None:
-        self._ranked = _ranked(self.policies)
-        self._operators_ranked = _ranked(self.operator_policies)
+        self._ranked = _sort_policies(self.policies)
+        self._operators_ranked = _sort_policies(self.operator_policies)
         self._effects.clear()
         self._walk.start([old] if old is new else [old, new])
 
@@ -280,7 +280,7 @@ class PolicyWalk(Alarm):
         return any(policy.names(name) for policy in self._changed)
 
 
-def _ranked(policies: dict[str, Policy]) -> list[Policy]:
+def _sort_policies(policies: dict[str, Policy]) -> list[Policy]:
     """Return the policies, highest first."""
     return sorted(policies.values(), key=_rank)
 
