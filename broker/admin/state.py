@@ -78,7 +78,7 @@ class MeasuredVirtualHost(Protocol):
 
     @property
     def topology(self) -> MeasuredTopology:
-        """Its queues."""
+        """The queues of the virtual host."""
 
 
 class MeasuredBroker(Protocol):

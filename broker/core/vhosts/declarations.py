@@ -233,18 +233,18 @@ class Declarations:
             raise PreconditionFailed(f"{self._queue_text(name)} in use")
         if queue.durable:
             self._host.store.require()
-        self.remove_queue(queue)
+        self.force_delete(queue)
         return ready
 
     def delete_exclusive_queues(self, owner: object) -> None:
         """Delete the exclusive queues of a connection that has ended."""
         for queue in self._topology.owned_by(owner):
-            self.remove_queue(queue)
+            self.force_delete(queue)
 
     def delete_if_unused(self, queue: Queue) -> None:
         """Delete an auto-delete queue if its last consumer was cancelled or lost."""
         if queue.auto_delete and not queue.consumer_count and self._topology.queues.get(queue.name) is queue:
-            self.remove_queue(queue)
+            self.force_delete(queue)
         self._dependents.check_lifespan(queue)
 
     def purge_queue(self, name: str, owner: object | None = None) -> Purge:
@@ -278,7 +278,7 @@ class Declarations:
                     self._host.journal.changed(exchange_deleted(self._host.name, exchange))
                 pending += self._topology.remove_exchange(exchange)
 
-    def remove_queue(self, queue: Queue) -> None:
+    def force_delete(self, queue: Queue) -> None:
         """Delete a queue, also if it is in use, and append the deletion."""
         if queue.unacked > 0:
             for settlement in list(self._host.settlements):

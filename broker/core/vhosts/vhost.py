@@ -100,7 +100,7 @@ class VirtualHost(RoutingHost):
         """Delete a queue that was unused for as long as its arguments say (QueueHost)."""
         found = self.topology.queues.get(queue.name)
         if found is queue and found is not None:
-            self.declarations.remove_queue(found)
+            self.declarations.force_delete(found)
 
     def note_queue(self, queue: QueueState) -> None:
         """Append the queue's definition, which contains the change (QueueHost)."""
