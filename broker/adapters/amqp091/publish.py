@@ -213,7 +213,7 @@ def publish_special(
             keys = view.further_keys()
             for key in keys:
                 channel.connection.rights.require_topic(WRITE, route.exchange, key)
-            if BCC in headers and not route.exchange.holds(view):
+            if BCC in headers and not route.exchange.delays_message(view):
                 message.content = view.public_content()
         if traits & DELAYS != 0 and not publication.immediate:
             mark_delay(message, view, channel.virtual_host.schedule)

@@ -86,7 +86,7 @@ def _special(message: Message, traits: i64, named: tuple[str, str], virtual_host
     if traits & COPIES != 0:
         keys = view.further_keys()
         exchange = virtual_host.topology.exchanges.get(named[0])
-        if BCC in view.headers() and (exchange is None or not exchange.holds(view)):
+        if BCC in view.headers() and (exchange is None or not exchange.delays_message(view)):
             message.content = view.public_content()
     return [named[1], *keys] if keys else []
 

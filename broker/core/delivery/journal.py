@@ -55,8 +55,8 @@ class Journal:
 
     `on`: some events may be recorded. `events`: the count of events since the start, as far as known. `lost`:
     the count of events that were not written. `actor`: the origin of the current request (a `Session`, a
-    `Connection` or an `Operator`). None: no request, or the request of an
-    operator that only the journal knows.
+    `Connection` or an `Operator`). None: no request, or the request of an operator whom only the journal
+    knows.
     """
 
     def __init__(self) -> None:

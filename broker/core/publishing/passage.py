@@ -137,7 +137,7 @@ class Passage(LetterPassage):
         if identity is None:
             return
         left = find_new_queues(identity, self.message, self.queues, host)
-        self.is_duplicate = not left and not any(keeper.takes for keeper in self.keepers)
+        self.is_duplicate = not left and not any(keeper.counts_as_routed for keeper in self.keepers)
         self.queues = left
         self.identity = identity
 

@@ -77,7 +77,7 @@ class Publisher:
         self.refresh(route)
         topology = self.topology
         found = Resolution(self.host.chance)
-        found.run(route.exchange, keys, view, topology.exchanges)
+        found.resolve(route.exchange, keys, view, topology.exchanges)
         topology.no_local.remove_queues(found, route.publisher)
         found.delay_message(message, self._schedule)
         return found
@@ -180,7 +180,7 @@ class Publisher:
         kept: i64 = 0
         for keeper in keepers:
             keeper.add(message if keeper.queue.logged else unlogged)
-            kept += keeper.takes
+            kept += keeper.counts_as_routed
         takers = queues
         if immediate:
             takers = self._deliver_now(queues, message, unlogged, source)
@@ -206,7 +206,7 @@ class Publisher:
         """Route a message that an exchange has delayed, by the bindings as they are now (RoutingHost)."""
         host = self.host
         found = Resolution(host.chance)
-        found.run(source, keys, host.views(message, self._store), self.topology.exchanges)
+        found.resolve(source, keys, host.views(message, self._store), self.topology.exchanges)
         passage = Passage(message, list(found.queues), found.keepers, DELAY_SOURCE)
         for queue in passage.queues:
             if queue.rules is not None and queue.rules.refuses(message) and not queue.rules.passes_on:
@@ -227,8 +227,8 @@ class Publisher:
         if not binding.applies(view):
             return
         found = Resolution(host.chance)
-        found.take_binding(binding)
-        found.walk([message.address.routing_key], view, self.topology.exchanges)
+        found.add_binding(binding)
+        found.visit_pending([message.address.routing_key], view, self.topology.exchanges)
         queues = [queue for queue in found.queues if not is_refused(host, message, [queue])]
         set_date(host, message, queues)
         found.delay_message(message, self._schedule)

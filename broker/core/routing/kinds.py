@@ -71,7 +71,7 @@ class DelayedExchange(Exchange):
         self._routing.check(binding)
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
-        """Hold a message with a delay; route all others."""
+        """Delay a message with a delay; route all others (Exchange)."""
         found.by_message = True
         if view is None:
             return
@@ -87,7 +87,7 @@ class DelayedExchange(Exchange):
         """Forget the delayed messages (Exchange)."""
         self.delays = None
 
-    def holds(self, view: MessageView) -> bool:
+    def delays_message(self, view: MessageView) -> bool:
         """Whether the message has a delay (Exchange)."""
         return delay_of(view) > 0
 
