@@ -69,11 +69,11 @@ REMOVE: Final = 3  # an operator removes the message; no client settles it
 
 @final
 class HeldSettlement:
-    """A held settlement of deliveries of one consumer. `tags`: the holder's names for the deliveries.
+    """A held settlement of deliveries of one consumer. `tags`: the adapter's numbers of the deliveries.
 
-    `returned`: how they are returned to their queue, if they are, an outcome of
-    `broker.core.arguments.queue`. `addition`: annotations that their messages get then.
-    `deaths`: their own deaths, if they are dead-lettered, and those of their dead letters in full queues.
+    `returned`: for released deliveries, the cause of their return, a constant of
+    `broker.core.arguments.queue`. `addition`: annotations for the messages of returned deliveries.
+    `deaths`: the deaths of dead-lettered deliveries, and the deaths of their dead letters in full queues.
     `waits`: entries that must wait in their backlog until they can be dead-lettered, with their deaths and
     the full queues.
     """
@@ -100,9 +100,9 @@ class HeldSettlement:
         )
 
     def resolve(self, store: MessageStore, dead_letters: DeadLetters) -> None:
-        """Write and route the dead letters, if there are any, and those of queues that refuse them.
+        """Write and route the dead letters, and the dead letters of queues that refuse these.
 
-        Raises PreconditionFailed if a letter cannot be made, or must be logged and cannot be.
+        Raises PreconditionFailed if a letter cannot be written, or must be logged and the log has stopped.
         """
         consumer = self.consumer
         rules = queue_of(consumer).rules
@@ -208,9 +208,10 @@ class HeldSettlement:
 def settle_held(
     settlements: list[HeldSettlement], publisher: Publisher, way: i64, over: Callable[[], None]
 ) -> None:
-    """Settle the valid deliveries, and requeue those to be released; `over` is called when all is done.
+    """Settle the valid deliveries, and requeue the deliveries to be released.
 
-    Very many deliveries are settled in slices, all others at once. `way`: for the journal.
+    Very many deliveries are settled in slices, all others at once. `way`: for the journal. `over`: called
+    when all settlements are done.
     """
     runs = [(held.consumer, held.entries) for held in settlements if held.outcome == SETTLE]
     if not are_few(runs):
@@ -228,7 +229,7 @@ def settle_held(
 
 
 def release_held(settlements: list[HeldSettlement]) -> None:
-    """Release everything instead, because the transaction has failed."""
+    """Release all deliveries, because the transaction has failed."""
     for held in settlements:
         held.outcome = RELEASE
         held.returned = CRASH
@@ -255,10 +256,10 @@ def _do_nothing() -> None:
 
 @final
 class CommittedSettlements(Later):
-    """Deliveries that a transaction has settled, and its other settlements, in order, done in slices.
+    """The settlements of a transaction that settles very many deliveries; they are done in order, in slices.
 
-    The log gets all settles first, in one step: the code that copies messages forward must not find there any
-    message that the log says is settled.
+    The log gets all settles first, in one step. Otherwise the log might copy a message forward that its
+    records call settled.
     """
 
     def __init__(
@@ -274,7 +275,7 @@ class CommittedSettlements(Later):
         self._host = publisher.host
         self._way = way
         self._settlements = settlements
-        self._next: i64 = 0  # the first of them that is not done yet
+        self._next: i64 = 0  # the index of the first settlement that is not done
         self._over = over
 
     def begin(self) -> None:
@@ -290,10 +291,10 @@ class CommittedSettlements(Later):
                     host.store.append_settle(message, queue)
         host.settlements.append(self)
         host.schedule.set(self, host.schedule.now())
-        self._go_on()
+        self._do_next()
 
     def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Settle these (Later)."""
+        """Settle entries of a consumer (Later)."""
         leave_all(entries, consumer, True)
         restore(entries, consumer)
 
@@ -304,18 +305,18 @@ class CommittedSettlements(Later):
     def taken_all(self, consumer: QueueConsumer) -> None:
         """Continue behind the run (Later)."""
         self._next += 1
-        self._go_on()
+        self._do_next()
 
     def deleting(self, queue: QueueState) -> None:
         """Finish the whole transaction before the queue is deleted (Later).
 
-        The owner of the transaction learns this in a later turn, not while the queue is being deleted.
+        The transaction reports its end in a later turn, not while the queue is being deleted.
         """
         if any(run[0].queue is queue for run in self._left):
             self.vacating()
 
     def vacating(self) -> None:
-        """Finish the whole transaction: the log has its settles, and must not get them again (Later)."""
+        """Finish the whole transaction, because the log has its settles already (Later)."""
         over, self._over = self._over, _do_nothing
         self.finish(None)
         self._over = over
@@ -328,7 +329,7 @@ class CommittedSettlements(Later):
         else:
             self._over()
 
-    def _go_on(self) -> None:
+    def _do_next(self) -> None:
         """Do the other settlements, up to the next deliveries that are just settled."""
         settlements = self._settlements
         while self._next < len(settlements):
@@ -347,15 +348,15 @@ class CommittedSettlements(Later):
 
 NO_KEEPERS: Final[list[Keeper]] = []
 UNRESOLVED: Final = Passage(Message(NOWHERE, None, 0, False, 0), [], NO_KEEPERS, BROKER)
-"""The passage of a publish that has not been resolved, or was refused: it has no queues."""
+"""The passage, without queues, of a publish that has not been resolved or was refused."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class HeldPublish:
-    """A publish that waits for its commit. `keys` are all its routing keys, [] for that of its route alone.
+    """A publish that waits for its commit. `keys`: all its routing keys; []: the key of its route alone.
 
-    `own`: the broker publishes it: stopped queues accept it, and so do queues that have had it before.
-    `reason`: why `resolve` refused it, for the journal; `full`: the queue that is full or stopped.
+    `own`: the broker publishes the message, so stopped queues accept it, and queues that have had it before.
+    `reason`: why `resolve` refused the message, for the journal. `full`: the queue that is full or stopped.
     """
 
     def __init__(self, route: Route, message: Message, keys: list[str], immediate: bool) -> None:
@@ -485,7 +486,9 @@ class Transaction(DurableWaiter):
         return count
 
     def commit(self) -> None:
-        """Do everything, publishes first; `committed` is called when it is durable, perhaps at once.
+        """Publish and settle everything, publishes first.
+
+        `committed` is called when everything is durable, perhaps at once.
 
         Raises:
             NotFound, AccessRefused, PreconditionFailed: a publish is refused, or a dead letter cannot be
@@ -503,7 +506,7 @@ class Transaction(DurableWaiter):
             self.on_durable(0)
 
     def _append(self) -> bool:
-        """Append everything to the log; false if there is nothing to wait for."""
+        """Append everything to the log. Return whether the commit must wait for the log."""
         appended = False
         for publish in self.publishes:
             if publish.passage.append(self.host) or publish.message.marks & ON_ITS_WAY:
@@ -547,7 +550,7 @@ class Transaction(DurableWaiter):
         return f"publish {number} of {len(self.publishes)} in the transaction: {why}"
 
     def on_durable(self, batch: i64) -> None:
-        """Do everything: the batch of the transaction is on disk, or none of it has to be (DurableWaiter)."""
+        """Publish and settle everything: the batch is on disk, or needs no disk (DurableWaiter)."""
         try:
             for publish in self.publishes:
                 publish.report_outcome(publish.put(self.publisher))
@@ -561,7 +564,7 @@ class Transaction(DurableWaiter):
         self.committed()
 
     def on_store_failed(self, reason: str) -> None:
-        """Release everything: the batch is not on disk, or may not be (DurableWaiter)."""
+        """Release everything: the batch is perhaps not on disk (DurableWaiter)."""
         for settlement in self.settlements:
             settlement.restore_counts()
         self._unreserve()
