@@ -9,7 +9,7 @@ from broker.auth.user import User
 from broker.core.arguments.queue import AT_LEAST_ONCE, AT_MOST_ONCE, strategy_warning
 from broker.core.broker import Broker
 from broker.core.policies.policy import Claim, Effect, Effective, Policy, type_of
-from broker.core.publishing.delay import Delays, delayed_in
+from broker.core.publishing.delay import Delays, count_delayed
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.election import stopped
 from broker.core.queues.queue import Queue
@@ -82,7 +82,7 @@ def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
         "messages_unacknowledged": unacked,
         "messages_held": held,
         "messages_dlx": dead,
-        "messages_delayed": delayed_in(queue),
+        "messages_delayed": count_delayed(queue),
         "message_bytes": ready_bytes + unacked_bytes + held_bytes + dead_bytes,
         "message_bytes_ready": ready_bytes,
         "message_bytes_unacknowledged": unacked_bytes,

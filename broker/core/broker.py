@@ -35,7 +35,7 @@ from broker.core.vhosts.changes import (
     text_of,
     vhost_change,
 )
-from broker.core.vhosts.definitions import apply_change, apply_to, changes_of, described
+from broker.core.vhosts.definitions import apply_change, apply_vhost_change, changes_of, describe_vhost
 from broker.core.vhosts.registry import Registry
 from broker.core.vhosts.vhost import VirtualHost
 from broker.core.view import Views, bare_view
@@ -273,7 +273,7 @@ class Broker(Registry):
         yield [{"kind": NEXT_NUMBER, "number": int(self.numbers.next)}]
         yield self.parameters.changes()
         for vhost in list(self.vhosts.values()):
-            for changes in chain([changes_of(vhost)], described(vhost)):
+            for changes in chain([changes_of(vhost)], describe_vhost(vhost)):
                 if self.vhosts.get(vhost.name) is not vhost:
                     break  # the virtual host was deleted meanwhile: another change would recreate it
                 yield changes
@@ -301,7 +301,7 @@ class Broker(Registry):
             if vhost is not None:
                 vhost.dispose().finish()
         elif kind.split(".")[0] == VHOST:
-            apply_to(self._known_vhost(text_of(change, "name")), change)
+            apply_vhost_change(self._known_vhost(text_of(change, "name")), change)
         elif kind.split(".")[0] == PARAMETER:
             self.parameters.apply(change)
         else:
@@ -310,7 +310,7 @@ class Broker(Registry):
     def apply_policies(self) -> None:
         """Apply the policies to all queues and exchanges before the broker serves anybody."""
         for vhost in self.vhosts.values():
-            vhost.policies.apply_now()
+            vhost.policies.apply_all()
 
     def open_streams(self) -> None:
         """Open the streams, once, after the log has restored all definitions.

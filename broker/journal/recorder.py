@@ -86,7 +86,7 @@ class WatchedQueue(QueueJournal):
         """The queue is journaled from here on: it is new, or there already."""
         queue = self.queue
         if queue.published == 0 and self.count() == 0:
-            who = self.recorder.actor_name(self.recorder.who())
+            who = self.recorder.actor_name(self.recorder.current_actor())
             self.tell(r.DECLARE, 0, 0, NO_PLACE, LEVEL_REASONS[self.level], who)
             return
         self._checkpoint(_LEVEL)
@@ -144,16 +144,16 @@ class WatchedQueue(QueueJournal):
 
     def deleted(self) -> None:
         """The queue is deleted, with all that is in it now (QueueJournal)."""
-        who = self.recorder.actor_name(self.recorder.who())
+        who = self.recorder.actor_name(self.recorder.current_actor())
         self.tell(r.QUEUE_DELETE, self.count(), 0, NO_PLACE, 0, who)
 
     def purged(self, first: i64, last: i64, count: i64, by: object | None) -> None:
         """All entries from one place to another leave (QueueJournal)."""
         self.tell(r.PURGE, count, first, last, 0, self.recorder.actor_name(by))
 
-    def who(self) -> object | None:
+    def current_actor(self) -> object | None:
         """The actor of what happens now (QueueJournal)."""
-        return self.recorder.who()
+        return self.recorder.current_actor()
 
     def tell(
         self, op: i64, count: i64, other: i64, place: i64, reason: i64, actor: Name | None = None
@@ -338,7 +338,7 @@ class QueueRecorder(WatchedQueue):
             uid = message.uid
             if uid <= 0:
                 uid = recorder.identify(message)
-            who = recorder.actor_name(recorder.who())
+            who = recorder.actor_name(recorder.current_actor())
             recorder.write(
                 r.REMOVE,
                 uid,
@@ -528,7 +528,7 @@ class Recorder(Journal):
         assert isinstance(level, str), "arguments are checked before a queue is made"
         return level
 
-    def of(self, queue: Queue) -> QueueJournal | None:
+    def journal_of(self, queue: Queue) -> QueueJournal | None:
         """Return the recorder of `queue`, whose arguments or policies are new; None: off (Journal)."""
         number = level_number(self.level_of(queue))
         before = queue.journal
@@ -573,7 +573,7 @@ class Recorder(Journal):
                 self.message_id(message),
             )
 
-    def who(self) -> object | None:
+    def current_actor(self) -> object | None:
         """Return the actor of what happens now (Journal)."""
         actor = self.actor
         return CURRENT.get() if actor is None else actor
@@ -624,7 +624,7 @@ class Recorder(Journal):
             text = _json_of(public)
             if len(text) > r.CHANGE_MAX:
                 text = _json_of({**_names_in(public), "cut": True})
-            who = self.actor_name(self.who())
+            who = self.actor_name(self.current_actor())
             self.write(r.CHANGE, 0, NO_PLACE, 0, None, None, who, 0, 0, 0, 0, text)
 
     def defined(self, change: dict[str, object]) -> None:
@@ -807,7 +807,7 @@ class Recorder(Journal):
         if isinstance(source, Session):
             return self.connection(source)
         if source.way in (PUBLISHED, MOVED, COPIED, EDITED, REDRIVEN):
-            return self.actor_name(self.who())
+            return self.actor_name(self.current_actor())
         return None
 
     def _of_connection(self, connection: Connection) -> Name:

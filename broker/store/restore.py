@@ -7,7 +7,7 @@ from typing import final
 from broker.core.broker import Broker
 from broker.core.message import Message
 from broker.core.vhosts.changes import queue_change
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from broker.store.counts import Count
 from broker.store.log import Log
 from broker.store.recovery.sink import RecoverySink
@@ -64,7 +64,7 @@ class Recovered(RecoverySink):
                 continue
             count = counts.get(number)
             if count is None:
-                taken += restore(queue, message, redelivered)
+                taken += restore_message(queue, message, redelivered)
             else:
-                taken += restore(queue, message, redelivered, count.value, count.annotations)
+                taken += restore_message(queue, message, redelivered, count.value, count.annotations)
         return taken

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from pamqp.commands import Basic, Queue
+from pamqp.common import FieldTable
 
 from tests.support.amqp091.peer import Connector
 from tests.support.daemon.daemon import DaemonStarter
@@ -133,3 +134,22 @@ def test_staging(start_daemon: DaemonStarter, connect: Connector, folder: Path) 
     uids = [event["msg_uid"] for event in events[:-1]]
     assert uids == [uids[0], uids[1], uids[2], uids[0], uids[1], uids[2], uids[1]]
     assert {event["consumer"] for event in events[:-1]} == {"spark"}
+
+
+def test_a_receipt_in_a_stream_comes_from_the_broker(
+    start_daemon: DaemonStarter, connect: Connector, folder: Path
+) -> None:
+    daemon = start_daemon(*LIFECYCLE)
+    channel = begin(daemon, connect, "q")
+    channel.declare("s", durable=True, arguments={"x-queue-type": "stream"})
+    channel.confirm_select()
+    wanted: FieldTable = {"x-receipt-to": "s", "x-receipt-on": "arrival"}
+    channel.publish(b"", "q", properties=Basic.Properties(delivery_mode=2, headers=wanted))
+    channel.publish(b"", "s", properties=Basic.Properties(delivery_mode=2))
+    channel.expect_confirms(2)
+    stop(daemon, channel.peer)
+    appended = [event for event in cat(folder) if event["op"] == "append"]
+    assert sorted((str(event["reason"]), str(event["user"])) for event in appended) == [
+        ("None", "guest"),
+        ("own", "None"),
+    ]

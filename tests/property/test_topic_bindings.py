@@ -109,10 +109,10 @@ def test_what_is_bound_is_what_gets_messages(history: list[Step], occupied: bool
     for step in history:
         follow(vhost, step)
         model.take(step)
-    assert vhost.topology.bindings.leaving() == occupied
+    assert vhost.topology.bindings.has_deleted() == occupied
     check(vhost, model)
     clock.advance(0)
-    assert not vhost.topology.bindings.leaving()
+    assert not vhost.topology.bindings.has_deleted()
     check(vhost, model)
 
 

@@ -83,7 +83,7 @@ def test_unbinding_leaves_the_others_and_no_node_behind(
         trie.remove(pattern)
         for key in published:
             assert trie.matching(key) == trie.expected(key), key
-    assert trie.trie.root.empty()
+    assert trie.trie.root.is_empty()
 
 
 @settings(deadline=None)

@@ -85,7 +85,7 @@ def commit(life: Life) -> None:
     job = Job(life.vhost.publisher)
     route = life.vhost.publisher.route("", "out")
     for number, entry in enumerate(entries):
-        job.hold(number, entry, consumer, SETTLE)
+        job.hold_settlement(number, entry, consumer, SETTLE)
         message = Message(route.address, b"%d" % number, 1, True, 0)
         message.marks = TELLS_ARRIVAL
         job.publishes.append(Publish(route, message, [], False))

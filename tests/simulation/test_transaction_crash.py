@@ -51,7 +51,7 @@ def committed(life: Life, size: int) -> Job:
         job.publishes.append(Publish(route, message, [], False))
     for number, entry in enumerate(entries):
         outcome = DISCARD if number in REJECTED else SETTLE
-        job.hold(number, entry, consumer, outcome)
+        job.hold_settlement(number, entry, consumer, outcome)
     job.commit()
     held = life.held()
     held["out.0"] = [content for content in held["out.0"] if content != OTHER]

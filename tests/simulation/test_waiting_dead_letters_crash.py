@@ -231,7 +231,7 @@ def commit_job(life: Life, size: int) -> Job:
         message = Message(route.address, content_of(number, size), size, True, 0)
         job.publishes.append(Publish(route, message, [], False))
     for number, entry in enumerate(entries):
-        job.hold(number, entry, consumer, DISCARD if number % 2 else SETTLE)
+        job.hold_settlement(number, entry, consumer, DISCARD if number % 2 else SETTLE)
     job.commit()
     return job
 

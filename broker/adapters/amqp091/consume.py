@@ -181,7 +181,7 @@ def cancel(channel: ChannelState, frame: commands.Basic.Cancel) -> None:
         target.close()
         for consumer in list(target.consumers):
             detach(queue_of(consumer), consumer, [])
-            channel.virtual_host.declarations.consumer_removed(queue_of(consumer))
+            channel.virtual_host.declarations.delete_if_unused(queue_of(consumer))
     elif channel.replies is not None and tag == channel.replies.tag:
         channel.replies.close()
         channel.replies = None
@@ -209,7 +209,7 @@ def cancel_forbidden(channel: ChannelState) -> None:
             if not channel.connection.rights.allow(READ, consumer.queue.name):
                 detach(queue_of(consumer), consumer, [])
                 target.consumer_cancelled(consumer)
-                channel.virtual_host.declarations.consumer_removed(queue_of(consumer))
+                channel.virtual_host.declarations.delete_if_unused(queue_of(consumer))
 
 
 def lease_of(channel: ChannelState, queue: Queue, asked: object) -> Lease | None:

@@ -188,7 +188,7 @@ class Target091(ChannelTarget):
         queue = queue_of(consumer)
         detach(queue, consumer, [])
         self.consumer_cancelled(consumer)
-        self.channel.virtual_host.declarations.consumer_removed(queue)
+        self.channel.virtual_host.declarations.delete_if_unused(queue)
 
     def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
         """Notify that the consumer is active from now on, or inactive (ConsumerTarget)."""

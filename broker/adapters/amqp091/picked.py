@@ -94,7 +94,7 @@ class Ending(TimedTask):
                 queue = queue_of(consumer)
                 detach(queue, consumer, [])
                 target.consumer_cancelled(consumer)
-                target.channel.virtual_host.declarations.consumer_removed(queue)
+                target.channel.virtual_host.declarations.delete_if_unused(queue)
         if target.consumers and target.desired:
             schedule = target.channel.virtual_host.schedule
             schedule.set(self, schedule.now() + LOOK_AGAIN_MS)

@@ -16,7 +16,7 @@ from broker.adapters.peers.server import ReplyReceiver
 from broker.auth.terms import WRITE
 from broker.core.errors import BrokerError, PreconditionFailed, QueueStopped, StoreFailed
 from broker.core.message import Address, Message
-from broker.core.publishing.delay import hold_until_due
+from broker.core.publishing.delay import mark_delay
 from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, ROUTED, Outcome
 from broker.core.publishing.publisher import Publisher
 from broker.core.queues.source import Source
@@ -213,10 +213,10 @@ def publish_special(
             keys = view.further_keys()
             for key in keys:
                 channel.connection.rights.require_topic(WRITE, route.exchange, key)
-            if BCC in headers and not route.exchange.holds(view):
+            if BCC in headers and not route.exchange.delays_message(view):
                 message.content = view.public_content()
         if traits & DELAYS != 0 and not publication.immediate:
-            hold_until_due(message, view, channel.virtual_host.schedule)
+            mark_delay(message, view, channel.virtual_host.schedule)
         if traits & RECEIPTS != 0:
             mark_receipts(message, view.headers(), channel.connection.rights)
         if traits & EXPIRES != 0:

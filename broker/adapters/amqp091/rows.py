@@ -15,7 +15,7 @@ from broker.core.errors import PreconditionFailed
 from broker.core.message import NOWHERE, Address, Message
 from broker.core.names import check_length
 from broker.core.operators.sink import Known, Row
-from broker.core.publishing.delay import due_date, hold_until_due
+from broker.core.publishing.delay import due_date, mark_delay
 from broker.core.publishing.receipts import receipt_marks
 from broker.core.routing.graph import Exchange
 from broker.core.vhosts.vhost import VirtualHost
@@ -82,11 +82,11 @@ def _special(message: Message, traits: i64, named: tuple[str, str], virtual_host
     if traits & EXPIRES != 0:
         message.expiration = parse_expiration(properties.text(EXPIRATION))
     if traits & DELAYS != 0:
-        hold_until_due(message, view, virtual_host.schedule)
+        mark_delay(message, view, virtual_host.schedule)
     if traits & COPIES != 0:
         keys = view.further_keys()
         exchange = virtual_host.topology.exchanges.get(named[0])
-        if BCC in view.headers() and (exchange is None or not exchange.holds(view)):
+        if BCC in view.headers() and (exchange is None or not exchange.delays_message(view)):
             message.content = view.public_content()
     return [named[1], *keys] if keys else []
 

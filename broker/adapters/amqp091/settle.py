@@ -208,7 +208,7 @@ def give_everything_back(channel: ChannelState) -> None:
         for consumer in list(target.consumers):
             entries = held.pop(consumer, [])
             detach(queue_of(consumer), consumer, entries if consumer.acquires else [])
-            channel.virtual_host.declarations.consumer_removed(queue_of(consumer))
+            channel.virtual_host.declarations.delete_if_unused(queue_of(consumer))
     for consumer, entries in held.items():  # of cancelled consumers, or of basic.get
         if consumer.acquires:
             release_entries(queue_of(consumer), entries, consumer, CRASH)

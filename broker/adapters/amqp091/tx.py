@@ -55,7 +55,7 @@ class Transaction091(ChannelTransaction):
             if entry is None or consumer is None:
                 continue
             if held is None or held.consumer is not consumer:  # mostly the same consumer
-                held = self.held(consumer, outcome, returned)
+                held = self.held_settlement(consumer, outcome, returned)
             held.tags.append(tag)
             held.entries.append(entry)
             discipline = queue_of(consumer).discipline
@@ -90,7 +90,7 @@ class Transaction091(ChannelTransaction):
 
     def roll_back(self, why: str) -> None:
         """Forget the publishes, and make the deliveries unacknowledged again (ChannelTransaction)."""
-        settlements = self.settlement_count()
+        settlements = self.count_settlements()
         if not why or self.publishes or settlements:
             journal = self.host.journal
             journal.rolled_back(self.source, len(self.publishes), settlements, why)

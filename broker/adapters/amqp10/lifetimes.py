@@ -111,7 +111,7 @@ class Lifetime(TimedTask):
 
     def _end(self) -> None:
         if self._lifespan is not None:
-            self._lifespan.maker_gone()
+            self._lifespan.end_maker()
             return
         if self._expiring is not None and self._expiring.get(self.queue) is self:
             del self._expiring[self.queue]

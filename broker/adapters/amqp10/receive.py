@@ -24,7 +24,7 @@ from broker.auth.terms import WRITE
 from broker.core.delivery.journal import INVALID
 from broker.core.errors import AccessRefused, BrokerError, ExchangeReplaced, NotFound, PreconditionFailed
 from broker.core.message import ON_ITS_WAY, Address, Message
-from broker.core.publishing.delay import hold_until_due
+from broker.core.publishing.delay import mark_delay
 from broker.core.publishing.outcome import DUPLICATE, REFUSED, ROUTED, UNROUTED, Outcome
 from broker.core.routing.graph import Route
 from broker.core.schedule import METHOD, PROPERTIES
@@ -211,7 +211,7 @@ def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arriva
         keys = view.further_keys()
         for key in keys:
             rights.require_topic(WRITE, route.exchange, key)
-        hold_until_due(message, view, virtual_host.schedule)
+        mark_delay(message, view, virtual_host.schedule)
         mark_receipts(message, view.headers(), rights)
     if keys:
         keys = [route.address.routing_key, *keys]

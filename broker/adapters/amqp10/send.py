@@ -152,7 +152,7 @@ class OutgoingLink(Sender):
         for consumer in list(self.target.consumers):
             entries = held.pop(consumer, []) if consumer.acquires else []
             detach(queue_of(consumer), consumer, entries, self.target.abandoned)
-            session.vhost.declarations.consumer_removed(queue_of(consumer))
+            session.vhost.declarations.delete_if_unused(queue_of(consumer))
         for consumer, entries in held.items():
             if consumer.acquires:
                 release_entries(queue_of(consumer), entries, consumer, self.target.abandoned)

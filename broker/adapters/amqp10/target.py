@@ -348,7 +348,7 @@ class Target10(PullingTarget):
         if not self.consumers:
             self.link.finish()
             session.peer.schedule()
-        session.vhost.declarations.consumer_removed(queue)
+        session.vhost.declarations.delete_if_unused(queue)
 
     def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
         """Notify that the link is active from now on, or inactive (ConsumerTarget)."""

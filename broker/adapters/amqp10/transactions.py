@@ -118,7 +118,7 @@ class Transaction10(LinkTransaction):
         returned: i64,
         addition: Addition | None,
     ) -> None:
-        """Hold a settlement (`hold`), by the delivery's number in the session of its consumer's link.
+        """Hold a settlement, by the delivery's number in the session of its consumer's link.
 
         A later link may resume other deliveries of the consumer, and has numbers of its own.
         """
@@ -126,7 +126,7 @@ class Transaction10(LinkTransaction):
         by = self._retired_by
         if by and by[-1] is not target:
             self.settlements.append(HeldSettlement(consumer, outcome, returned, addition))
-        self.hold(number, entry, consumer, outcome, returned, addition)
+        self.hold_settlement(number, entry, consumer, outcome, returned, addition)
         discipline = queue_of(consumer).discipline
         if discipline is not None and outcome != RELEASE and consumer.acquires:
             discipline.promised(entry, consumer)
@@ -166,7 +166,7 @@ class Transaction10(LinkTransaction):
         `why`: the cause, for the journal; "": the client asked for it.
         """
         journal = self.host.journal
-        journal.rolled_back(self.source, len(self.publishes), self.settlement_count(), why)
+        journal.rolled_back(self.source, len(self.publishes), self.count_settlements(), why)
         self.publishes = []
         back: list[tuple[QueueConsumer, list[QueueEntry]]] = []
         for held, target in zip(self.settlements, self._retired_by, strict=True):

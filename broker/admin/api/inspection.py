@@ -45,7 +45,7 @@ from broker.admin.api.selection import (
 from broker.admin.json_documents import shown
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.operators.operation import is_over
-from broker.core.publishing.dead_letters import waits_for
+from broker.core.publishing.dead_letters import cause_of_wait
 from broker.core.queues.access import id_of, message_id
 from broker.core.queues.death import Death
 from broker.core.queues.hooks import REASONS
@@ -242,7 +242,7 @@ def _described_dead(server: Server, queue: Queue, death: Death, truncate: int) -
         "reason": REASONS[death.reason],
         "exchange": rules.dead_letter_exchange if rules.dead_letter_reasons else None,
         "routing_key": shown(death.message.address.routing_key if key is None else key),
-        "waits_for": waits_for(death) or None,
+        "waits_for": cause_of_wait(death) or None,
     }
     about: dict[str, Any] = {
         "id": id_of(death.message, int(death.arrival)),

@@ -109,7 +109,7 @@ async def applied(vhost: VirtualHost) -> None:
         if not done.done():
             done.set_result(None)
 
-    vhost.policies.when_applied(tell)
+    vhost.policies.call_when_applied(tell)
     await done
 
 

@@ -23,7 +23,7 @@ from broker.core.queues.election import DEQUEUE, ENQUEUE, OPERATIONS, stopped
 from broker.core.queues.purge import Purge, PurgeWaiter
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Binding
-from broker.core.vhosts.alteration import alter_queue, altered_arguments, stop_queue
+from broker.core.vhosts.alteration import alter_queue, merge_arguments, stop_queue
 from broker.core.vhosts.vhost import VirtualHost
 
 CREATED: Final = 201
@@ -117,7 +117,7 @@ async def alter(management: Managed, visitor: Asker, vhost: Name, name: Name, bo
     for each in {name, called}:
         rights.require(CONFIGURE, QUEUE, each)
     changes = field_table(table(body, "arguments"), f"queue '{name}' in vhost '{vhost}'")
-    arguments = altered_arguments(queue, changes)
+    arguments = merge_arguments(queue, changes)
     if DEAD_LETTER_EXCHANGE in changes:
         rights.require_forwarding(QUEUE, called, arguments.get(DEAD_LETTER_EXCHANGE))
     alter_queue(found.topology, queue, called, arguments, _is_shared(queue, body))

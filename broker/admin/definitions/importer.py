@@ -290,7 +290,7 @@ def _take_apart(trial: Broker) -> Steps:
         while vhost.topology.queues:
             vhost.topology.remove_queue(next(reversed(vhost.topology.queues.values())))
             yield
-            while vhost.topology.bindings.leaving():
+            while vhost.topology.bindings.has_deleted():
                 vhost.topology.bindings.do_due_work()
                 yield
 

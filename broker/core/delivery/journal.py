@@ -51,11 +51,12 @@ class Operator:
 
 
 class Journal:
-    """The journal of events as the core sees it; this base class is switched off.
+    """The journal of events as the core sees it. The base class records nothing.
 
     `on`: some events may be recorded. `events`: the count of events since the start, as far as known. `lost`:
     the count of events that were not written. `actor`: the origin of the current request (a `Session`, a
-    `Connection` or an `Operator`). None: no request, or that of an operator whom only the journal knows.
+    `Connection` or an `Operator`). None: no request, or the request of an operator whom only the journal
+    knows.
     """
 
     def __init__(self) -> None:
@@ -68,15 +69,15 @@ class Journal:
         """Return the journal level of `queue`, one of LEVELS."""
         return OFF
 
-    def of(self, queue: Queue) -> QueueJournal | None:
+    def journal_of(self, queue: Queue) -> QueueJournal | None:
         """Return the journal of `queue`, whose arguments or policies have changed.
 
         None: nothing is recorded.
         """
         return None
 
-    def who(self) -> object | None:
-        """Return the actor of what happens now, for steps in later turns; None: the broker itself."""
+    def current_actor(self) -> object | None:
+        """Return the actor of the current step, for steps in later turns; None: the broker itself."""
         return None
 
     def unroutable(self, message: Message, source: Source) -> None:

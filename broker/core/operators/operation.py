@@ -119,12 +119,12 @@ class Operation(Transaction):
         self.queue = queue
         self.holder = holder
         self.deaths: list[Death] = []  # of messages that wait to be dead-lettered and that the commit removes
-        self._by = publisher.host.journal.who()
+        self._by = publisher.host.journal.current_actor()
 
     def remove(self, entry: QueueEntry) -> None:
         """Mark an entry, which leaves the queue with the commit."""
         mark(self.queue, entry, self.holder)
-        self.hold(0, entry, self.holder, REMOVE)
+        self.hold_settlement(0, entry, self.holder, REMOVE)
 
     def remove_dead(self, death: Death) -> None:
         """Seize a message that waits to be dead-lettered; it leaves the queue with the commit."""
@@ -193,5 +193,5 @@ class Operation(Transaction):
         self.abort()
         self.failed(reason)
 
-    def _which(self, number: int, why: str) -> str:
+    def _refusal_text(self, number: int, why: str) -> str:
         return f"message {number} of {len(self.publishes)}: {why}"

@@ -171,7 +171,7 @@ class RowPublish(HeldPublish):
         """Find the queues (HeldPublish)."""
         refusal = super().resolve(publisher, source)
         passage = self.passage
-        if refusal or not self.mandatory or passage.queues or passage.keepers or passage.known:
+        if refusal or not self.mandatory or passage.queues or passage.keepers or passage.is_duplicate:
             return refusal
         self.nowhere = True
         address = self.route.address
@@ -254,7 +254,7 @@ class Move(Operation):
         """Report that the log has failed (Transaction)."""
         self._told(f"the log has failed: {reason}")
 
-    def _which(self, number: int, why: str) -> str:
+    def _refusal_text(self, number: int, why: str) -> str:
         return why
 
 
@@ -275,7 +275,7 @@ class Sink(Chore):
     `moving`: attempts that are committed and not completely published. `blocked`: why the next chunk cannot
     be published now, "" if it can. `mandatory`: a row without a queue is an error. `gone`: the sink was
     deleted.
-    `by`: the actor of the last commit, from `Journal.who`; None: `user`, before a restart.
+    `by`: the actor of the last commit, from `Journal.current_actor`; None: `user`, before a restart.
     """
 
     def __init__(self, virtual_host: VirtualHost, query: str, user: str, open_rows: OpenRows) -> None:
@@ -359,7 +359,7 @@ class Sink(Chore):
             each for each in self.attempts.values() if each.batch <= batch and int(each.number) not in won
         ]
         decision = Decision(self, winners, losers, done)
-        self.by = self.virtual_host.journal.who()
+        self.by = self.virtual_host.journal.current_actor()
         self.last = batch
         self.checkpoint = checkpoint or self.checkpoint
         self.mandatory = mandatory

@@ -1,4 +1,4 @@
-"""Dead letters: they are routed from their queues through dead-letter exchanges.
+"""Dead letters: messages that leave their queues through dead-letter exchanges.
 
 [RabbitMQ dead letter exchanges]
 """
@@ -42,7 +42,7 @@ from broker.core.schedule import LETTER
 from broker.core.view import MessageView
 
 NO_VIEW: Final = MessageView()
-_DIED: Final = (
+_CAUSES: Final = (
     "rejected",
     "expired",
     "one too many",
@@ -51,27 +51,27 @@ _DIED: Final = (
     "in a queue that is deleted",
 )
 REPORT_MS: Final = 1000  # the least time between two reports of failures,
-TOLD_MS: Final = 60_000  # and between two warnings of one queue that letters are dropped, or wait
+WARNING_MS: Final = 60_000  # and between two warnings of one queue that letters are dropped, or wait
 
 
 @final
 class DeadLetters:
     """Routes the dead letters of one virtual host, one after the other.
 
-    A dead letter may overflow the queue where it arrives, and so on from queue to queue. Such deaths wait in
-    a list, so that no chain of queues exhausts the stack. All of them are done before the first call of `add`
-    returns.
+    A dead letter may overflow the queue where it arrives, and so on from queue to queue. The deaths that
+    follow wait in a list, so that no chain of queues exhausts the stack. The whole list is done before the
+    first call of `add` returns.
 
     A letter is dropped if its exchange does not exist, or if it is routed to no queue, or to a full queue
     that accepts no more. The drop is counted and reported to `RoutingHost.warn`. If the message is
     dead-lettered at least once, it waits in its `Backlog` instead.
 
     A letter may fail, for example because the disk cannot read its content. The failure is counted and
-    reported to `RoutingHost.trouble`. It affects no other message: neither later letters nor the message for
-    which this one had to make room. Unless it waits, the message is in no queue any more. If the log has it,
-    the log goes on holding it, so that it is at its place again after a restart.
+    reported to `RoutingHost.trouble`. A failure affects no other message: neither later letters nor the
+    message for which the failed one had to make room. Unless the message waits, it is in no queue any more.
+    If the log has the message, the log keeps it, and a restart restores it at its place.
 
-    `backlogs`: those with waiting messages.
+    `backlogs`: the backlogs with waiting messages.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -80,7 +80,7 @@ class DeadLetters:
         self.backlogs: dict[BacklogHook, None] = {}
         self._waiting: deque[Death] = deque()
         self._running = False
-        self._untold: i64 = 0  # failures since the last report
+        self._unreported: i64 = 0  # failures since the last report
         self._silent_until: i64 = 0
 
     def add(self, death: Death) -> None:
@@ -97,27 +97,27 @@ class DeadLetters:
         if self._is_blocked(death):
             return False
         try:
-            chain = self.foresee(death, False)
+            chain = self.plan_chain(death, False)
         except Exception as error:
             if not death.is_unreadable:
-                self._tell_failure(death, error)
+                self._report_failure(death, error)
             death.is_unreadable = death.apart = True
             return False
         death.is_unreadable = False
         if failure_of(chain) != ARRIVES:
-            _give_up(death, chain)
+            _record_obstacle(death, chain)
             return False
         self._run_with(chain)
         return True
 
-    def routes_changed(self) -> None:
+    def retry_backlogs(self) -> None:
         """Try waiting messages again: they may have a route now."""
         for backlog in self.backlogs:
             backlog.try_soon()
 
     def put_delayed(self, passage: Passage, held: Message | None, holder: Queue) -> None:
-        """Put a message on its passage, and end `held`, its logged form in `holder` until now."""
-        passage.leave_out_full(False)
+        """Put a delayed message into its queues, and settle `held`, its logged form in `holder`."""
+        passage.remove_full_queues(False)
         self._check_rows(passage)
         self._append(passage, held, holder)
         self._host.counters.discarded[MAXLEN] += len(passage.full)
@@ -135,7 +135,7 @@ class DeadLetters:
                 try:
                     self._send(death)
                 except Exception as error:
-                    self._failed(death, error)
+                    self._handle_failure(death, error)
         finally:  # or no later message would ever be dead-lettered
             self._running = False
 
@@ -149,28 +149,28 @@ class DeadLetters:
             self._running = running
         self._run()
 
-    def _failed(self, death: Death, error: Exception) -> None:
+    def _handle_failure(self, death: Death, error: Exception) -> None:
         death.passage = None
         if death.sure and not death.queue.deleted:
             death.is_unreadable = True
             backlog_of(death.queue, self._host).add_unreadable(death)
         else:
-            _note(death)
-        self._tell_failure(death, error)  # last: a report that fails must not lose the message
+            _record_death(death)
+        self._report_failure(death, error)  # last: a report that fails must not lose the message
 
-    def _tell_failure(self, death: Death, error: Exception) -> None:
+    def _report_failure(self, death: Death, error: Exception) -> None:
         host = self._host
         host.counters.dead_letters_failed += 1
-        self._untold += 1
+        self._unreported += 1
         now = host.schedule.now()
         if now < self._silent_until:
             return
         self._silent_until = now + REPORT_MS
         host.trouble(
-            f"dead letters failed: {int(self._untold)}, the last one of queue '{death.queue.name}' in vhost "
-            f"'{host.name}': {type(error).__name__}: {error}"
+            f"dead letters failed: {int(self._unreported)}, the last one of queue '{death.queue.name}' "
+            f"in vhost '{host.name}': {type(error).__name__}: {error}"
         )
-        self._untold = 0
+        self._unreported = 0
 
     def add_refused(self, queue: Queue, message: Message) -> None:
         """Dead-letter a message that `queue` did not accept, and that the log does not know."""
@@ -178,9 +178,9 @@ class DeadLetters:
         if rules is not None and rules.passes_on:
             self.add(Death(queue, rules, message, MAXLEN, None, queue))
 
-    # ---- where a dead letter goes
+    # ---- plans
 
-    def foresee(self, death: Death, behind: bool) -> list[Death]:
+    def plan_chain(self, death: Death, behind: bool) -> list[Death]:
         """Plan a death, and those of its letter in queues that refuse and dead-letter it.
 
         Room is reserved for all of them, until they are put or forgotten. `behind`: the letter must wait
@@ -203,7 +203,7 @@ class DeadLetters:
                     passage.reserve()
                     waiting += passage.deaths
         except Exception:
-            forget(chain)
+            cancel_plan(chain)
             raise
         return chain
 
@@ -247,14 +247,14 @@ class DeadLetters:
         copy.body = old.body
         found.delay_message(copy, host.schedule)
         passage = Passage(copy, queues, found.keepers, DEAD_LETTER_SOURCE)
-        passage.leave_out_full(behind)
+        passage.remove_full_queues(behind)
         death.passage = passage
         death.apart = route.by_message or bool(letter.copies) or cycles > 0
         death.full = passage.full
         death.failure = ARRIVES
         if passage.full:
             death.failure = FULL
-        elif not passage.leads_somewhere:
+        elif not passage.has_destination:
             death.failure = CYCLE if cycles > 0 else NO_ROUTE
 
     def _is_blocked(self, death: Death) -> bool:
@@ -281,50 +281,53 @@ class DeadLetters:
         death.failure = FULL if death.full else ARRIVES if queues else NO_ROUTE
         return death.failure != ARRIVES
 
-    # ---- sending
+    # ---- steps of a plan
 
     def put(self, death: Death) -> None:
         """Put a planned and appended dead letter into its queues."""
         counters = self._host.counters
         passage = passage_of(death)
-        _note(death)
+        _record_death(death)
         if death.failure != ARRIVES:
-            self._dropped(death)
+            self._count_drop(death)
         if passage is None:
             return
-        if passage.leads_somewhere:
+        if passage.has_destination:
             counters.dead_lettered[death.reason] += 1
             if death.sure:
                 counters.dead_lettered_surely[death.reason] += 1
         passage.put(self._host)
 
-    def wait(self, death: Death, full: list[QueueLimits], told: bool = False) -> None:
-        """Add a death to its backlog, where it waits for a route, or for room in the queues of `full`."""
+    def wait(self, death: Death, full: list[QueueLimits], is_logged: bool = False) -> None:
+        """Add a death to its backlog, where it waits for a route, or for room in the queues of `full`.
+
+        `is_logged`: the log has the record of the death.
+        """
         backlog = backlog_of(death.queue, self._host)
-        backlog.add(death, full, told)
+        backlog.add(death, full, is_logged)
         if not death.planned:
-            return  # behind others that have been reported
+            return  # behind waiting messages that have been reported
         waiting = len(backlog)
-        self._tell(
+        self._warn(
             death,
-            f"messages that wait to be dead-lettered: {waiting}; the last was {_DIED[death.reason]}, and ",
+            f"messages that wait to be dead-lettered: {waiting}; the last was {_CAUSES[death.reason]}, and ",
         )
 
     def _send(self, death: Death) -> None:
         host = self._host
         host.schedule.allowance.use(LETTER)
-        if death.sure and must_line_up(death):
+        if death.sure and has_waiting_predecessor(death):
             self.wait(death, [])
             return
-        chain = self.foresee(death, death.sure)
+        chain = self.plan_chain(death, death.sure)
         if death.sure and failure_of(chain) != ARRIVES and not death.queue.deleted:
-            _give_up(death, chain)
+            _record_obstacle(death, chain)
             self.wait(death, death.full)
             return
         self._complete(chain)
 
     def _complete(self, chain: list[Death]) -> None:
-        """Append and put the letters of deaths that have been foreseen."""
+        """Append and put the letters of planned deaths."""
         for death in chain:
             passage = passage_of(death)
             if passage is not None:
@@ -338,12 +341,12 @@ class DeadLetters:
         """Raise StoreFailed if a stream would get the letter and the log accepts no appends."""
         store = self._host.store
         if store.failure and passage.streams:
-            raise StoreFailed(store.refusal)  # the log goes on holding it
+            raise StoreFailed(store.refusal)  # the log keeps the message
 
     def _append(self, passage: Passage, held: Message | None, holder: Queue) -> None:
         """Append a letter for its queues, and for queues that refuse and dead-letter it.
 
-        The first of these that stores it durably ends `held`, which the log has held until now.
+        The first of these queues that stores the letter durably settles `held`, its logged form until now.
         """
         store = self._host.store
         logged = passage.logged
@@ -367,30 +370,30 @@ class DeadLetters:
 
     # ---- warnings
 
-    def _dropped(self, death: Death) -> None:
+    def _count_drop(self, death: Death) -> None:
         counters = self._host.counters
         counters.letters_dropped[death.reason * len(CAUSES) + death.failure] += 1
         death.rules.drops += 1
-        if self._tell(
+        if self._warn(
             death,
-            f"dead letters dropped: {int(death.rules.drops)}; the last was {_DIED[death.reason]}, and ",
+            f"dead letters dropped: {int(death.rules.drops)}; the last was {_CAUSES[death.reason]}, and ",
         ):
             death.rules.drops = 0
 
-    def _tell(self, death: Death, text: str) -> bool:
-        """Warn once per queue and minute."""
+    def _warn(self, death: Death, text: str) -> bool:
+        """Warn at most once per queue and minute. Return whether a warning was written."""
         host = self._host
         rules = death.rules
         now = host.schedule.now()
         if now < rules.silent_until:
             return False
-        rules.silent_until = now + TOLD_MS
-        host.warn(f"queue '{death.queue.name}' in vhost '{host.name}': {text}{why_not(death)}")
+        rules.silent_until = now + WARNING_MS
+        host.warn(f"queue '{death.queue.name}' in vhost '{host.name}': {text}{obstacle_of(death)}")
         return True
 
 
-def must_line_up(death: Death) -> bool:
-    """Whether other messages of the queue wait that take the same route."""
+def has_waiting_predecessor(death: Death) -> bool:
+    """Whether messages of the same queue and route wait to be dead-lettered."""
     backlog = existing_backlog(death.queue)
     return backlog is not None and backlog.queues_up(death)
 
@@ -404,7 +407,7 @@ def failure_of(chain: list[Death]) -> i64:
 
 
 def passage_of(death: Death) -> Passage | None:
-    """Return the passage of a dead letter, once it is planned; None also if its exchange does not exist."""
+    """Return the passage of a planned dead letter; None: not planned, or its exchange does not exist."""
     passage = death.passage
     assert passage is None or isinstance(passage, Passage), "passages are made here"
     return passage
@@ -415,13 +418,13 @@ def passages_of(deaths: list[Death]) -> list[Passage]:
     return [passage for death in deaths if (passage := passage_of(death)) is not None]
 
 
-def full_in(chain: list[Death]) -> list[QueueLimits]:
+def full_queue_rules(chain: list[Death]) -> list[QueueLimits]:
     """Return the rules of the queues that have no room for one of these letters."""
     return [rules for death in chain for rules in death.full]
 
 
-def forget(chain: list[Death]) -> None:
-    """Cancel deaths that were foreseen, and release their reserved room."""
+def cancel_plan(chain: list[Death]) -> None:
+    """Cancel planned deaths, and release their reserved room."""
     for death in chain:
         passage = passage_of(death)
         if passage is not None:
@@ -429,18 +432,18 @@ def forget(chain: list[Death]) -> None:
             death.passage = None
 
 
-def _give_up(death: Death, chain: list[Death]) -> None:
+def _record_obstacle(death: Death, chain: list[Death]) -> None:
     """Set `death` to the first obstacle of its chain, and release the reserved room."""
     failing = next(each for each in chain if each.failure != ARRIVES)
     death.failure = failing.failure
-    death.full = full_in(chain)
+    death.full = full_queue_rules(chain)
     if failing is not death:
-        death.obstacle = why_not(failing)
-    forget(chain)
+        death.obstacle = obstacle_of(failing)
+    cancel_plan(chain)
 
 
 def _exchange(death: Death, topology: Topology) -> Exchange | None:
-    """Return the dead-letter exchange; None if it does not exist, or if the queue has none any more."""
+    """Return the dead-letter exchange; None: the exchange does not exist, or the queue has none now."""
     rules = death.rules
     return topology.exchanges.get(rules.dead_letter_exchange) if rules.dead_letter_reasons else None
 
@@ -458,7 +461,7 @@ def _route(death: Death, exchange: Exchange) -> Route:
     return route
 
 
-def why_not(death: Death) -> str:
+def obstacle_of(death: Death) -> str:
     """Return why a planned dead letter does not arrive."""
     if death.obstacle:
         return death.obstacle
@@ -477,7 +480,7 @@ def why_not(death: Death) -> str:
     return f"{exchange} routes '{key}' to no queue"
 
 
-def waits_for(death: Death) -> str:
+def cause_of_wait(death: Death) -> str:
     """Return why the dead letter of a waiting message, or of the one before which it waits, has not arrived.
 
     Empty: not known yet.
@@ -485,10 +488,10 @@ def waits_for(death: Death) -> str:
     first = first_of_lane(death)
     if first.is_unreadable:
         return "the disk does not give the message back"
-    return why_not(first) if first.planned and first.failure != ARRIVES else ""
+    return obstacle_of(first) if first.planned and first.failure != ARRIVES else ""
 
 
-def _note(death: Death) -> None:
+def _record_death(death: Death) -> None:
     """Record the death in the journal, if the queue had the message."""
     journal = death.queue.journal
     if journal is not None and death.order != NO_PLACE:

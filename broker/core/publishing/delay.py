@@ -1,4 +1,4 @@
-"""Delayed messages: they wait for their date before they are put into queues."""
+"""Delayed messages, which wait for their date before they are put into queues."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from broker.core.view import MessageView, milliseconds
 DELIVERY_TIME: Final = "x-delivery-time"
 
 
-def hold_until_due(message: Message, view: MessageView, schedule: Schedule) -> None:
-    """Mark a message so that its queues hold it for as long as its headers ask for.
+def mark_delay(message: Message, view: MessageView, schedule: Schedule) -> None:
+    """Mark a message that its headers delay, so that its queues delay it.
 
     Raises the errors of `due_date`.
     """
@@ -72,7 +72,7 @@ UNREADABLE_WAIT_MS: Final = 60_000
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DelayedMessages(Timetable):
-    """The messages that `queue` holds until their date, when a copy is sent on.
+    """The messages that `queue` delays until their date, when a copy is sent on.
 
     To the log the copy is a new message, dated now, appended in one step with the end of the held one. So
     after a restart the copy is behind the messages that came before that date, as it was before. A delay in
@@ -120,7 +120,7 @@ class DelayedMessages(Timetable):
         return 0
 
     def _postpone(self, message: Message, wait: i64) -> i64:
-        """Hold a message for longer, so that the others need not wait for it."""
+        """Delay a message for longer, so that other messages need not wait for it."""
         self.hold(message, self.host.schedule.date_after(wait), self.waits_by_clock(message))
         return 0
 
@@ -141,7 +141,7 @@ class QueueDelays(DelayedMessages):
         return True
 
     def drop(self, held: Held) -> None:
-        """Cancel a message: it is never put into the queue. The cancellation is logged."""
+        """Cancel a message, which is never put into the queue. The cancellation is logged."""
         message = held.message
         if message is None:
             return
@@ -150,9 +150,9 @@ class QueueDelays(DelayedMessages):
             self.host.store.append_settle(message, self.queue)
 
     def move(self, held: Held, date: i64) -> Held | None:
-        """Set another date for a message; None if it does not wait any more.
+        """Set another date for a message. The result is None if the message does not wait any more.
 
-        To the log it is a new message, in one step with the end of the old one.
+        To the log the message is new, in one step with the end of the old one.
 
         Raises:
             StoreFailed: the message is logged, and the log has stopped.
@@ -197,8 +197,8 @@ def delays_of(queue: Queue, host: RoutingHost) -> QueueDelays:
     return delays
 
 
-def delayed_in(queue: Queue) -> int:
-    """The number of messages that `queue` holds until their date."""
+def count_delayed(queue: Queue) -> int:
+    """Return how many messages `queue` delays until their date."""
     timetable = None if queue.rules is None else queue.rules.timetable
     return 0 if timetable is None else len(timetable)
 
@@ -211,7 +211,7 @@ def _copy(message: Message, content: bytes) -> Message:
 
 @final
 class Delays(Keeper):
-    """The messages that a delayed exchange holds, each until its `date`."""
+    """The messages that a delayed exchange delays, each until its `date`."""
 
     def __init__(self, exchange: Exchange, queue: Queue, host: RoutingHost) -> None:
         super().__init__(queue, 1)
@@ -223,13 +223,13 @@ class Delays(Keeper):
         return len(self._timetable)
 
     def add(self, message: Message) -> None:
-        """Hold a message (Keeper)."""
+        """Delay a message (Keeper)."""
         self._timetable.add(message)
 
 
 @final
 class _ExchangeDelays(DelayedMessages):
-    """The messages that a delayed exchange holds, and routes when they are due."""
+    """The messages that a delayed exchange delays, and routes when they are due."""
 
     def __init__(self, exchange: Exchange, queue: Queue, host: RoutingHost) -> None:
         super().__init__(queue, host)

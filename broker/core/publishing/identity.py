@@ -112,7 +112,9 @@ def _remembers_producers(queue: Queue) -> bool:
 
 
 def identity_of(message: Message, queues: list[Queue], host: RoutingHost) -> Identity | None:
-    """Return the identity of a message, as far as these queues need it; None: no need, or no identity.
+    """Return the identity of a message, as far as these queues remember identities.
+
+    The result is None if no queue does, or if the message has no identity.
 
     Raises:
         PreconditionFailed: the identity is malformed.
@@ -136,7 +138,7 @@ def identity_of(message: Message, queues: list[Queue], host: RoutingHost) -> Ide
     return Identity(key, producer, sequence) if key or producer else None
 
 
-def leave_out_known(
+def find_new_queues(
     identity: Identity, message: Message, queues: list[Queue], host: RoutingHost
 ) -> list[Queue]:
     """Return the queues that have not had the message, and count the duplicates.

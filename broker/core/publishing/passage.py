@@ -10,7 +10,7 @@ from typing import Final, final
 
 from broker.core.message import DELAYED, TELLS_ARRIVAL, TELLS_CONSUMED, Message, copy_of, uid_of
 from broker.core.ports import MessageStore
-from broker.core.publishing.identity import Identity, identity_of, leave_out_known
+from broker.core.publishing.identity import Identity, find_new_queues, identity_of
 from broker.core.queues.death import Death, LetterPassage
 from broker.core.queues.hooks import MAXLEN, QueueLimits
 from broker.core.queues.limits import Rules
@@ -20,7 +20,7 @@ from broker.core.routing.graph import Keeper
 from broker.core.routing.host import RoutingHost
 
 
-def unlogged_twin(message: Message, queues: list[Queue], keepers: list[Keeper]) -> Message:
+def unlogged_copy(message: Message, queues: list[Queue], keepers: list[Keeper]) -> Message:
     """Return the message for queues and keepers that are not logged.
 
     The content of `message` is in memory.
@@ -28,25 +28,25 @@ def unlogged_twin(message: Message, queues: list[Queue], keepers: list[Keeper]) 
     if message.sequence != 0:
         for queue in queues:
             if not queue.logged and queue.stream is None:
-                return _twin(message)
+                return _copy(message)
         for keeper in keepers:
             if not keeper.queue.logged:
-                return _twin(message)
+                return _copy(message)
     return message
 
 
-def _twin(message: Message) -> Message:
-    twin = copy_of(message, message.content)
-    twin.date = message.date
-    twin.uid = uid_of(message)
-    return twin
+def _copy(message: Message) -> Message:
+    unlogged = copy_of(message, message.content)
+    unlogged.date = message.date
+    unlogged.uid = uid_of(message)
+    return unlogged
 
 
 def is_refused(host: RoutingHost, message: Message, queues: list[Queue]) -> bool:
-    """Whether one of the queues is full; then none gets the message, and its publisher gets a nack.
+    """Whether one of the queues is full, so that no queue gets the message and its publisher gets a nack.
 
-    Full queues that dead-letter refused messages do so. [RabbitMQ x-overflow; there the other queues get the
-    message] A delayed message is never refused here, because there may be room when its date has come.
+    Full queues that dead-letter refused messages do so. [RabbitMQ x-overflow, where the other queues get the
+    message] A delayed message is never refused here, because its queue may have room at its date.
     """
     if message.marks & DELAYED:
         return False
@@ -59,7 +59,7 @@ def is_refused(host: RoutingHost, message: Message, queues: list[Queue]) -> bool
     return True
 
 
-def first_full(message: Message, queues: list[Queue]) -> Queue | None:
+def find_full_queue(message: Message, queues: list[Queue]) -> Queue | None:
     """Return the first of the queues that refuses `message` because it is full."""
     for queue in queues:
         if queue.rules is not None and queue.rules.refuses(message):
@@ -68,7 +68,7 @@ def first_full(message: Message, queues: list[Queue]) -> Queue | None:
 
 
 def set_date(host: RoutingHost, message: Message, queues: list[Queue]) -> None:
-    """Date a message that may be logged if its time to live is limited, and let its queues watch that.
+    """Date a message that may be logged if its time to live is limited, and limit the time in its queues.
 
     A message that wants receipts is dated too, because the log stores such marks only for dated messages.
     """
@@ -90,10 +90,10 @@ NO_DEATHS: Final[list[Death]] = []
 class Passage(LetterPassage):
     """The passage of `message` from `source` to `queues` and `keepers`.
 
-    `identity`: the message's identity, if one of the queues remembers it. `known`: the message is a duplicate
-    for all queues.
+    `identity`: the message's identity, if one of the queues remembers it. `is_duplicate`: all queues have had
+    the message before.
     `deaths`: the deaths of the message in full queues that dead-letter what they refuse. `full`: the rules of
-    other full queues. `leave_out_full` sets both.
+    other full queues. `remove_full_queues` sets both.
     """
 
     def __init__(self, message: Message, queues: list[Queue], keepers: list[Keeper], source: Source) -> None:
@@ -102,7 +102,7 @@ class Passage(LetterPassage):
         self.keepers = keepers
         self.source = source
         self.identity: Identity | None = None
-        self.known = False
+        self.is_duplicate = False
         self.deaths: list[Death] = NO_DEATHS
         self.full: list[QueueLimits] = NO_RULES
         self._reserved: list[QueueLimits] = NO_RULES
@@ -117,7 +117,7 @@ class Passage(LetterPassage):
         return logged
 
     @property
-    def leads_somewhere(self) -> bool:
+    def has_destination(self) -> bool:
         """Whether a queue or keeper gets the message, or dead-letters it."""
         return bool(self.queues) or bool(self.keepers) or bool(self.deaths)
 
@@ -136,12 +136,12 @@ class Passage(LetterPassage):
         identity = identity_of(self.message, self.queues, host)
         if identity is None:
             return
-        left = leave_out_known(identity, self.message, self.queues, host)
-        self.known = not left and not any(keeper.takes for keeper in self.keepers)
+        left = find_new_queues(identity, self.message, self.queues, host)
+        self.is_duplicate = not left and not any(keeper.counts_as_routed for keeper in self.keepers)
         self.queues = left
         self.identity = identity
 
-    def identify_again(self, host: RoutingHost) -> None:
+    def identify_republished(self, host: RoutingHost) -> None:
         """Leave out queues as `identify` does, for a message that was published before.
 
         A malformed identity is ignored, because there is no publisher to inform: it published to queues that
@@ -172,21 +172,21 @@ class Passage(LetterPassage):
         if self.identity is not None:
             self.identity.append(self.message, self.queues, host)
 
-    def leave_out_full(self, behind: bool) -> None:
+    def remove_full_queues(self, behind: bool) -> None:
         """Leave out full queues; `behind`: also queues where dead letters wait for room."""
         message = self.message
-        taking: list[Queue] = []
+        accepting: list[Queue] = []
         deaths: list[Death] = []
         full: list[QueueLimits] = []
         for queue in self.queues:
             rules = queue.rules
             if rules is None or not (rules.refuses(message) if behind else rules.lacks_room(message)):
-                taking.append(queue)
+                accepting.append(queue)
             elif rules.passes_on:
                 deaths.append(Death(queue, rules, message, MAXLEN, None, queue))
             else:
                 full.append(rules)
-        self.queues = taking
+        self.queues = accepting
         self.deaths = deaths
         self.full = full
 
@@ -213,7 +213,7 @@ class Passage(LetterPassage):
             rules.reserve(-1, -self.message.size)
         self._reserved = NO_RULES
 
-    def leave_out_deleted(self, store: MessageStore) -> None:
+    def remove_deleted_queues(self, store: MessageStore) -> None:
         """Leave out queues that were deleted between the append and the enqueue."""
         if not self._has_deleted():
             return
@@ -234,11 +234,11 @@ class Passage(LetterPassage):
     def put(self, host: RoutingHost) -> None:
         """Put the message, which has been appended, into its queues."""
         message = self.message
-        twin = unlogged_twin(message, self.queues, self.keepers)
+        unlogged = unlogged_copy(message, self.queues, self.keepers)
         for keeper in self.keepers:
-            keeper.add(message if keeper.queue.logged else twin)
+            keeper.add(message if keeper.queue.logged else unlogged)
         for queue in self.queues:
-            queue.enqueue(message if queue.logged else twin, self.source)
+            queue.enqueue(message if queue.logged else unlogged, self.source)
         if self.identity is not None:
             self.identity.keep(self.queues)
         if message.marks & TELLS_ARRIVAL:

@@ -12,7 +12,7 @@ from broker.core.names import check_length
 from broker.core.publishing.dead_letters import DeadLetters
 from broker.core.publishing.delay import delay
 from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, REFUSED, ROUTED, UNROUTED, Outcome
-from broker.core.publishing.passage import Passage, first_full, is_refused, set_date, unlogged_twin
+from broker.core.publishing.passage import Passage, find_full_queue, is_refused, set_date, unlogged_copy
 from broker.core.publishing.receipts import Receipts
 from broker.core.queues.election import check_enqueue
 from broker.core.queues.immediate import enqueue_immediate
@@ -77,7 +77,7 @@ class Publisher:
         self.refresh(route)
         topology = self.topology
         found = Resolution(self.host.chance)
-        found.run(route.exchange, keys, view, topology.exchanges)
+        found.resolve(route.exchange, keys, view, topology.exchanges)
         topology.no_local.remove_queues(found, route.publisher)
         found.delay_message(message, self._schedule)
         return found
@@ -106,7 +106,7 @@ class Publisher:
             self._append(message, route.logged)
         queues = route.queues
         if immediate:
-            return self._outcome_of(
+            return self._find_outcome(
                 message, queues, self._deliver_now(queues, message, message, source), source
             )
         for queue in queues:
@@ -157,12 +157,12 @@ class Publisher:
         check_enqueue(passage.queues)
         passage.identify(self.host)
         self._counters.published += 1
-        if passage.known:
+        if passage.is_duplicate:
             return DUPLICATE
         message = passage.message
         if not immediate and is_refused(self.host, message, passage.queues):
             if self._journal.on:
-                full = first_full(message, passage.queues)
+                full = find_full_queue(message, passage.queues)
                 self._journal.refused(passage.source, message.address, message, QUEUE_FULL, full)
             return REFUSED
         set_date(self.host, message, passage.queues)
@@ -176,27 +176,27 @@ class Publisher:
         keepers = passage.keepers
         source = passage.source
         identity = passage.identity
-        twin = unlogged_twin(message, queues, keepers)
+        unlogged = unlogged_copy(message, queues, keepers)
         kept: i64 = 0
         for keeper in keepers:
-            keeper.add(message if keeper.queue.logged else twin)
-            kept += keeper.takes
+            keeper.add(message if keeper.queue.logged else unlogged)
+            kept += keeper.counts_as_routed
         takers = queues
         if immediate:
-            takers = self._deliver_now(queues, message, twin, source)
+            takers = self._deliver_now(queues, message, unlogged, source)
         elif message.marks & DELAYED != 0:
             for queue in queues:
-                delay(queue, self.host, message if queue.logged else twin, source)
+                delay(queue, self.host, message if queue.logged else unlogged, source)
         else:
             for queue in queues:
-                queue.enqueue(message if queue.logged else twin, source)
+                queue.enqueue(message if queue.logged else unlogged, source)
             if len(queues) > FAN_OUT:
                 self._schedule.allowance.use(len(queues) // QUEUES)
         if identity is not None:
             identity.keep(takers)
         if message.marks & (TELLS_ARRIVAL | DELAYED) == TELLS_ARRIVAL:  # else it is yet to arrive
-            self.receipts.arrived(message, takers)
-        return ROUTED if kept > 0 else self._outcome_of(message, queues, takers, source)
+            self.receipts.write_arrivals(message, takers)
+        return ROUTED if kept > 0 else self._find_outcome(message, queues, takers, source)
 
     # ---- messages that exchanges have kept
 
@@ -206,7 +206,7 @@ class Publisher:
         """Route a message that an exchange has delayed, by the bindings as they are now (RoutingHost)."""
         host = self.host
         found = Resolution(host.chance)
-        found.run(source, keys, host.views(message, self._store), self.topology.exchanges)
+        found.resolve(source, keys, host.views(message, self._store), self.topology.exchanges)
         passage = Passage(message, list(found.queues), found.keepers, DELAY_SOURCE)
         for queue in passage.queues:
             if queue.rules is not None and queue.rules.refuses(message) and not queue.rules.passes_on:
@@ -215,7 +215,7 @@ class Publisher:
                 return False
         if not passage.queues:
             self._note_unrouted(message, passage.queues, BROKER)
-        passage.identify_again(host)
+        passage.identify_republished(host)
         set_date(host, message, passage.queues)
         self.dead_letters.put_delayed(passage, held if held.sequence != 0 else None, holder)
         return True
@@ -227,20 +227,20 @@ class Publisher:
         if not binding.applies(view):
             return
         found = Resolution(host.chance)
-        found.take_binding(binding)
-        found.walk([message.address.routing_key], view, self.topology.exchanges)
+        found.add_binding(binding)
+        found.visit_pending([message.address.routing_key], view, self.topology.exchanges)
         queues = [queue for queue in found.queues if not is_refused(host, message, [queue])]
         set_date(host, message, queues)
         found.delay_message(message, self._schedule)
         passage = Passage(message, queues, found.keepers, BROKER)
-        passage.identify_again(host)
+        passage.identify_republished(host)
         self._append_to(passage)
         if passage.queues or passage.keepers:
             self.put(passage, False)
 
     # ---- steps
 
-    def refusal(self, message: Message, queues: list[Queue], immediate: bool) -> str:
+    def find_refusal(self, message: Message, queues: list[Queue], immediate: bool) -> str:
         """Return why these queues would not accept a message, "" if they would."""
         store = self._store
         for queue in queues:
@@ -269,17 +269,19 @@ class Publisher:
         self._store.append_message(message, logged)
 
     def _deliver_now(
-        self, queues: list[Queue], message: Message, twin: Message, source: Source
+        self, queues: list[Queue], message: Message, unlogged: Message, source: Source
     ) -> list[Queue]:
         """Deliver a message to waiting consumers. Return the queues that had one.
 
         All other queues drop the message, in the log too.
         """
         return [
-            queue for queue in queues if enqueue_immediate(queue, message if queue.logged else twin, source)
+            queue
+            for queue in queues
+            if enqueue_immediate(queue, message if queue.logged else unlogged, source)
         ]
 
-    def _outcome_of(
+    def _find_outcome(
         self, message: Message, queues: list[Queue], takers: list[Queue], source: Source
     ) -> Outcome:
         """Return the outcome for a message that is routed to `queues`, of which `takers` have accepted it."""

@@ -1,9 +1,9 @@
-"""Receipts: they report to a publisher that its message arrived in a queue, and that it was consumed.
+"""Receipts, which report to a publisher that its message arrived in a queue, and that it was consumed.
 
 The headers of a message ask for receipts. Its marks repeat this, so that other messages cost only one test. A
-receipt is appended in the batch of the event that it reports. It is put into its queue when the batch is on
-disk. A transaction enqueues and settles only when its batch is on disk. Its receipts are prepared before,
-with `foretell`, so that they are in the same batch.
+receipt is appended in the batch of the event that it reports. The receipt is put into its queue when the
+batch is on disk. A transaction enqueues and settles only when its batch is on disk. Its receipts are prepared
+before, with `prepare`, so that they are in the same batch.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _invalid(name: str, value: object, allowed: str) -> PreconditionFailed:
 class Receipts(Chore):
     """The receipts of one virtual host.
 
-    `_due`: receipts whose event has happened, and is on disk if it must be. `_foretold`: appended receipts
+    `_due`: receipts whose event has happened, and is on disk if it must be. `_prepared`: appended receipts
     for events that will happen when their batch is on disk.
     """
 
@@ -85,20 +85,20 @@ class Receipts(Chore):
         self._host = topology.host
         self._due: deque[Passage] = deque()
         self._waiting: _Batch | None = None
-        self._foretold: dict[tuple[Message, QueueState], _Foretold] = {}
+        self._prepared: dict[tuple[Message, QueueState], _Prepared] = {}
 
-    def arrived(self, message: Message, queues: list[Queue]) -> None:
+    def write_arrivals(self, message: Message, queues: list[Queue]) -> None:
         """Write the receipts for the arrival of a message in `queues`.
 
-        They go into the batch of the message, if the message is logged.
+        The receipts go into the batch of the message, if the message is logged.
         """
         for queue in queues:
             self._add(message, queue, ARRIVAL)
 
-    def consumed(self, message: Message, queue: QueueState) -> None:
+    def write_consumption(self, message: Message, queue: QueueState) -> None:
         """Write the receipt for a message that `queue` has just settled.
 
-        It goes into the batch of the settle, if the message is logged.
+        The receipt goes into the batch of the settle, if the message is logged.
         """
         if message.marks & TELLS_CONSUMED:
             self._add(message, queue, CONSUMED)
@@ -106,57 +106,56 @@ class Receipts(Chore):
     def _add(self, message: Message, queue: QueueState, what: str) -> None:
         """Write a receipt and send it to its queue in time.
 
-        It is dropped if its queue does not exist or is full, or if the disk cannot read the message.
+        The receipt is dropped if its queue does not exist or is full, or if the disk cannot read the message.
         """
         host = self._host
         waits = (queue.logged and message.sequence != 0) or (
             isinstance(queue, Queue) and queue.stream is not None
         )
-        foretold = self._foretold.pop((message, queue), None)
-        if foretold is not None:
-            waits = waits and foretold.batch > host.store.durable
-            passage: Passage | None = foretold.passage
+        prepared = self._prepared.pop((message, queue), None)
+        if prepared is not None:
+            waits = waits and prepared.batch > host.store.durable
+            passage: Passage | None = prepared.passage
         else:
-            passage = self._appended(message, queue, what)
+            passage = self._append_receipt(message, queue, what)
         if passage is None:
             host.counters.receipts_dropped += 1
         elif waits:
             self._wait(passage, what)
         else:
-            self.now_due([passage])
+            self.put_soon([passage])
 
-    def foretell(self, message: Message, queue: QueueState, what: str) -> bool:
+    def prepare(self, message: Message, queue: QueueState, what: str) -> bool:
         """Append the receipt of an event that happens when the batch being filled is on disk.
 
-        False: not possible.
-
-        If true, the caller must report the event when it happens, or else call `withdraw`.
+        Return whether this was possible. If so, the caller must report the event when it happens, or else
+        call `withdraw`.
         """
         host = self._host
-        passage = None if host.store.failure else self._appended(message, queue, what)
+        passage = None if host.store.failure else self._append_receipt(message, queue, what)
         if passage is None:
             return False
-        self._foretold[(message, queue)] = _Foretold(passage, host.store.batch)
+        self._prepared[(message, queue)] = _Prepared(passage, host.store.batch)
         return True
 
     def withdraw(self, message: Message, queue: QueueState) -> None:
-        """Cancel a foretold receipt, if it has not been sent."""
-        foretold = self._foretold.pop((message, queue), None)
-        if foretold is None:
+        """Cancel a prepared receipt, if it has not been sent."""
+        prepared = self._prepared.pop((message, queue), None)
+        if prepared is None:
             return
-        passage = foretold.passage
+        passage = prepared.passage
         store = self._host.store
         passage.unreserve()
-        passage.leave_out_deleted(store)
+        passage.remove_deleted_queues(store)
         for holder in passage.logged:
             store.append_settle(passage.message, holder)
 
-    def _appended(self, message: Message, queue: QueueState, what: str) -> Passage | None:
+    def _append_receipt(self, message: Message, queue: QueueState, what: str) -> Passage | None:
         """Write a receipt, append it if possible, and reserve its room."""
         host = self._host
         host.schedule.allowance.use(RECEIPT)
         try:
-            passage = self._written(message, queue, what)
+            passage = self._write_receipt(message, queue, what)
         except Exception as error:
             host.trouble(f"a receipt cannot be written: {type(error).__name__}: {error}")
             return None
@@ -178,7 +177,7 @@ class Receipts(Chore):
         else:
             batch.add(passage, what)
 
-    def _written(self, message: Message, queue: QueueState, what: str) -> Passage | None:
+    def _write_receipt(self, message: Message, queue: QueueState, what: str) -> Passage | None:
         host = self._host
         view = host.views(message, host.store)
         to = str(view.headers().get(RECEIPT_TO))
@@ -186,7 +185,7 @@ class Receipts(Chore):
         if target is None:
             return None
         name = _text(view.property("message_id"))
-        told: dict[str, object] = {
+        fields: dict[str, object] = {
             "what": what,
             "queue": queue.name,
             "message_id": name,
@@ -194,9 +193,9 @@ class Receipts(Chore):
             "routing_key": message.address.routing_key,
             "time": int(host.schedule.date()),
         }
-        body = json.dumps(told, ensure_ascii=False).encode()
+        body = json.dumps(fields, ensure_ascii=False).encode()
         correlation = name or _text(view.property("correlation_id"))
-        content = self.write(told, body, message.persistent, correlation)
+        content = self.write(fields, body, message.persistent, correlation)
         address = Address(DEFAULT_EXCHANGE, to)
         receipt = Message(address, content, len(body), message.persistent, 0)
         if target.rules is not None and target.rules.refuses(receipt):
@@ -204,12 +203,12 @@ class Receipts(Chore):
         set_date(host, receipt, [target])
         return Passage(receipt, [target], [], OWN_SOURCE)
 
-    def now_due(self, passages: list[Passage]) -> None:
+    def put_soon(self, passages: list[Passage]) -> None:
         """Put receipts into their queues after the current step."""
         self._due.extend(passages)
         self.continue_soon()
 
-    def dropped(self, passage: Passage) -> None:
+    def drop(self, passage: Passage) -> None:
         """Drop a receipt whose event did not become durable."""
         passage.unreserve()
         self._host.counters.receipts_dropped += 1
@@ -222,7 +221,7 @@ class Receipts(Chore):
                 return False
             passage = self._due.popleft()
             passage.unreserve()
-            passage.leave_out_deleted(host.store)
+            passage.remove_deleted_queues(host.store)
             if passage.queues:
                 host.counters.receipts_sent += 1
                 passage.put(host)
@@ -232,7 +231,7 @@ class Receipts(Chore):
 
 
 @final
-class _Foretold:
+class _Prepared:
     """A receipt, appended in `batch`, for an event that happens when this batch is on disk."""
 
     def __init__(self, passage: Passage, batch: i64) -> None:
@@ -246,7 +245,7 @@ class _Batch(DurableWaiter):
 
     If the batch fails, no queue has the message durably, so receipts of its arrival are dropped. On a full
     disk the log repeats the batch's settles in the next one, so receipts of consumption wait for that one.
-    These receipts are only in memory then.
+    The receipts are only in memory then.
     """
 
     def __init__(self, receipts: Receipts, host: RoutingHost, number: i64) -> None:
@@ -262,7 +261,7 @@ class _Batch(DurableWaiter):
 
     def on_durable(self, batch: i64) -> None:
         """Send the receipts: the batch is on disk (DurableWaiter)."""
-        self._receipts.now_due([passage for passage, _ in self._passages])
+        self._receipts.put_soon([passage for passage, _ in self._passages])
 
     def on_store_failed(self, reason: str) -> None:
         """Drop the receipts, or let them wait again: the batch is not on disk (DurableWaiter)."""
@@ -272,7 +271,7 @@ class _Batch(DurableWaiter):
             if what == CONSUMED and not self._again:
                 again.add(passage, what)
             else:
-                self._receipts.dropped(passage)
+                self._receipts.drop(passage)
         if again._passages:
             self._host.store.wait(again)
 
@@ -283,30 +282,30 @@ def _text(value: object | None) -> str:
 
 
 @final
-class Foretelling:
+class PreparedReceipts:
     """The receipts of one transaction, in its batch, so that both become durable or neither does."""
 
     def __init__(self, receipts: Receipts) -> None:
         self._receipts = receipts
-        self._told: list[tuple[Message, QueueState]] = []
+        self._prepared: list[tuple[Message, QueueState]] = []
 
-    def arrival(self, message: Message, queues: list[Queue]) -> None:
+    def prepare_arrivals(self, message: Message, queues: list[Queue]) -> None:
         """Prepare the receipts of queues that will get the message, which has been appended if need be."""
         if message.marks & (TELLS_ARRIVAL | DELAYED) == TELLS_ARRIVAL and message.persistent:
             for queue in queues:
-                self._foretell(message, queue, ARRIVAL)
+                self._prepare(message, queue, ARRIVAL)
 
-    def consumed(self, message: Message, queue: QueueState) -> None:
+    def prepare_consumption(self, message: Message, queue: QueueState) -> None:
         """Prepare the receipt of a queue that will settle the message."""
         if message.marks & TELLS_CONSUMED:
-            self._foretell(message, queue, CONSUMED)
+            self._prepare(message, queue, CONSUMED)
 
     def withdraw(self) -> None:
         """End: the transaction is over, so receipts that were not sent are cancelled."""
-        for message, queue in self._told:
+        for message, queue in self._prepared:
             self._receipts.withdraw(message, queue)
-        self._told = []
+        self._prepared = []
 
-    def _foretell(self, message: Message, queue: QueueState, what: str) -> None:
-        if queue.logged and message.sequence != 0 and self._receipts.foretell(message, queue, what):
-            self._told.append((message, queue))
+    def _prepare(self, message: Message, queue: QueueState, what: str) -> None:
+        if queue.logged and message.sequence != 0 and self._receipts.prepare(message, queue, what):
+            self._prepared.append((message, queue))

@@ -111,7 +111,7 @@ class QueueJournal:
     def purged(self, first: i64, last: i64, count: i64, by: object | None) -> None:
         """Record that all entries from the place `first` to the place `last` leave, `count` together.
 
-        `by`: the actor of the request, of `Journal.who`.
+        `by`: the actor of the request, of `Journal.current_actor`.
         """
         raise NotImplementedError
 
@@ -127,8 +127,8 @@ class QueueJournal:
         """Record that retention removes `count` rows of a stream, with the offsets from `first` to `last`."""
         raise NotImplementedError
 
-    def who(self) -> object | None:
-        """Return the actor of what happens now (`Journal.who`)."""
+    def current_actor(self) -> object | None:
+        """Return the actor of what happens now (`Journal.current_actor`)."""
         raise NotImplementedError
 
     def renamed(self) -> None:

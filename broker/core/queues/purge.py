@@ -60,7 +60,7 @@ class Purge(Chore):
         self._dead_done = False
         self._cursor: QueueContext | None = None  # on the last entry that has been looked at and stays
         self._waiter: PurgeWaiter | None = None
-        self._by: object | None = None if queue.journal is None else queue.journal.who()
+        self._by: object | None = None if queue.journal is None else queue.journal.current_actor()
 
     def tell(self, waiter: PurgeWaiter) -> None:
         """Set the only waiter, which is called when the purge is over."""

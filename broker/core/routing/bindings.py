@@ -12,16 +12,16 @@ from broker.core.routing.graph import Binding, Exchange, Parallel, Resolution
 from broker.core.schedule import BINDING, Chore, Schedule
 
 NO_LOCAL: Final = "x-no-local"
-"""The argument of a binding that names the publisher whose messages its queue never gets, on any route."""
+"""The argument of a binding that excludes a publisher, by name: its messages never reach the queue."""
 
 
 @final
 class NoLocal:
     """The queues of one virtual host that do not receive their own connection's messages (no-local).
 
-    They are removed when a publisher's route is resolved, so that no message has to be inspected. The newest
-    binding of a queue with the argument `x-no-local` counts. The effect ends when all such bindings of the
-    queue are deleted.
+    The queues are removed when a publisher's route is resolved, so that no message has to be inspected. The
+    newest binding of a queue with the argument `x-no-local` counts. The effect ends when all such bindings of
+    the queue are deleted.
     """
 
     def __init__(self) -> None:
@@ -74,21 +74,21 @@ SLICE: Final[i64] = 1000  # deleted bindings unlinked in one turn: one or two mi
 class Bindings(Chore):
     """The index of all bindings from both ends: by source in `Exchange.outgoing`, and here by destination.
 
-    Both share one dict of the bindings between the same two objects. So a destination with any number of
-    bindings is cut off in one step for each of its sources, and a source in one step. To clients and to
-    recovery the bindings are deleted with that: no list has them, and no message is routed to a deleted
-    object. The exchanges unlink them in slices, because there may be a hundred thousand.
+    The two indexes share one dict of the bindings between the same two objects. So a deleted destination
+    takes one step for each of its sources, and a deleted source takes one step. After the step the bindings
+    are deleted to clients and to recovery: no list has them, and no message is routed to a deleted object.
+    The exchanges unlink the bindings in slices, because there may be a hundred thousand.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(schedule, SLICE)
-        self._leading: dict[Queue | Exchange, dict[Exchange, Parallel]] = {}
-        self._leaving: deque[tuple[Exchange, dict[Queue | Exchange, Parallel]]] = deque()
+        self._by_destination: dict[Queue | Exchange, dict[Exchange, Parallel]] = {}
+        self._deleted: deque[tuple[Exchange, dict[Queue | Exchange, Parallel]]] = deque()
 
-    def to(self, destination: Queue | Exchange) -> list[Binding]:
+    def bindings_to(self, destination: Queue | Exchange) -> list[Binding]:
         """Return the bindings that lead to a queue or exchange, without the one of the default exchange."""
         found: list[Binding] = []
-        for source, parallel in self._leading.get(destination, {}).items():
+        for source, parallel in self._by_destination.get(destination, {}).items():
             if not source.deleted:
                 found.extend(parallel.values())
         return found
@@ -101,7 +101,7 @@ class Bindings(Chore):
         if parallel is None:
             parallel = {}
             source.outgoing[destination] = parallel
-            self._leading.setdefault(destination, {})[source] = parallel
+            self._by_destination.setdefault(destination, {})[source] = parallel
         elif binding.key in parallel:
             return False
         parallel[binding.key] = binding
@@ -121,45 +121,45 @@ class Bindings(Chore):
         source.unlink(binding)
         source.changed()
 
-    def renamed(self, queue: Queue) -> None:
-        """Note that a queue has another name."""
-        for source in self._leading.get(queue, {}):
+    def note_renamed(self, queue: Queue) -> None:
+        """Inform the sources of a queue's bindings that the queue has another name."""
+        for source in self._by_destination.get(queue, {}):
             source.changed()
 
-    def cut_off(self, deleted: Queue | Exchange) -> list[Exchange]:
+    def remove_node(self, deleted: Queue | Exchange) -> list[Exchange]:
         """Remove the bindings of a deleted queue or exchange. Return the exchanges that have none left."""
         if isinstance(deleted, Exchange) and deleted.outgoing:
-            self._leaving.append((deleted, deleted.outgoing))
+            self._deleted.append((deleted, deleted.outgoing))
             deleted.outgoing = {}
         left: list[Exchange] = []
-        for source, parallel in self._leading.pop(deleted, {}).items():
+        for source, parallel in self._by_destination.pop(deleted, {}).items():
             if source.deleted:
                 continue  # its bindings leave with it
             del source.outgoing[deleted]
             source.changed()
-            self._leaving.append((source, {deleted: parallel}))
+            self._deleted.append((source, {deleted: parallel}))
             if not source.outgoing:
                 left.append(source)
         if self.due == 0:
             self.do_due_work()
         return left
 
-    def leaving(self) -> bool:
+    def has_deleted(self) -> bool:
         """Whether deleted bindings are left to unlink."""
-        return bool(self._leaving)
+        return bool(self._deleted)
 
     def step(self, budget: i64) -> bool:
         """Unlink up to `budget` deleted bindings."""
         room = budget
-        while self._leaving and room > 0:
-            source, outgoing = self._leaving[0]
-            room = self._let_go(source, outgoing, room)
+        while self._deleted and room > 0:
+            source, outgoing = self._deleted[0]
+            room = self._unlink(source, outgoing, room)
             if not outgoing:
-                self._leaving.popleft()
+                self._deleted.popleft()
         self.schedule.allowance.use(BINDING * (budget - room))
-        return bool(self._leaving)
+        return bool(self._deleted)
 
-    def _let_go(self, source: Exchange, outgoing: dict[Queue | Exchange, Parallel], room: i64) -> i64:
+    def _unlink(self, source: Exchange, outgoing: dict[Queue | Exchange, Parallel], room: i64) -> i64:
         """Unlink up to `room` bindings of a source. Return the room that is left."""
         while outgoing and room > 0:
             destination, parallel = outgoing.popitem()
@@ -173,9 +173,9 @@ class Bindings(Chore):
         return room
 
     def _forget(self, source: Exchange, destination: Queue | Exchange) -> None:
-        """Forget the pair: `source` has no binding to `destination` any more."""
-        sources = self._leading.get(destination)
+        """Forget a pair without bindings."""
+        sources = self._by_destination.get(destination)
         if sources is not None:
             sources.pop(source, None)
             if not sources:
-                del self._leading[destination]
+                del self._by_destination[destination]

@@ -67,7 +67,7 @@ def check_headers_binding(arguments: dict[str, object]) -> None:
 
 
 def same_value(left: object, right: object) -> bool:
-    """Equality of field values, within one type only. [RabbitMQ since 3.13]
+    """Whether two field values are equal, within one type only. [RabbitMQ since 3.13]
 
     Integers are one type whatever their width, so are floats, and so are strings and binaries; an integer is
     not a float and true is not 1.
@@ -96,7 +96,7 @@ HEADERS: Final = "headers"
 
 @final
 class DefaultExchange(Exchange):
-    """The exchange without a name: every queue is bound to it by its own name, and nothing else is."""
+    """The exchange without a name, to which every queue is bound by its own name, and nothing else."""
 
     def __init__(self, queues: dict[str, Queue]) -> None:
         super().__init__(Description("", DIRECT, True, False, False, {}))
@@ -107,12 +107,12 @@ class DefaultExchange(Exchange):
         for key in keys:
             queue = self._queues.get(key)
             if queue is not None:
-                found.take_queue(queue)
+                found.add_queue(queue)
 
 
 @final
 class DirectExchange(Exchange):
-    """Matches bindings whose key is the message's."""
+    """An exchange that matches the bindings whose key is the message's key."""
 
     def __init__(self, described: Description) -> None:
         super().__init__(described)
@@ -123,7 +123,7 @@ class DirectExchange(Exchange):
         for key in keys:
             destinations = self._by_key.get(key)
             if destinations is not None:
-                found.take(destinations, view)
+                found.add_destinations(destinations, view)
 
     def _link(self, binding: Binding) -> None:
         destinations = self._by_key.get(binding.routing_key)
@@ -135,13 +135,13 @@ class DirectExchange(Exchange):
     def _unlink(self, binding: Binding) -> None:
         destinations = self._by_key[binding.routing_key]
         destinations.remove(binding)
-        if destinations.empty():
+        if destinations.is_empty():
             del self._by_key[binding.routing_key]
 
 
 @final
 class FanoutExchange(Exchange):
-    """Matches every binding."""
+    """An exchange that matches every binding."""
 
     def __init__(self, described: Description) -> None:
         super().__init__(described)
@@ -149,7 +149,7 @@ class FanoutExchange(Exchange):
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
         """Add all destinations."""
-        found.take(self._all, view)
+        found.add_destinations(self._all, view)
 
     def _link(self, binding: Binding) -> None:
         self._all.add(binding)
@@ -160,7 +160,7 @@ class FanoutExchange(Exchange):
 
 @final
 class TopicExchange(Exchange):
-    """Matches bindings by patterns of the message's key: `*` is one word, `#` any number of words."""
+    """An exchange that matches patterns of the message's key: `*` is one word, `#` any number of words."""
 
     def __init__(self, described: Description) -> None:
         super().__init__(described)
@@ -180,7 +180,7 @@ class TopicExchange(Exchange):
 
 @final
 class HeadersExchange(Exchange):
-    """Matches bindings by the message's headers; routing keys do not matter."""
+    """An exchange that matches bindings by the message's headers; routing keys do not matter."""
 
     def __init__(self, described: Description) -> None:
         super().__init__(described)
@@ -198,7 +198,7 @@ class HeadersExchange(Exchange):
         headers = view.headers()
         for binding, pattern in self._patterns.items():
             if pattern.matches(headers) and binding.applies(view):
-                found.take_binding(binding)
+                found.add_binding(binding)
 
     def _link(self, binding: Binding) -> None:
         self._patterns[binding] = HeaderPattern(binding.arguments)

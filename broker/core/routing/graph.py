@@ -25,13 +25,13 @@ from broker.core.view import MessageView
 class Keeper:
     """A keeper of an exchange's messages in `queue`, which no client can reach.
 
-    The log knows the queue if the exchange is durable. `takes`: 1 if keeping a message counts as routing it,
-    so that it is not unroutable; else 0.
+    The log knows the queue if the exchange is durable. `counts_as_routed`: 1 if a kept message counts
+    as routed; else 0.
     """
 
-    def __init__(self, queue: Queue, takes: i64) -> None:
+    def __init__(self, queue: Queue, counts_as_routed: i64) -> None:
         self.queue = queue
-        self.takes = takes
+        self.counts_as_routed = counts_as_routed
 
     def add(self, message: Message) -> None:
         """Keep a message, which was appended for `queue` if need be."""
@@ -169,7 +169,7 @@ class Destinations:
         alone = len(self.queues) == 1 and not self.exchanges and self.conditional is None
         self.only = next(iter(self.queues)) if alone else None
 
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether no binding leads anywhere."""
         return not self.queues and not self.exchanges and self.conditional is None
 
@@ -209,8 +209,8 @@ class Route(LetterRoute):
 class Resolution:
     """The walk that resolves a route: queues found, exchanges still to visit, exchanges seen.
 
-    Exchanges are visited at most once, so that cycles of bindings end. They are taken from a list, so that no
-    depth of bindings exhausts the stack.
+    Exchanges are visited at most once, so that cycles of bindings end. A list holds the exchanges
+    still to visit, so that no depth of bindings exhausts the stack.
 
     A walk is for a key, whose messages all take the same route, or for one message, which has a view then. In
     a walk for a key, an exchange that routes by content only sets `by_message`, and the result of such a walk
@@ -223,20 +223,20 @@ class Resolution:
         self.by_message = False
         self.matched = False  # whether the visited exchange had a matching binding
         self.keepers: list[Keeper] = []  # the keepers for the message
-        self.delay: i64 = 0  # ms for which some of them hold it
+        self.delay: i64 = 0  # ms for which a keeper delays the message
         self._source: Exchange | None = None
         self._pending: list[Exchange] | None = None  # most walks end where they begin
         self._seen: set[Exchange] | None = None
 
     def delay_message(self, message: Message, schedule: Schedule) -> None:
-        """Date a message that must be held for the delay."""
+        """Date a message that is delayed."""
         if self.delay > 0:
             message.date = schedule.date_after(self.delay)
 
-    def take(self, destinations: Destinations, view: MessageView | None) -> None:
+    def add_destinations(self, destinations: Destinations, view: MessageView | None) -> None:
         """Add the destinations of bindings that match, apart from their selectors.
 
-        Deleted destinations may be among them for a while: they count as not bound.
+        Some destinations may be deleted; a deleted destination counts as not bound.
         """
         only = destinations.only
         if only is not None:
@@ -251,16 +251,16 @@ class Resolution:
         for exchange in destinations.exchanges:
             if not exchange.deleted:
                 self.matched = True
-                self.visit(exchange)
+                self.add_exchange(exchange)
         if destinations.conditional is not None:
             for binding in destinations.conditional:
                 if not binding.destination.deleted:
                     self.by_message = True
                     if view is not None and binding.applies(view):
-                        self.take_binding(binding)
+                        self.add_binding(binding)
 
-    def take_binding(self, binding: Binding) -> None:
-        """Add the destination of one matching binding, unless it is deleted."""
+    def add_binding(self, binding: Binding) -> None:
+        """Add the destination of a matching binding, unless the destination is deleted."""
         queue = binding.queue
         exchange = binding.exchange
         if queue is not None and not queue.deleted:
@@ -268,15 +268,15 @@ class Resolution:
             self.queues[queue] = None
         elif exchange is not None and not exchange.deleted:
             self.matched = True
-            self.visit(exchange)
+            self.add_exchange(exchange)
 
-    def take_queue(self, queue: Queue) -> None:
-        """Add one queue."""
+    def add_queue(self, queue: Queue) -> None:
+        """Add a queue."""
         self.matched = True
         self.queues[queue] = None
 
-    def visit(self, exchange: Exchange) -> None:
-        """Visit `exchange` too, unless it was visited or will be."""
+    def add_exchange(self, exchange: Exchange) -> None:
+        """Add an exchange to visit, unless it was added before."""
         if exchange is self._source:
             return
         if self._pending is None or self._seen is None:
@@ -286,27 +286,29 @@ class Resolution:
             self._seen.add(exchange)
             self._pending.append(exchange)
 
-    def run(
+    def resolve(
         self,
         source: Exchange,
         keys: list[str],
         view: MessageView | None,
         exchanges: dict[str, Exchange],
     ) -> None:
-        """Walk from `source` with every routing key of the message.
+        """Resolve from `source` with every routing key of the message.
 
         An exchange without any match passes the message to its alternate exchange.
         """
         self._source = source
-        self._pass(source, keys, view, exchanges)
-        self.walk(keys, view, exchanges)
+        self._visit(source, keys, view, exchanges)
+        self.visit_pending(keys, view, exchanges)
 
-    def walk(self, keys: list[str], view: MessageView | None, exchanges: dict[str, Exchange]) -> None:
-        """Visit all exchanges that were found, and those found on the way."""
+    def visit_pending(
+        self, keys: list[str], view: MessageView | None, exchanges: dict[str, Exchange]
+    ) -> None:
+        """Visit the added exchanges, and the exchanges that these add."""
         while self._pending:
-            self._pass(self._pending.pop(), keys, view, exchanges)
+            self._visit(self._pending.pop(), keys, view, exchanges)
 
-    def _pass(
+    def _visit(
         self,
         exchange: Exchange,
         keys: list[str],
@@ -318,7 +320,7 @@ class Resolution:
         if not self.matched and exchange.alternate is not None:
             alternate = exchanges.get(exchange.alternate)
             if alternate is not None:  # an absent alternate exchange is no error
-                self.visit(alternate)
+                self.add_exchange(alternate)
 
 
 @final
@@ -376,7 +378,7 @@ class Exchange:
     def forget_keeper(self) -> None:
         """Forget the keeper of the exchange's messages: the exchange has been deleted."""
 
-    def holds(self, view: MessageView) -> bool:
+    def delays_message(self, view: MessageView) -> bool:
         """Whether the exchange delays this message instead of routing it now."""
         return False
 

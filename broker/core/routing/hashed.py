@@ -54,20 +54,20 @@ class Slots:
         """Forget all owners, because the choices have changed."""
         self._owners = []
 
-    def owner(self, number: int, choices: list[Choice]) -> Choice:
-        """Return the owner of a number among all choices; these may only change with `clear`."""
+    def find_owner(self, number: int, choices: list[Choice]) -> Choice:
+        """Return the owner of a number. After a change of the choices, `clear` must come first."""
         if not self._owners:
             self._owners = [None] * SLOTS
         slot = number % SLOTS
         found = self._owners[slot]
         if found is None:
-            found = lowest(number, choices)
+            found = find_lowest_draw(number, choices)
             self._owners[slot] = found
         return found
 
 
-def lowest(number: int, choices: list[Choice]) -> Choice:
-    """Return the choice that owns a number; there must be one."""
+def find_lowest_draw(number: int, choices: list[Choice]) -> Choice:
+    """Return the choice that owns a number, of at least one choice."""
     slot = (number % SLOTS).to_bytes(2, "big")
     best = choices[0]
     best_draw = best.draw(slot)
@@ -114,7 +114,7 @@ class ChoosingExchange(Exchange):
             if self.conditional == 0:
                 self._choices = choices
         if choices:
-            found.take_binding(self.choose(choices, keys, view, found).binding)
+            found.add_binding(self.choose(choices, keys, view, found).binding)
 
     def choose(
         self, choices: list[Choice], keys: list[str], view: MessageView | None, found: Resolution
@@ -122,8 +122,8 @@ class ChoosingExchange(Exchange):
         """Return one of the choices, at least one; `view` is None unless `chooses_by_message`."""
         raise NotImplementedError
 
-    def weight(self, binding: Binding) -> int:
-        """The weight of a binding."""
+    def weight_of(self, binding: Binding) -> int:
+        """Return the weight of a binding."""
         return 1
 
     def _find_choices(self, view: MessageView | None) -> list[Choice]:
@@ -133,9 +133,9 @@ class ChoosingExchange(Exchange):
             if binding.applies(view):
                 name = (binding.destination_type, binding.destination_name)
                 other = heaviest.get(name)
-                if other is None or self.weight(binding) > self.weight(other):
+                if other is None or self.weight_of(binding) > self.weight_of(other):
                     heaviest[name] = binding
-        return [Choice(binding, self.weight(binding)) for _, binding in sorted(heaviest.items())]
+        return [Choice(binding, self.weight_of(binding)) for _, binding in sorted(heaviest.items())]
 
     def changed(self) -> None:
         """Forget the choices, whose set or names have changed (Exchange)."""
@@ -150,7 +150,9 @@ class ChoosingExchange(Exchange):
 
 @final
 class ConsistentHashExchange(ChoosingExchange):
-    """Chooses by a hash of the routing key, a header or a property; weights are the keys of the bindings.
+    """An exchange that chooses by a hash of the routing key, a header or a property.
+
+    The weights are the keys of the bindings.
 
     A change of the bindings moves only the share of its destination. [RabbitMQ x-consistent-hash, there with
     a jump hash over buckets]
@@ -186,10 +188,14 @@ class ConsistentHashExchange(ChoosingExchange):
     ) -> Choice:
         """Return the owner of the hash."""
         number = hash_of(self._hashed(keys, view))
-        return lowest(number, choices) if self.conditional != 0 else self._slots.owner(number, choices)
+        return (
+            find_lowest_draw(number, choices)
+            if self.conditional != 0
+            else self._slots.find_owner(number, choices)
+        )
 
-    def weight(self, binding: Binding) -> int:
-        """The binding's key."""
+    def weight_of(self, binding: Binding) -> int:
+        """Return the binding's key (ChoosingExchange)."""
         return int(binding.routing_key)
 
     def _hashed(self, keys: list[str], view: MessageView | None) -> bytes:
@@ -217,7 +223,7 @@ class ConsistentHashExchange(ChoosingExchange):
 
 @final
 class ModulusHashExchange(ChoosingExchange):
-    """Chooses by a hash of the routing keys modulo the number of destinations. [RabbitMQ x-modulus-hash]"""
+    """An exchange that chooses by a hash of the keys modulo the count of destinations. [x-modulus-hash]"""
 
     def choose(
         self, choices: list[Choice], keys: list[str], view: MessageView | None, found: Resolution
@@ -227,7 +233,7 @@ class ModulusHashExchange(ChoosingExchange):
 
 
 class RandomExchange(ChoosingExchange):
-    """Chooses at random. [RabbitMQ x-random]"""
+    """An exchange that chooses at random. [RabbitMQ x-random]"""
 
     def __init__(self, described: Description) -> None:
         super().__init__(described)
@@ -242,7 +248,7 @@ class RandomExchange(ChoosingExchange):
 
 @final
 class LocalRandomExchange(RandomExchange):
-    """Chooses a queue at random; on one node all queues are local. [RabbitMQ x-local-random]"""
+    """An exchange that chooses a queue at random; on one node all are local. [RabbitMQ x-local-random]"""
 
     def check(self, binding: Binding) -> None:
         """Refuse routing keys, and exchanges as destinations."""

@@ -46,7 +46,7 @@ class History(HistoryKeeper):
         self._trim()
 
     def messages(self, now: i64) -> list[Message]:
-        """Return copies of the messages, oldest first; the log has not seen the copies.
+        """Return copies of the messages, oldest first; the copies are not in the log.
 
         The copies have no date, because their time to live begins anew in their queues. Messages that are
         delayed until after `now`, in ms since 1970, stay delayed. No receipts are sent for the copies. All
@@ -122,7 +122,7 @@ class RecentHistoryExchange(Exchange):
             return
         if view.headers().get(NO_STORE) is not True and self.history is not None:
             found.keepers.append(self.history)
-        found.take(self._all, view)
+        found.add_destinations(self._all, view)
 
     def _link(self, binding: Binding) -> None:
         self._all.add(binding)

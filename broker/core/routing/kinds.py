@@ -55,8 +55,8 @@ def delay_of(view: MessageView) -> i64:
 class DelayedExchange(Exchange):
     """An exchange that routes as one of `x-delayed-type` does, but only after the delay in `x-delay`.
 
-    Then the header is negated, as the plugin does it. So consumers see the delay, and no further exchange on
-    the way delays the message again.
+    After the delay the header is negated, as RabbitMQ's plugin does. So consumers see the delay, and no
+    further exchange on the way delays the message again.
     """
 
     def __init__(self, described: Description) -> None:
@@ -71,7 +71,7 @@ class DelayedExchange(Exchange):
         self._routing.check(binding)
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
-        """Hold a message with a delay; route all others."""
+        """Delay a message with a delay; route all others (Exchange)."""
         found.by_message = True
         if view is None:
             return
@@ -87,7 +87,7 @@ class DelayedExchange(Exchange):
         """Forget the delayed messages (Exchange)."""
         self.delays = None
 
-    def holds(self, view: MessageView) -> bool:
+    def delays_message(self, view: MessageView) -> bool:
         """Whether the message has a delay (Exchange)."""
         return delay_of(view) > 0
 

@@ -44,7 +44,7 @@ def refresh_route(topology: Topology, route: Route) -> None:
 def resolve_route(topology: Topology, route: Route) -> None:
     """Resolve the queues of a route from its exchange, and make the route valid."""
     found = Resolution(topology.host.chance)
-    found.run(route.exchange, [route.address.routing_key], None, topology.exchanges)
+    found.resolve(route.exchange, [route.address.routing_key], None, topology.exchanges)
     topology.no_local.remove_queues(found, route.publisher)
     queues = NO_QUEUES if found.by_message else list(found.queues)
     logged: list[Queue] = []
@@ -81,7 +81,7 @@ def resolve_letter(topology: Topology, route: Route, keys: list[str], view: Mess
         route.exchange = topology.existing_exchange(route.address.exchange)
         resolve_route(topology, route)
     if route.by_message or len(keys) != 1:
-        found.run(route.exchange, keys, view, topology.exchanges)
+        found.resolve(route.exchange, keys, view, topology.exchanges)
     else:
         found.queues = dict.fromkeys(route.queues)
     return found

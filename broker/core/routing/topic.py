@@ -51,7 +51,7 @@ class TopicNode:
         self.destinations: Destinations | None = None  # of the patterns that end here
         self.turn: i64 = 0  # the last step of a walk that reached this node, if it repeats
 
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether no pattern ends or continues here."""
         return self.words is None and self.single is None and self.any is None and self.destinations is None
 
@@ -93,10 +93,10 @@ class TopicTrie:
         destinations = last.destinations
         assert destinations is not None, "only bindings that were added are removed"
         destinations.remove(binding)
-        if not destinations.empty():
+        if not destinations.is_empty():
             return
         last.destinations = None
-        while words and path.pop().empty():
+        while words and path.pop().is_empty():
             _cut(path[-1], words.pop())
 
     def match(self, routing_key: str, view: MessageView | None, found: Resolution) -> None:
@@ -124,7 +124,7 @@ class TopicTrie:
         self.looked_at += len(nodes)
         for node in nodes:
             if node.destinations is not None:
-                found.take(node.destinations, view)
+                found.add_destinations(node.destinations, view)
 
     def _reach(self, node: TopicNode, nodes: list[TopicNode]) -> None:
         """Add a node to a step of the walk, and also its `#` child, which matches no word too.

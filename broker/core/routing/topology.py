@@ -101,7 +101,7 @@ class Topology:
 
     def bindings_to(self, destination: Queue | Exchange) -> list[Binding]:
         """Return the bindings that lead to a queue or exchange, without the one of the default exchange."""
-        return self.bindings.to(destination)
+        return self.bindings.bindings_to(destination)
 
     def owned_by(self, owner: object) -> list[Queue]:
         """Return the queues exclusive to `owner`."""
@@ -153,7 +153,7 @@ class Topology:
         del self.queues[queue.name]
         queue.name = name
         self.queues[name] = queue
-        self.bindings.renamed(queue)
+        self.bindings.note_renamed(queue)
         self.host.changed()
         if queue.journal is not None:
             queue.journal.renamed()
@@ -172,7 +172,7 @@ class Topology:
         owner = queue.exclusive_owner
         if owner is not None:
             self._disown(owner, queue)
-        left = _unused(self.bindings.cut_off(queue))
+        left = _auto_delete_exchanges(self.bindings.remove_node(queue))
         self.host.changed()
         self.host.schedule.allowance.use(burden(queue) // ENTRIES + len(queue.manager.all))
         dispose(queue, self.host.schedule)
@@ -209,7 +209,7 @@ class Topology:
         """Remove an exchange with its bindings, both ways. Return the exchanges that this leaves unused."""
         del self.exchanges[exchange.name]
         exchange.deleted = True
-        left = _unused(self.bindings.cut_off(exchange))
+        left = _auto_delete_exchanges(self.bindings.remove_node(exchange))
         self.host.changed()
         kept = exchange.kept
         if kept is not None:
@@ -230,7 +230,7 @@ class Topology:
         self.bindings.remove(binding)
         self.no_local.remove(binding)
         self.host.changed()
-        return [] if binding.source.outgoing else _unused([binding.source])
+        return [] if binding.source.outgoing else _auto_delete_exchanges([binding.source])
 
     def _disown(self, owner: object, queue: Queue) -> None:
         owned = self._owned[owner]
@@ -246,6 +246,6 @@ class Topology:
         self.host.changed()
 
 
-def _unused(sources: list[Exchange]) -> list[Exchange]:
+def _auto_delete_exchanges(sources: list[Exchange]) -> list[Exchange]:
     """Return the auto-delete exchanges among `sources`, which have no bindings left."""
     return [source for source in sources if source.auto_delete]

@@ -1,11 +1,11 @@
 """Transactions: publishes and settlements that happen together or not at all. [amqp-0-9-1 1.9]
 
 Publishes and settlements of a transaction are held until the commit. The commit first checks whether
-everything can be done. Then it appends everything to the log in one synchronous step, which is one batch and
-therefore atomic. When the batch is durable, it does everything in memory, again in one step; only very many
-settlements are done in slices. So no consumer sees a message of a transaction that may still fail, and its
-settled deliveries stay with their holders until then. Rejected deliveries are dead-lettered in the same two
-steps: the letters are written and routed with the checks.
+everything can be done. The commit then appends everything to the log in one synchronous step, which is one
+batch and therefore atomic. When the batch is durable, it does everything in memory, again in one step; only
+very many settlements are done in slices. So no consumer sees a message of a transaction that may still fail,
+and its settled deliveries stay with their holders until then. Rejected deliveries are dead-lettered in the
+same two steps: the letters are written and routed with the checks.
 
 Between the two steps, publishes of other connections get ahead of the transaction's; after a restart they may
 be behind it. Their order was never promised: neither publisher had an answer before the other began.
@@ -27,17 +27,17 @@ from broker.core.message import NOWHERE, ON_ITS_WAY, TELLS_CONSUMED, Message
 from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.publishing.dead_letters import (
     DeadLetters,
+    cancel_plan,
     failure_of,
-    forget,
-    full_in,
-    must_line_up,
+    full_queue_rules,
+    has_waiting_predecessor,
     passage_of,
     passages_of,
 )
 from broker.core.publishing.outcome import DUPLICATE, ROUTED, Outcome
-from broker.core.publishing.passage import Passage, first_full, set_date
+from broker.core.publishing.passage import Passage, find_full_queue, set_date
 from broker.core.publishing.publisher import Publisher
-from broker.core.publishing.receipts import Foretelling
+from broker.core.publishing.receipts import PreparedReceipts
 from broker.core.queues.backlog import tell_log
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.death import ARRIVES, Death, Past, death_of
@@ -69,11 +69,11 @@ REMOVE: Final = 3  # an operator removes the message; no client settles it
 
 @final
 class HeldSettlement:
-    """A held settlement of deliveries of one consumer. `tags`: the holder's names for the deliveries.
+    """A held settlement of deliveries of one consumer. `tags`: the adapter's numbers of the deliveries.
 
-    `returned`: how they are returned to their queue, if they are, an outcome of
-    `broker.core.arguments.queue`. `addition`: annotations that their messages get then.
-    `deaths`: their own deaths, if they are dead-lettered, and those of their dead letters in full queues.
+    `returned`: for released deliveries, the cause of their return, a constant of
+    `broker.core.arguments.queue`. `addition`: annotations for the messages of returned deliveries.
+    `deaths`: the deaths of dead-lettered deliveries, and the deaths of their dead letters in full queues.
     `waits`: entries that must wait in their backlog until they can be dead-lettered, with their deaths and
     the full queues.
     """
@@ -90,7 +90,7 @@ class HeldSettlement:
         self.deaths: list[Death] = []
         self.waits: dict[QueueEntry, tuple[Death, list[QueueLimits]]] = {}
 
-    def valid(self) -> list[QueueEntry]:
+    def valid_entries(self) -> list[QueueEntry]:
         """Return the entries that the queue has not taken back meanwhile."""
         consumer = self.consumer
         return (
@@ -100,9 +100,9 @@ class HeldSettlement:
         )
 
     def resolve(self, store: MessageStore, dead_letters: DeadLetters) -> None:
-        """Write and route the dead letters, if there are any, and those of queues that refuse them.
+        """Write and route the dead letters, and the dead letters of queues that refuse these.
 
-        Raises PreconditionFailed if a letter cannot be made, or must be logged and cannot be.
+        Raises PreconditionFailed if a letter cannot be written, or must be logged and the log has stopped.
         """
         consumer = self.consumer
         rules = queue_of(consumer).rules
@@ -117,26 +117,28 @@ class HeldSettlement:
                 own.past = own.past or Past()
                 own.past.annotations = self.addition.added_to(own.past.annotations)
             try:
-                self._bury(own, entry, store, dead_letters)
+                self._plan_death(own, entry, store, dead_letters)
             except Exception as error:  # refused, or the disk cannot read the message
                 text = f"delivery {tag}, rejected in the transaction, cannot be dead-lettered: {error}"
                 raise PreconditionFailed(text) from error
 
-    def _bury(self, own: Death, entry: QueueEntry, store: MessageStore, dead_letters: DeadLetters) -> None:
-        if own.sure and must_line_up(own):
+    def _plan_death(
+        self, own: Death, entry: QueueEntry, store: MessageStore, dead_letters: DeadLetters
+    ) -> None:
+        if own.sure and has_waiting_predecessor(own):
             self.waits[entry] = own, []
             return
-        chain = dead_letters.foresee(own, own.sure)
+        chain = dead_letters.plan_chain(own, own.sure)
         if own.sure and failure_of(chain) != ARRIVES:
-            self.waits[entry] = own, full_in(chain)
-            forget(chain)
+            self.waits[entry] = own, full_queue_rules(chain)
+            cancel_plan(chain)
             return
         self.deaths += chain
         for passage in passages_of(chain):
             if store.failure and (passage.logged or passage.streams):
                 raise PreconditionFailed(store.refusal)
 
-    def append(self, host: RoutingHost, receipts: Foretelling) -> bool:
+    def append(self, host: RoutingHost, receipts: PreparedReceipts) -> bool:
         """Append the settlement to the log, with dead letters and receipts; false if nothing was appended."""
         appended = False
         for passage in self._passages():
@@ -145,7 +147,7 @@ class HeldSettlement:
         if self.outcome == RELEASE:
             return appended
         queue = queue_of(self.consumer)
-        for entry in self.valid():
+        for entry in self.valid_entries():
             message = entry.message
             if entry in self.waits:
                 tell_log(self.waits[entry][0])
@@ -154,7 +156,7 @@ class HeldSettlement:
                 host.store.append_transacted_settle(message, queue)
                 appended = True
             if message.marks != 0 and self.outcome == SETTLE:
-                receipts.consumed(message, queue)
+                receipts.prepare_consumption(message, queue)
         return appended
 
     def put(self, store: MessageStore, dead_letters: DeadLetters, way: i64) -> None:
@@ -165,12 +167,12 @@ class HeldSettlement:
         queue = queue_of(self.consumer)
         seen(self.entries, self.consumer)
         journal = queue.journal
-        for entry in self.valid():
+        for entry in self.valid_entries():
             waits = self.waits.get(entry)
             if waits is not None:
                 death, full = waits
                 take_out(queue, entry)
-                dead_letters.wait(death, full, told=True)
+                dead_letters.wait(death, full, is_logged=True)
                 continue
             is_discarded = self.outcome == DISCARD and not self.deaths and not self.waits
             if journal is not None and self.outcome == REMOVE:
@@ -184,17 +186,17 @@ class HeldSettlement:
             passage = passage_of(death)
             if passage is not None:
                 passage.unreserve()
-                passage.leave_out_deleted(store)
+                passage.remove_deleted_queues(store)
             dead_letters.put(death)
 
-    def forget_deaths(self) -> None:
+    def cancel_deaths(self) -> None:
         """Cancel the deaths, and release the room that was reserved for dead letters."""
         for passage in self._passages():
             passage.unreserve()
         self.deaths = []
         self.waits = {}
 
-    def take_back(self) -> None:
+    def restore_counts(self) -> None:
         """Undo the records of waiting messages, because the batch of the transaction has failed."""
         for entry in self.waits:
             append_count(queue_of(self.consumer), entry)
@@ -206,13 +208,14 @@ class HeldSettlement:
 def settle_held(
     settlements: list[HeldSettlement], publisher: Publisher, way: i64, over: Callable[[], None]
 ) -> None:
-    """Settle the valid deliveries, and requeue those to be released; `over` is called when all is done.
+    """Settle the valid deliveries, and requeue the deliveries to be released.
 
-    This is done at once, unless very many are settled: then in slices. `way`: for the journal.
+    Very many deliveries are settled in slices, all others at once. `way`: for the journal. `over`: called
+    when all settlements are done.
     """
     runs = [(held.consumer, held.entries) for held in settlements if held.outcome == SETTLE]
     if not are_few(runs):
-        CommittedLater(settlements, runs, publisher, way, over).begin()
+        CommittedSettlements(settlements, runs, publisher, way, over).begin()
         return
     for held in settlements:
         if held.outcome == SETTLE:
@@ -226,7 +229,7 @@ def settle_held(
 
 
 def release_held(settlements: list[HeldSettlement]) -> None:
-    """Release everything instead, because the transaction has failed."""
+    """Release all deliveries, because the transaction has failed."""
     for held in settlements:
         held.outcome = RELEASE
         held.returned = CRASH
@@ -247,16 +250,16 @@ def _release(settlements: list[HeldSettlement]) -> None:
             give_back([(consumer, entries)], returned, None, queue_of(consumer).host, addition)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Report nothing."""
 
 
 @final
-class CommittedLater(Later):
-    """Deliveries that a transaction has settled, and its other settlements, in order, done in slices.
+class CommittedSettlements(Later):
+    """The settlements of a transaction that settles very many deliveries; they are done in order, in slices.
 
-    The log gets all settles first, in one step: the code that copies messages forward must not find there any
-    message that the log says is settled.
+    The log gets all settles first, in one step. Otherwise the log might copy a message forward that its
+    records call settled.
     """
 
     def __init__(
@@ -272,7 +275,7 @@ class CommittedLater(Later):
         self._host = publisher.host
         self._way = way
         self._settlements = settlements
-        self._next: i64 = 0  # the first of them that is not done yet
+        self._next: i64 = 0  # the index of the first settlement that is not done
         self._over = over
 
     def begin(self) -> None:
@@ -288,33 +291,33 @@ class CommittedLater(Later):
                     host.store.append_settle(message, queue)
         host.settlements.append(self)
         self.continue_soon()
-        self._go_on()
+        self._do_next()
 
     def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Settle these (Later)."""
+        """Settle entries of a consumer (Later)."""
         leave_all(entries, consumer, True)
         restore(entries, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
-        """Return the cost of an entry; one with a receipt costs as much as a message (Later)."""
+        """Return the cost of an entry. An entry with a receipt costs as much as a message (Later)."""
         return DEAR if entry.message.marks & TELLS_CONSUMED else 1
 
     def taken_all(self, consumer: QueueConsumer) -> None:
         """Continue behind the run (Later)."""
         self._next += 1
-        self._go_on()
+        self._do_next()
 
     def deleting(self, queue: QueueState) -> None:
         """Finish the whole transaction before the queue is deleted (Later).
 
-        The owner of the transaction learns this in a later turn, not while the queue is being deleted.
+        The transaction reports its end in a later turn, not while the queue is being deleted.
         """
         if any(run[0].queue is queue for run in self._left):
             self.vacating()
 
     def vacating(self) -> None:
-        """Finish the whole transaction: the log has its settles, and must not get them again (Later)."""
-        over, self._over = self._over, _nothing
+        """Finish the whole transaction, because the log has its settles already (Later)."""
+        over, self._over = self._over, _do_nothing
         self.finish()
         self._over = over
         self.continue_soon()
@@ -326,7 +329,7 @@ class CommittedLater(Later):
         else:
             self._over()
 
-    def _go_on(self) -> None:
+    def _do_next(self) -> None:
         """Do the other settlements, up to the next deliveries that are just settled."""
         settlements = self._settlements
         while self._next < len(settlements):
@@ -345,15 +348,15 @@ class CommittedLater(Later):
 
 NO_KEEPERS: Final[list[Keeper]] = []
 UNRESOLVED: Final = Passage(Message(NOWHERE, None, 0, False, 0), [], NO_KEEPERS, BROKER)
-"""The passage of a publish that has not been resolved, or was refused: it has no queues."""
+"""The passage, without queues, of a publish that has not been resolved or was refused."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class HeldPublish:
-    """A publish that waits for its commit. `keys` are all its routing keys, [] for that of its route alone.
+    """A publish that waits for its commit. `keys`: all its routing keys; []: the key of its route alone.
 
-    `own`: the broker publishes it: stopped queues accept it, and so do queues that have had it before.
-    `reason`: why `resolve` refused it, for the journal; `full`: the queue that is full or stopped.
+    `own`: the broker publishes the message, so stopped queues accept it, and queues that have had it before.
+    `reason`: why `resolve` refused the message, for the journal. `full`: the queue that is full or stopped.
     """
 
     def __init__(self, route: Route, message: Message, keys: list[str], immediate: bool) -> None:
@@ -395,12 +398,12 @@ class HeldPublish:
             self.reason = STOPPED
             self.full = first_stopped(everywhere)
         else:
-            refusal = publisher.refusal(message, everywhere, self.immediate)
+            refusal = publisher.find_refusal(message, everywhere, self.immediate)
             if refusal and refusal == host.store.refusal:
                 self.reason = LOG_FAILED
             elif refusal:
                 self.reason = QUEUE_FULL
-                self.full = first_full(message, everywhere)
+                self.full = find_full_queue(message, everywhere)
         if not refusal:
             set_date(host, message, passage.queues)
             passage.reserve()
@@ -411,11 +414,11 @@ class HeldPublish:
         """Put the message, which has been appended, into its queues."""
         publisher.host.counters.published += 1
         passage = self.passage
-        if passage.known:
+        if passage.is_duplicate:
             return DUPLICATE
         wanted: i64 = len(passage.queues)
         passage.unreserve()
-        passage.leave_out_deleted(publisher.host.store)
+        passage.remove_deleted_queues(publisher.host.store)
         outcome = publisher.put(passage, self.immediate)
         return outcome if len(passage.queues) == wanted else ROUTED
 
@@ -434,7 +437,7 @@ class Transaction(DurableWaiter):
         self.source = source
         self.publishes: list[HeldPublish] = []
         self.settlements: list[HeldSettlement] = []
-        self.receipts = Foretelling(publisher.receipts)
+        self.receipts = PreparedReceipts(publisher.receipts)
 
     def committed(self) -> None:
         """Report that everything has been done and is durable."""
@@ -444,7 +447,7 @@ class Transaction(DurableWaiter):
         """Report that the log has failed: nothing was done, and the held settlements have been released."""
         raise NotImplementedError
 
-    def hold(
+    def hold_settlement(
         self,
         tag: i64,
         entry: QueueEntry,
@@ -454,11 +457,11 @@ class Transaction(DurableWaiter):
         addition: Addition | None = None,
     ) -> None:
         """Hold the settlement of a delivery for the commit; `outcome`: SETTLE, DISCARD, RELEASE or REMOVE."""
-        held = self.held(consumer, outcome, returned, addition)
+        held = self.held_settlement(consumer, outcome, returned, addition)
         held.tags.append(tag)
         held.entries.append(entry)
 
-    def held(
+    def held_settlement(
         self, consumer: QueueConsumer, outcome: i64, returned: i64, addition: Addition | None = None
     ) -> HeldSettlement:
         """Return the held settlement for the next delivery of `consumer` with this outcome."""
@@ -475,7 +478,7 @@ class Transaction(DurableWaiter):
             settlements.append(held)
         return held
 
-    def settlement_count(self) -> i64:
+    def count_settlements(self) -> i64:
         """Return how many deliveries the transaction settles."""
         count: i64 = 0
         for held in self.settlements:
@@ -483,7 +486,9 @@ class Transaction(DurableWaiter):
         return count
 
     def commit(self) -> None:
-        """Do everything, publishes first; `committed` is called when it is durable, perhaps at once.
+        """Publish and settle everything, publishes first.
+
+        `committed` is called when everything is durable, perhaps at once.
 
         Raises:
             NotFound, AccessRefused, PreconditionFailed: a publish is refused, or a dead letter cannot be
@@ -501,12 +506,12 @@ class Transaction(DurableWaiter):
             self.on_durable(0)
 
     def _append(self) -> bool:
-        """Append everything to the log; false if there is nothing to wait for."""
+        """Append everything to the log. Return whether the commit must wait for the log."""
         appended = False
         for publish in self.publishes:
             if publish.passage.append(self.host) or publish.message.marks & ON_ITS_WAY:
                 appended = True
-            self.receipts.arrival(publish.message, publish.passage.queues)
+            self.receipts.prepare_arrivals(publish.message, publish.passage.queues)
         for settlement in self.settlements:
             if settlement.append(self.host, self.receipts):
                 appended = True
@@ -518,15 +523,15 @@ class Transaction(DurableWaiter):
                 refusal = publish.resolve(self.publisher, self.source)
             except BrokerError as error:
                 queue = error.queue if isinstance(error, QueueStopped) else None
-                self._tell_refusal(publish, refusal_of(error), queue)
-                raise type(error)(self._which(number, error.text)) from error
+                self._record_refusal(publish, refusal_of(error), queue)
+                raise type(error)(self._refusal_text(number, error.text)) from error
             if refusal:
-                self._tell_refusal(publish, publish.reason, publish.full)
-                raise PreconditionFailed(self._which(number, refusal))
+                self._record_refusal(publish, publish.reason, publish.full)
+                raise PreconditionFailed(self._refusal_text(number, refusal))
         for settlement in self.settlements:
             settlement.resolve(self.host.store, self.publisher.dead_letters)
 
-    def _tell_refusal(self, publish: HeldPublish, reason: i64, queue: object | None) -> None:
+    def _record_refusal(self, publish: HeldPublish, reason: i64, queue: object | None) -> None:
         """Record in the journal which publish of a client is refused, and why."""
         journal = self.host.journal
         if journal.on and isinstance(self.source, Session):
@@ -539,13 +544,13 @@ class Transaction(DurableWaiter):
             publish.passage.unreserve()
         for settlement in self.settlements:
             if settlement.deaths or settlement.waits:
-                settlement.forget_deaths()
+                settlement.cancel_deaths()
 
-    def _which(self, number: int, why: str) -> str:
+    def _refusal_text(self, number: int, why: str) -> str:
         return f"publish {number} of {len(self.publishes)} in the transaction: {why}"
 
     def on_durable(self, batch: i64) -> None:
-        """Do everything: the batch of the transaction is on disk, or none of it has to be (DurableWaiter)."""
+        """Publish and settle everything: the batch is on disk, or needs no disk (DurableWaiter)."""
         try:
             for publish in self.publishes:
                 publish.report_outcome(publish.put(self.publisher))
@@ -559,9 +564,9 @@ class Transaction(DurableWaiter):
         self.committed()
 
     def on_store_failed(self, reason: str) -> None:
-        """Release everything: the batch is not on disk, or may not be (DurableWaiter)."""
+        """Release everything: the batch is perhaps not on disk (DurableWaiter)."""
         for settlement in self.settlements:
-            settlement.take_back()
+            settlement.restore_counts()
         self._unreserve()
         release_held(self.settlements)
         self.failed(reason)

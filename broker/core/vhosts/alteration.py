@@ -36,8 +36,8 @@ def stop_queue(topology: Topology, queue: Queue, names: list[str]) -> None:
     _append(topology, queue)
 
 
-def altered_arguments(queue: Queue, changes: Arguments) -> Arguments:
-    """Return the arguments of `queue` with `changes`; None removes an argument.
+def merge_arguments(queue: Queue, changes: Arguments) -> Arguments:
+    """Return the arguments of `queue` with `changes`. The value None removes an argument.
 
     Raises:
         PreconditionFailed: an argument cannot be altered, or not to that value.
@@ -61,7 +61,7 @@ def altered_arguments(queue: Queue, changes: Arguments) -> Arguments:
 
 
 def alter_queue(topology: Topology, queue: Queue, name: str, arguments: Arguments, shared: bool) -> None:
-    """Rename `queue` to `name` and set these arguments, which `altered_arguments` has checked.
+    """Rename `queue` to `name` and set these arguments, which `merge_arguments` has checked.
 
     Its messages, its consumers and its bindings stay. `shared`: an exclusive queue becomes usable by all
     connections, and is not deleted with its connection.

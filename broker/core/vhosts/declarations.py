@@ -1,4 +1,7 @@
-"""Declarations: clients declare, delete and purge queues and exchanges; refusals use RabbitMQ's words."""
+"""Declarations: clients declare, bind, delete and purge queues and exchanges.
+
+Refusals use RabbitMQ's words.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from broker.core.arguments.queue import (
 from broker.core.errors import AccessRefused, LimitReached, NotFound, PreconditionFailed, locked
 from broker.core.names import check_length, check_name, is_predeclared, refuse_default
 from broker.core.policies.policy import typed
-from broker.core.publishing.delay import delayed_in
+from broker.core.publishing.delay import count_delayed
 from broker.core.publishing.publisher import Publisher
 from broker.core.queues.hooks import QUEUE_DELETED
 from broker.core.queues.limits import touch
@@ -139,7 +142,9 @@ class Declarations:
         arguments: dict[str, object],
         generated: bool = False,
     ) -> Queue:
-        """Make a queue, or find an existing one with the same properties; the empty name asks for a new one.
+        """Make a queue, or find an existing queue with the same properties.
+
+        The broker replaces an empty name by a new name.
 
         `exclusive_owner` is the connection that declares the queue exclusive, else None. An exclusive queue
         is deleted with its connection, so it is never durable. `generated`: the name came from
@@ -222,25 +227,25 @@ class Declarations:
             return 0
         self.check_owner(queue, owner)
         ready = queue.ready
-        if if_empty and (ready + queue.held + queue.dead + delayed_in(queue) or queue.manager.returns):
+        if if_empty and (ready + queue.held + queue.dead + count_delayed(queue) or queue.manager.returns):
             raise PreconditionFailed(f"{self._queue_text(name)} not empty")
         if if_unused and queue.consumer_count:
             raise PreconditionFailed(f"{self._queue_text(name)} in use")
         if queue.durable:
             self._host.store.require()
-        self.remove_queue(queue)
+        self.force_delete(queue)
         return ready
 
     def delete_exclusive_queues(self, owner: object) -> None:
         """Delete the exclusive queues of a connection that has ended."""
         for queue in self._topology.owned_by(owner):
-            self.remove_queue(queue)
+            self.force_delete(queue)
 
-    def consumer_removed(self, queue: Queue) -> None:
+    def delete_if_unused(self, queue: Queue) -> None:
         """Delete an auto-delete queue if its last consumer was cancelled or lost."""
         if queue.auto_delete and not queue.consumer_count and self._topology.queues.get(queue.name) is queue:
-            self.remove_queue(queue)
-        self._dependents.left(queue)
+            self.force_delete(queue)
+        self._dependents.check_lifespan(queue)
 
     def purge_queue(self, name: str, owner: object | None = None) -> Purge:
         """Drop the ready messages of a queue, in slices if they are many.
@@ -273,15 +278,15 @@ class Declarations:
                     self._host.journal.changed(exchange_deleted(self._host.name, exchange))
                 pending += self._topology.remove_exchange(exchange)
 
-    def remove_queue(self, queue: Queue) -> None:
-        """Delete a queue and append the change, whoever uses the queue."""
+    def force_delete(self, queue: Queue) -> None:
+        """Delete a queue, also if it is in use, and append the deletion."""
         if queue.unacked > 0:
             for settlement in list(self._host.settlements):
                 settlement.deleting(queue)
         if queue.manager.discards is not None:
             queue.manager.discards.finish()
         if queue.rules is not None and queue.rules.outlasts(QUEUE_DELETED):
-            return  # it is deleted after its messages
+            return  # the queue is deleted after its messages
         if queue.durable:  # first, because this record lets the store forget its messages
             self._host.store.append_definition(queue_deleted(self._host.name, queue))
         self.delete_exchanges(self._topology.remove_queue(queue))
@@ -335,7 +340,7 @@ class Declarations:
 
         Raises:
             AccessRefused: the default exchange on either side.
-            NotFound: one of them does not exist.
+            NotFound: an exchange does not exist.
             PreconditionFailed: the source does not support the arguments.
             StoreFailed: both ends are durable and the log has stopped.
         """

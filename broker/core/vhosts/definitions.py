@@ -193,17 +193,18 @@ def _destination(topology: Topology, change: Change) -> Queue | Exchange | None:
     return topology.exchanges.get(name)
 
 
-def described(vhost: VirtualHost) -> Iterator[list[Change]]:
+def describe_vhost(vhost: VirtualHost) -> Iterator[list[Change]]:
     """Yield the declarations that recreate everything durable, in a valid order: one list for each object.
 
-    The list is empty if an object needs no declaration, so that each takes a short time. Between two lists
-    anything may change. Each object is described as it is in its turn, and not at all if it was deleted
-    before. A new object is left out too, because the log has the change that made it. So the declarations,
-    together with the changes appended between them, make the topology as it is at the end:
+    The list of an object that needs no declaration is empty, so that each list takes a short time. Between
+    two lists anything may change. An object is described as it is when its list is yielded. An object that
+    was deleted before is left out. An object that is new since the beginning is left out too, because the log
+    has the change that made it. So the declarations, together with the changes appended between them, make
+    the topology as it is at the end:
 
     - An object that has been described, or made since the beginning, is changed by its later changes.
-    - An object that has not been described is absent. A change of it then either declares the whole object,
-      and its description repeats that, or concerns nothing (a deletion, a binding to it).
+    - An object that has not been described is absent. Its change then either declares the whole object, and
+      the description repeats the declaration, or the change has no effect (a deletion, a binding to it).
     - All ends of bindings exist before the first binding is described, so no later change of a binding is
       lost. A binding that was lost before is described if it still exists.
     """
@@ -246,8 +247,8 @@ def changes_of(vhost: VirtualHost) -> list[Change]:
     return changes
 
 
-def apply_to(vhost: VirtualHost, change: Change) -> None:
-    """Apply a change of limits or metadata at recovery. Raises ValueError for a malformed one."""
+def apply_vhost_change(vhost: VirtualHost, change: Change) -> None:
+    """Apply a change of limits or metadata at recovery. Raises ValueError for a malformed change."""
     kind = text_of(change, "kind")
     if kind == VHOST_LIMITS:
         vhost.connections_max = _limit_of(change, "connections_max")
@@ -268,14 +269,14 @@ def _limit_of(change: Change, field: str) -> int | None:
     return None if change.get(field) is None else number_of(change, field)
 
 
-def restore(
+def restore_message(
     queue: Queue, message: Message, redelivered: bool, delivery_count: i64 = 0, annotations: bytes = b""
 ) -> bool:
-    """Link a recovered `message`, before there are consumers. Recovery calls this in the log's order.
+    """Link a recovered `message`, before consumers attach. Recovery restores messages in the log's order.
 
-    A delayed message is held again, and a message that waited to be dead-lettered waits again. A record of an
-    id or a producer is remembered again; false if the queue does not deduplicate any more. The limits, and
-    the expiry, which has continued, are applied when the broker runs.
+    A delayed message is delayed again, and a message that waited to be dead-lettered waits again. A record of
+    an id or a producer is remembered again; the result is False if the queue does not deduplicate any more.
+    The limits, and the expiry, which has continued, are applied when the broker runs.
     """
     if message.marks & REMEMBERED:
         memory = memory_of(queue)

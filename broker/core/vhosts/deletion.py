@@ -9,7 +9,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.entries.list import EmptyListener
-from broker.core.publishing.delay import delayed_in
+from broker.core.publishing.delay import count_delayed
 from broker.core.queues.host import QueueHost
 from broker.core.queues.purge import burden, cut_off, dispose
 from broker.core.queues.queue import Queue
@@ -20,12 +20,12 @@ from broker.core.schedule import Chore, Schedule, TimedTask
 
 @final
 class Lifespan(TimedTask, EmptyListener):
-    """The lifespan of a queue that was made for a maker, a link for example.
+    """The lifespan of a queue that was made for a link, its maker.
 
     The maker counts as a link until it ends.
     `links`: the queue lasts as long as it has links, consumers and `Dependents`; otherwise only as long as
     its maker.
-    `messages`: and as long as it has messages, acquired or not.
+    `messages`: the queue lasts also as long as it has messages, acquired or not.
     After each departure, `look` checks the queue in a turn of its own, never inside the step of the
     departure.
     """
@@ -44,22 +44,22 @@ class Lifespan(TimedTask, EmptyListener):
         if messages:
             queue.entries.lifespan = self
 
-    def maker_gone(self) -> None:
+    def end_maker(self) -> None:
         """Note that the maker has ended."""
         self._has_maker = False
         self.look()
 
     def look(self) -> None:
-        """Check the queue soon, because a link, a consumer or a message has left."""
+        """Check the queue in a later turn, because a link, a consumer or a message has left."""
         if self.due == 0 and not self._has_maker:
             self._host.schedule.set(self, self._host.schedule.now())
 
     def do_due_work(self) -> None:
         """Delete the queue if nothing keeps it."""
         queue = self._queue
-        if self.links and (queue.consumer_count or self._dependents.has(queue)):
+        if self.links and (queue.consumer_count or self._dependents.has_dependent(queue)):
             return
-        if self.messages and (queue.messages + delayed_in(queue)):
+        if self.messages and (queue.messages + count_delayed(queue)):
             return
         self._host.queue_unused(queue)
 
@@ -83,15 +83,15 @@ class Dependent:
 class Dependents(Chore):
     """The dependents of one virtual host, by node, so that a deletion concerns only its own dependents.
 
-    They are notified in slices, because there may be a hundred thousand. `lifespans`: those of queues that
-    end when no dependent is left.
+    Dependents are notified in slices, because there may be a hundred thousand. `lifespans`: the lifespans of
+    queues that end when no dependent is left.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(schedule, SLICE)
         self.lifespans: dict[Queue | Exchange, Lifespan] = {}
         self._by_node: dict[Queue | Exchange, dict[Dependent, None]] = {}
-        self._gone: deque[Queue | Exchange] = deque()
+        self._deleted: deque[Queue | Exchange] = deque()
 
     def add(self, dependent: Dependent) -> None:
         """Notify `dependent` when its node, which exists now, is deleted."""
@@ -104,43 +104,43 @@ class Dependents(Chore):
             found.pop(dependent, None)
             if not found:
                 del self._by_node[dependent.node]
-                self.left(dependent.node)
+                self.check_lifespan(dependent.node)
 
-    def has(self, node: Queue | Exchange) -> bool:
+    def has_dependent(self, node: Queue | Exchange) -> bool:
         """Whether a dependent of the node exists."""
         return node in self._by_node
 
-    def left(self, node: Queue | Exchange) -> None:
-        """Check the lifespan of a node that a user has left."""
+    def check_lifespan(self, node: Queue | Exchange) -> None:
+        """Check the lifespan of a node that a consumer or a dependent has left."""
         lifespan = self.lifespans.get(node)
         if lifespan is not None:
             lifespan.look()
 
-    def cut_off(self, node: Queue | Exchange) -> None:
+    def notify_soon(self, node: Queue | Exchange) -> None:
         """Schedule the notifications for a deleted node."""
         lifespan = self.lifespans.pop(node, None)
         if lifespan is not None:
             self.schedule.cancel(lifespan)
         if node in self._by_node:
-            self._gone.append(node)
+            self._deleted.append(node)
             if self.due == 0:
                 self.continue_soon()
 
     def step(self, budget: i64) -> bool:
         """Notify up to `budget` of the dependents."""
-        while self._gone and budget > 0:
+        while self._deleted and budget > 0:
             budget -= 1
-            node = self._gone[0]
+            node = self._deleted[0]
             found = self._by_node.get(node)
             if found is None:  # all have left meanwhile
-                self._gone.popleft()
+                self._deleted.popleft()
                 continue
             dependent, _ = found.popitem()
             if not found:
                 del self._by_node[node]
-                self._gone.popleft()
+                self._deleted.popleft()
             dependent.node_deleted()
-        return bool(self._gone)
+        return bool(self._deleted)
 
 
 DISPOSAL_SLICE: Final[i64] = 5000  # entries that leave in one turn: one or two milliseconds
@@ -163,7 +163,7 @@ class Disposal(Chore):
         self._queues = topology.queues
         self._exchanges = topology.exchanges
         self._done: Callable[[], None] | None = None
-        self._by = topology.host.journal.who()
+        self._by = topology.host.journal.current_actor()
         schedule = topology.host.schedule
         for queue in self._queues.values():
             cut_off(queue, schedule)
@@ -209,15 +209,15 @@ class Disposal(Chore):
         schedule.set(topology.bindings, schedule.now())  # bindings are removed in separate turns
         while self._exchanges and room > 0:
             exchange = self._exchanges.popitem()[1]
-            topology.bindings.cut_off(exchange)
-            self._dependents.cut_off(exchange)
+            topology.bindings.remove_node(exchange)
+            self._dependents.notify_soon(exchange)
             room -= QUEUE
             if exchange.kept is not None:
                 room -= self._dispose(exchange.kept)
                 exchange.forget_keeper()
         while self._queues and room > 0:
             queue = self._queues.popitem()[1]
-            topology.bindings.cut_off(queue)
+            topology.bindings.remove_node(queue)
             room -= self._dispose(queue)
 
     def _dispose(self, queue: Queue) -> i64:
@@ -226,5 +226,5 @@ class Disposal(Chore):
         topology = self._topology
         topology.numbers.queues.pop(queue.number, None)
         dispose(queue, topology.host.schedule)
-        self._dependents.cut_off(queue)
+        self._dependents.notify_soon(queue)
         return cost

@@ -47,7 +47,7 @@ class Policies:
 
     Matching policies are found when an object is declared and when policies change, never per message: a
     queue has its effective arguments in `effective`. A change is applied to existing objects in slices, so
-    that it does not hold up messages however many queues there are. `when_applied` reports the end.
+    that it does not hold up messages however many queues there are. `call_when_applied` reports the end.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -132,15 +132,15 @@ class Policies:
             queue.host = self._host
             if queue.stream is not None:
                 queue.stream.apply(queue.effective)
-            queue.journal = self._host.journal.of(queue)
+            queue.journal = self._host.journal.journal_of(queue)
             return
         queue.entries.apply(queue.effective)
         for apply in APPLIED:
             apply(queue, self._host)
-        queue.journal = self._host.journal.of(queue)
+        queue.journal = self._host.journal.journal_of(queue)
 
     def allow_creation(self, name: str, queue_type: str) -> bool | None:
-        """Return whether clients may create a queue by naming it; None if no policy decides."""
+        """Return whether clients may create a queue by naming it; None: no policy decides."""
         for policy in self._ranked:
             allowed = policy.definition.get(AUTO_CREATE)
             if isinstance(allowed, bool) and policy.for_queue(name, queue_type):
@@ -173,11 +173,11 @@ class Policies:
         """Return the value, the source and the overridden claims of each effective key of an exchange."""
         return exchange.effect.explain(exchange.arguments, exchange=True)
 
-    def when_applied(self, callback: Callable[[], None]) -> None:
+    def call_when_applied(self, callback: Callable[[], None]) -> None:
         """Call back when all changes have been applied everywhere, at once if they have."""
         self._walk.when_done(callback)
 
-    def apply_now(self) -> None:
+    def apply_all(self) -> None:
         """Apply all changes everywhere in this very turn: before the broker serves anybody, or in tests."""
         self._walk.finish()
 
@@ -200,8 +200,8 @@ class Policies:
         return old is not None and old.change("") == policy.change("")
 
     def _changed(self, old: Policy, new: Policy) -> None:
-        self._ranked = _ranked(self.policies)
-        self._operators_ranked = _ranked(self.operator_policies)
+        self._ranked = _sort_policies(self.policies)
+        self._operators_ranked = _sort_policies(self.operator_policies)
         self._effects.clear()
         self._walk.start([old] if old is new else [old, new])
 
@@ -271,7 +271,7 @@ class PolicyWalk(Chore):
         return any(policy.names(name) for policy in self._changed)
 
 
-def _ranked(policies: dict[str, Policy]) -> list[Policy]:
+def _sort_policies(policies: dict[str, Policy]) -> list[Policy]:
     """Return the policies, highest first."""
     return sorted(policies.values(), key=_rank)
 

@@ -30,5 +30,5 @@ class Registry:
         self.definers: list[Callable[[], Iterable[list[Change]]]] = []
 
     def queue_numbered(self, number: i64) -> Queue | None:
-        """Return the logged queue with a number; None if it was deleted."""
+        """Return the logged queue with a number; None: the queue was deleted."""
         return self.numbers.queues.get(number)

@@ -90,17 +90,17 @@ class VirtualHost(RoutingHost):
     def changed(self) -> None:
         """Make resolved routes stale, and retry dead letters that wait for a route (QueueHost)."""
         self.topology.epoch += 1
-        self.dead_letters.routes_changed()
+        self.dead_letters.retry_backlogs()
 
     def consumed(self, message: Message, queue: QueueState) -> None:
         """Write the receipts for a message that has been consumed from `queue` (QueueHost)."""
-        self.receipts.consumed(message, queue)
+        self.receipts.write_consumption(message, queue)
 
     def queue_unused(self, queue: QueueState) -> None:
         """Delete a queue that was unused for as long as its arguments say (QueueHost)."""
         found = self.topology.queues.get(queue.name)
         if found is queue and found is not None:
-            self.declarations.remove_queue(found)
+            self.declarations.force_delete(found)
 
     def note_queue(self, queue: QueueState) -> None:
         """Append the queue's definition, which contains the change (QueueHost)."""
@@ -136,7 +136,7 @@ class VirtualHost(RoutingHost):
 
     def node_removed(self, node: Queue | Exchange) -> None:
         """Inform dependent objects that a queue or an exchange has been deleted (RoutingHost)."""
-        self.dependents.cut_off(node)
+        self.dependents.notify_soon(node)
 
     def new_delays(self, exchange: Exchange, queue: Queue) -> Keeper:
         """Make the keeper of messages that `exchange` delays (RoutingHost)."""
@@ -158,4 +158,4 @@ class VirtualHost(RoutingHost):
 
     def write_arrival_receipts(self, message: Message, queues: list[Queue]) -> None:
         """Write the receipts for the arrival of a message in `queues` (RoutingHost)."""
-        self.receipts.arrived(message, queues)
+        self.receipts.write_arrivals(message, queues)

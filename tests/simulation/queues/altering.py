@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.core.vhosts.alteration import alter_queue, altered_arguments
+from broker.core.vhosts.alteration import alter_queue, merge_arguments
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.model import DROP_HEAD, REJECT, Shelf, Spec
 from tests.simulation.queues.profiles import DEAD, Profile
@@ -39,7 +39,7 @@ def alter(world: World) -> None:
     world.book.trim(shelf, handing_over=False)
     queue, arguments = world.queue_of(shelf), Profile.arguments(spec)
     changes = {name: arguments.get(name) for name in ALTERED}
-    alter_queue(world.life.vhost.topology, queue, queue.name, altered_arguments(queue, changes), False)
+    alter_queue(world.life.vhost.topology, queue, queue.name, merge_arguments(queue, changes), False)
     world.turns.advance(0)
     world.life.sync()
     world.altering.clear()

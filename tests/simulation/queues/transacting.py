@@ -167,7 +167,7 @@ def transact(world: World, picked: list[Held]) -> None:
         chosen = [SETTLE] * len(picked)
     for held, outcome in zip(picked, chosen, strict=True):
         job.settlements.append((held, outcome))
-        commit.hold(held.number, held.entry, held.consumer, outcome)
+        commit.hold_settlement(held.number, held.entry, held.consumer, outcome)
     if refused:
         try:
             commit.commit()

@@ -12,7 +12,7 @@ from broker.core.message import Message
 from broker.core.policies.policy import Policy
 from broker.core.ports import MessageStore
 from broker.core.queues.volatile import NOTE_MS
-from broker.core.vhosts.alteration import alter_queue, altered_arguments, stop_queue
+from broker.core.vhosts.alteration import alter_queue, merge_arguments, stop_queue
 from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.topology import Change, definitions_of, new_broker
@@ -84,7 +84,7 @@ class World:
             vhost.declarations.delete_queue(one, False, False)
         elif what == "rename":
             queue = vhost.declarations.find_queue(one)
-            arguments = altered_arguments(queue, {"x-max-length": number})
+            arguments = merge_arguments(queue, {"x-max-length": number})
             alter_queue(vhost.topology, queue, other if number % 3 else one, arguments, False)
         elif what == "stop":
             stop_queue(vhost.topology, vhost.declarations.find_queue(one), ["enqueue"] if operator else [])

@@ -19,7 +19,7 @@ def put(
     asked = (definition or {}) | {key.replace("_", "-"): value for key, value in keys.items()}
     vhost.policies.set(checked_policy(vhost.name, name, pattern, asked, priority, apply_to, operator))
     if now:
-        vhost.policies.apply_now()
+        vhost.policies.apply_all()
 
 
 def told(found: dict[str, Effective]) -> dict[str, tuple[object, str, str]]:

@@ -154,8 +154,8 @@ def test_every_change_of_policies_is_reported_after_a_failure() -> None:
         raise PlannedError
 
     put(yard.vhost, "p", ".*", now=False, max_length=1)
-    yard.vhost.policies.when_applied(fail)
-    yard.vhost.policies.when_applied(lambda: reports.append("applied"))
+    yard.vhost.policies.call_when_applied(fail)
+    yard.vhost.policies.call_when_applied(lambda: reports.append("applied"))
     with pytest.raises(PlannedError):
         yard.clock.advance(0)
     yard.clock.advance(int(FAILURE_MS))

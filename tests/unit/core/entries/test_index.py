@@ -10,7 +10,7 @@ from broker.core.queues.attach import attach, detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import FILTERS_MAX, Queue
 from broker.core.selector.selector import Selector
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from tests.support.core.queue_bench import Client, HandScheduler
 from tests.support.core.topology import content_of, new_vhost
 
@@ -155,8 +155,8 @@ def test_a_property_is_looked_up_like_a_header() -> None:
 
 def test_what_was_there_before_a_restart() -> None:
     site = Site()
-    restore(site.queue, site.message({"kind": "a"}), False)
-    restore(site.queue, site.message({"kind": "b"}), True)
+    restore_message(site.queue, site.message({"kind": "a"}), False)
+    restore_message(site.queue, site.message({"kind": "b"}), True)
     assert site.got(site.client("kind = 'b'")) == [2]
     assert Counting.asked <= 2
 

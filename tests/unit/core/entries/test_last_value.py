@@ -9,7 +9,7 @@ from broker.core.queues.consumer import make_holder
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.limits import Rules
 from broker.core.queues.queue import Queue, drop_outdated
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from broker.core.view import identity
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.key_header import HEADERS, KEY
@@ -246,7 +246,7 @@ def test_recovery_keeps_the_newest_in_the_order_of_publication() -> None:
     for number, key in enumerate((1, 2, 0, 1, 3, 1, 2), start=1):
         old = message(number, priority=key, persistent=True)
         old.sequence = number
-        restore(queue, old, False)
+        restore_message(queue, old, False)
     assert bench.store.settled == [], "the log takes no appends yet"
     drop_outdated(queue)
     assert bench.numbers() == [3, 5, 6, 7]
@@ -261,7 +261,7 @@ def test_recovery_keeps_the_newest_in_the_order_of_publication() -> None:
 def test_what_recovery_replaces_may_have_gone_by_then() -> None:
     bench = new_bench()
     for number in (1, 2):
-        restore(bench.queue, message(number, priority=1), False)
+        restore_message(bench.queue, message(number, priority=1), False)
     assert purge(bench.queue) == 2
     drop_outdated(bench.queue)
     assert bench.queue.ready == 0
@@ -274,7 +274,7 @@ def test_what_a_reader_has_staged_stays_until_it_is_given_back() -> None:
     for number in (1, 2):
         old = message(number, priority=1, persistent=True)
         old.sequence = number
-        restore(queue, old, False)
+        restore_message(queue, old, False)
     staged, _ = queue.entries
     holder = make_holder(queue, "r")
     mark(queue, staged, holder)

@@ -5,7 +5,7 @@ import pytest
 from broker.core.entries.entry import AVAILABLE, DEQUEUED, QueueEntry
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.message import Message, copy_of
-from broker.core.publishing.dead_letters import waits_for
+from broker.core.publishing.dead_letters import cause_of_wait
 from broker.core.publishing.outcome import REFUSED
 from broker.core.queues.backlog import STALE_MIN, Backlog, existing_backlog
 from broker.core.queues.election import ENQUEUE
@@ -207,7 +207,7 @@ def test_what_waits_is_found_in_its_order_from_anywhere() -> None:
     for death in deaths:
         assert backlog.find(death.message.sequence, death.arrival) is death
     assert backlog.find(0, 99) is None
-    assert waits_for(deaths[0]) == waits_for(deaths[3]) == "exchange '' routes 'dead' to no queue"
+    assert cause_of_wait(deaths[0]) == cause_of_wait(deaths[3]) == "exchange '' routes 'dead' to no queue"
     assert [death.deliveries for death in deaths] == [0] * 5
     purge(queue)
     assert backlog.after(0, 10) == []

@@ -8,7 +8,7 @@ from broker.core.broker import Broker
 from broker.core.errors import LimitReached, NotFound, StoreFailed
 from broker.core.operators.stage import READERS_MAX, Stage
 from broker.core.queues.queue import Queue
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from tests.support.core.topology import (
     RecordingStore,
     add_queue,
@@ -61,7 +61,7 @@ def restarted(changes: list[dict[str, object]], store: RecordingStore) -> Broker
     queue = broker.vhosts["/"].topology.queues["q"]
     for message, _ in store.enqueued:
         if message.sequence not in settled:
-            restore(queue, message, False)
+            restore_message(queue, message, False)
     broker.resume()
     return broker
 

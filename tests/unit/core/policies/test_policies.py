@@ -36,7 +36,7 @@ def test_a_policy_holds_for_queues_that_are_there_and_for_new_ones() -> None:
     assert other.effective == {}
     assert other.effective is other.arguments
     vhost.policies.delete("p")
-    vhost.policies.apply_now()
+    vhost.policies.apply_all()
     assert old.effective == new.effective == {}
 
 
@@ -193,7 +193,7 @@ def test_an_alternate_exchange_by_policy_takes_effect_at_once_and_goes_with_it()
         "alternate-exchange": ("amq.direct", "argument", "alternate-exchange")
     }
     vhost.policies.delete("p")
-    vhost.policies.apply_now()
+    vhost.policies.apply_all()
     assert routed(vhost, "x", "nowhere") == []
 
 
@@ -328,7 +328,7 @@ def test_changes_reach_many_queues_in_slices_and_tell_when_they_have() -> None:
     def reached() -> int:
         return sum("x-max-length" in queue.effective for queue in queues)
 
-    vhost.policies.when_applied(lambda: done.append(reached()))
+    vhost.policies.call_when_applied(lambda: done.append(reached()))
     assert reached() == 0
     assert done == []
     clock.schedule.run()
@@ -340,7 +340,7 @@ def test_changes_reach_many_queues_in_slices_and_tell_when_they_have() -> None:
         clock.schedule.run()
     assert done == [len(queues) - 1]
     assert "x-max-length" not in doomed.effective
-    vhost.policies.when_applied(lambda: done.append(0))
+    vhost.policies.call_when_applied(lambda: done.append(0))
     assert done[-1] == 0, "at once when there is nothing to be done"
 
 
@@ -353,7 +353,7 @@ def test_a_change_during_another_one_reaches_everything_too() -> None:
     for number in range(20):
         put(vhost, f"r{number}", f"^q{number}$", priority=1, now=False, max_length=number)
     done: list[bool] = []
-    vhost.policies.when_applied(lambda: done.append(True))
+    vhost.policies.call_when_applied(lambda: done.append(True))
     while not done:
         clock.schedule.run()
     held = [queue.effective["x-max-length"] for queue in queues]
@@ -366,7 +366,7 @@ def test_a_deleted_virtual_host_ends_the_change() -> None:
     add_queue(vhost, "q")
     put(vhost, "p", "", now=False, max_length=1)
     done: list[bool] = []
-    vhost.policies.when_applied(lambda: done.append(True))
+    vhost.policies.call_when_applied(lambda: done.append(True))
     broker.delete_vhost("v")
     assert done == [True]
 

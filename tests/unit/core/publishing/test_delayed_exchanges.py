@@ -209,7 +209,7 @@ def test_further_routing_keys_count_by_then_and_hidden_ones_stay_hidden() -> Non
     route = site.vhost.publisher.route("x", "k")
     message = Message(route.address, content, 0, False, 0)
     view = View091(Properties(content))
-    assert route.exchange.holds(view)
+    assert route.exchange.delays_message(view)
     assert site.vhost.publisher.publish_by_message(route, message, ["k", "copy", "blind"], view) is ROUTED
     site.clock.advance(5)
     assert [queue.ready for queue in queues] == [1, 1, 1]

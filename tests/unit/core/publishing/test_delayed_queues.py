@@ -12,10 +12,10 @@ from broker.core.policies.policy import Policy
 from broker.core.publishing.delay import (
     UNREADABLE_WAIT_MS,
     QueueDelays,
-    delayed_in,
+    count_delayed,
     delays_of,
     due_date,
-    hold_until_due,
+    mark_delay,
 )
 from broker.core.publishing.outcome import REFUSED, ROUTED, Outcome
 from broker.core.queues.queue import Queue
@@ -23,7 +23,7 @@ from broker.core.queues.source import BROKER
 from broker.core.routing.history import History
 from broker.core.schedule import RETRY_MS, SLICE, Held, soonest_first
 from broker.core.transactions.transaction import HeldPublish
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from protocol.amqp091.properties import Properties
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.purge import purge
@@ -55,7 +55,7 @@ class Field:
         content = content_of(headers={"x-delay": delay, "n": body, **headers})
         new = Message(self.vhost.publisher.route("", "q").address, content, 1, persistent, 0)
         named = "x-delivery-time" if "x-delivery-time" in headers else "x-delay"
-        hold_until_due(new, view_of(headers={named: headers.get(named, delay)}), self.clock.schedule)
+        mark_delay(new, view_of(headers={named: headers.get(named, delay)}), self.clock.schedule)
         return new
 
     def publish(
@@ -112,14 +112,14 @@ def test_what_is_no_time_is_refused(value: object) -> None:
 def test_messages_come_at_their_time_behind_what_came_before_it() -> None:
     field = Field()
     assert [field.publish(delay, delay) for delay in (30, 10, 0, 10, 20)] == [ROUTED] * 5
-    assert (field.bodies(), delayed_in(field.queue)) == ([0], 4)
+    assert (field.bodies(), count_delayed(field.queue)) == ([0], 4)
     field.clock.advance(9)
     assert field.bodies() == [0]
     field.clock.advance(1)
     assert field.bodies() == [0, 10, 10]
     field.publish(0, 1)
     field.clock.advance(20)
-    assert (field.bodies(), delayed_in(field.queue)) == ([0, 10, 10, 1, 20, 30], 0)
+    assert (field.bodies(), count_delayed(field.queue)) == ([0, 10, 10, 1, 20, 30], 0)
 
 
 def test_a_delay_is_negated_when_it_is_over() -> None:
@@ -157,10 +157,10 @@ def test_a_full_queue_takes_it_later() -> None:
     field.publish(10, 1)
     field.publish(0, 2)
     field.clock.advance(10)
-    assert (field.bodies(), delayed_in(field.queue)) == ([2], 1)
+    assert (field.bodies(), count_delayed(field.queue)) == ([2], 1)
     purge(field.queue)
     field.clock.advance(RETRY_MS)
-    assert (field.bodies(), delayed_in(field.queue)) == ([1], 0)
+    assert (field.bodies(), count_delayed(field.queue)) == ([1], 0)
 
 
 @pytest.mark.parametrize("delay", [{"delay": 10}, {"delay": 0, "x-delivery-time": NOW + 10}])
@@ -177,10 +177,10 @@ def test_a_queue_that_is_full_now_takes_what_is_due_later(delay: dict[str, int])
     assert held.put(field.vhost.publisher) is ROUTED
     purge(field.queue)
     field.clock.advance(10)
-    assert (field.bodies(), delayed_in(field.queue)) == ([3], 1)
+    assert (field.bodies(), count_delayed(field.queue)) == ([3], 1)
     purge(field.queue)
     field.clock.advance(RETRY_MS)
-    assert (field.bodies(), delayed_in(field.queue)) == ([4], 0)
+    assert (field.bodies(), count_delayed(field.queue)) == ([4], 0)
 
 
 @pytest.mark.parametrize("moved", [3_600_000, -3_600_000, 1_700_000_000_000])
@@ -238,7 +238,7 @@ def test_purging_leaves_it_and_deleting_takes_it() -> None:
     field = Field(durable=True)
     field.publish(10, persistent=True)
     purge(field.queue)
-    assert delayed_in(field.queue) == 1
+    assert count_delayed(field.queue) == 1
     with pytest.raises(PreconditionFailed, match="not empty"):
         field.vhost.declarations.delete_queue("q", False, True, None)
     field.vhost.declarations.delete_queue("q", False, False, None)
@@ -251,7 +251,7 @@ def test_policies_do_not_disturb_it() -> None:
     field = Field()
     field.publish(10)
     field.vhost.policies.set(Policy("p", "q", {"max-length": 5}))
-    field.vhost.policies.apply_now()
+    field.vhost.policies.apply_all()
     field.clock.advance(10)
     assert field.queue.ready == 1
 
@@ -275,8 +275,8 @@ def test_after_a_restart_it_is_held_again_and_others_are_not() -> None:
     overdue = field.message(10, 1)
     overdue.date = field.clock.date() - 1
     for message in (field.message(20, 2), overdue, field.message(0, 3)):
-        restore(field.queue, message, False)
-    assert (field.bodies(), delayed_in(field.queue)) == ([3], 2)
+        restore_message(field.queue, message, False)
+    assert (field.bodies(), count_delayed(field.queue)) == ([3], 2)
     field.clock.advance(1)
     assert field.bodies() == [3, 1]
     field.clock.advance(20)
@@ -288,8 +288,8 @@ def test_an_exchange_that_remembers_it_goes_on_remembering_it_after_a_restart() 
     add_exchange(field.vhost, "h", "x-recent-history", durable=True)
     history = field.vhost.topology.exchanges["h"].kept
     assert history is not None
-    restore(history, field.message(10), False)
-    assert (history.ready, delayed_in(history)) == (1, 0)
+    restore_message(history, field.message(10), False)
+    assert (history.ready, count_delayed(history)) == (1, 0)
     assert isinstance(History(history, 1).messages(0)[0], Message)
 
 
@@ -299,7 +299,7 @@ def test_what_cannot_be_logged_or_read_waits() -> None:
     field.publish(10, 2, persistent=True)
     field.store.failure = "the disk is full"
     field.clock.advance(10)
-    assert delayed_in(field.queue) == 2
+    assert count_delayed(field.queue) == 2
     field.store.failure = ""
     unreadable = field.places()[0].message
     assert unreadable is not None
@@ -374,7 +374,7 @@ def test_a_queue_that_expires_only_if_empty_stays_for_what_it_delays() -> None:
     field = Field(expires=100, expires_if_empty=True)
     field.publish(1000)
     field.clock.advance(999)
-    assert (field.queue.deleted, delayed_in(field.queue)) == (False, 1)
+    assert (field.queue.deleted, count_delayed(field.queue)) == (False, 1)
     field.clock.advance(1)
     assert (field.queue.deleted, field.bodies()) == (False, [0])
     purge(field.queue)
@@ -418,10 +418,10 @@ def test_a_million_scattered_dates_are_each_kept_to_the_millisecond() -> None:
         message.marks = message.marks | DELAYED
         dates.append(message.date)
         if number % 2:
-            restore(queue, message, False)  # as after a restart
+            restore_message(queue, message, False)  # as after a restart
         else:
             yard.vhost.publisher.publish_carefully(route, message)
-    assert (queue.ready, delayed_in(queue)) == (0, MILLION)
+    assert (queue.ready, count_delayed(queue)) == (0, MILLION)
     dates.sort()
     soonest = soonest_first(delays_of(queue, yard.vhost).places())
     assert [next(soonest).date for _ in range(1000)] == dates[:1000]
@@ -435,7 +435,7 @@ def test_a_million_scattered_dates_are_each_kept_to_the_millisecond() -> None:
         while done < MILLION and dates[done] <= yard.clock.date():
             done += 1
         assert done - 10 * SLICE <= queue.ready <= done, "each comes in the millisecond in which it is due"
-    assert (queue.ready, delayed_in(queue)) == (MILLION, 0)
+    assert (queue.ready, count_delayed(queue)) == (MILLION, 0)
     assert rings <= 100_000 + MILLION // SLICE, "one ring for each millisecond with something due, or a slice"
     arrived = [entry.message.date for entry in queue.entries]
     assert arrived == sorted(arrived)

@@ -36,7 +36,7 @@ def job_of(office: Office, held: int = 0, immediate: bool = False) -> Job:
         client = office.client(office.q, prefetch=held)
         office.run()
         for tag, entry in enumerate(client.held):
-            job.hold(tag, entry, client.consumer, SETTLE)
+            job.hold_settlement(tag, entry, client.consumer, SETTLE)
     route = office.vhost.publisher.route("", "q")
     message = Message(route.address, b"1", 1, True, 0)
     message.marks = TELLS_ARRIVAL

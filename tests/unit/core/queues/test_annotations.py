@@ -11,7 +11,7 @@ from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import drop, queue_of
 from broker.core.queues.returns import Addition, annotate, give_back
 from broker.core.queues.state import owns
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from tests.support.core.mass_returns import turn
 from tests.support.core.queue_bench import Bench, Client
 from tests.support.core.timed_vhost import delivered
@@ -110,5 +110,5 @@ def test_very_many_are_annotated_in_slices(cost: int, known: bytes, most: int) -
 def test_it_is_there_again_after_a_restart() -> None:
     bench = Bench(logged=True)
     [new] = bench.messages(1)
-    restore(bench.queue, new, True, 2, b"why")
+    restore_message(bench.queue, new, True, 2, b"why")
     assert annotated(bench) == [b"why"]

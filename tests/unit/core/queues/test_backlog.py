@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from broker.core.errors import PreconditionFailed
-from broker.core.publishing.dead_letters import TOLD_MS
-from broker.core.publishing.delay import delayed_in
+from broker.core.publishing.dead_letters import WARNING_MS
+from broker.core.publishing.delay import count_delayed
 from broker.core.publishing.outcome import REFUSED, ROUTED
 from broker.core.queues.backlog import PAUSE_MS, RETRY_MS, SOON_MS, TRIES, UNREADABLE_MS, existing_backlog
 from broker.core.queues.hooks import REASONS, REJECTED
@@ -506,7 +506,7 @@ def test_those_that_were_dropped_are_told_once_per_queue_and_minute() -> None:
         yard.clock.advance(10)
     start = "queue 'q' in vhost '/': dead letters dropped: "
     assert yard.troubles == [f"{start}1; the last was expired, and queue 'dead' is full"]
-    yard.clock.advance(TOLD_MS)
+    yard.clock.advance(WARNING_MS)
     yard.publish()
     yard.clock.advance(10)
     assert yard.troubles[1:] == [f"{start}3; the last was expired, and queue 'dead' is full"]
@@ -550,4 +550,4 @@ def test_which_queues_dead_letter_at_least_once(arguments: dict[str, object], su
     asked = arguments.get("x-dead-letter-strategy") == "at-least-once"
     assert bool(warned) is (asked and not sure)
     assert yard.counters.discarded[REJECTED] == 0
-    assert delayed_in(queue) == 0
+    assert count_delayed(queue) == 0

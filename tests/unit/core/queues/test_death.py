@@ -118,7 +118,7 @@ def test_what_an_earlier_death_told_is_not_told_again() -> None:
             "p", "^dead$", {"dead-letter-exchange": "", "dead-letter-routing-key": "last", "max-length": 1}
         )
     )
-    ward.vhost.policies.apply_now()
+    ward.vhost.policies.apply_all()
     ward.publish()
     ward.clock.advance(10)
     ward.publish()
@@ -168,7 +168,7 @@ def test_only_the_deaths_that_were_chosen_make_letters(reasons: str | None) -> N
 def test_a_policy_chooses_too() -> None:
     ward = Ward(delivery_limit=0, max_length=1)
     ward.vhost.policies.set(Policy("p", "^q$", {"dead-letter-reasons": "maxlen"}))
-    ward.vhost.policies.apply_now()
+    ward.vhost.policies.apply_all()
     die(ward)
     assert ward.told() == [{"x-first-death-reason": "maxlen"}]
 
@@ -264,7 +264,7 @@ def test_an_empty_one_goes_as_ever_and_a_policy_can_spare() -> None:
     assert not there(yard)
     yard.queue(expires=100)
     yard.vhost.policies.set(Policy("spare", "", {"expires-if-empty": True}))
-    yard.vhost.policies.apply_now()
+    yard.vhost.policies.apply_all()
     yard.publish()
     yard.clock.advance(10_000)
     assert there(yard)
@@ -325,7 +325,7 @@ def test_a_policy_has_them_dead_lettered() -> None:
         "dead-letter-reasons": ALL,
     }
     yard.vhost.policies.set(Policy("last", "^q$", definition))
-    yard.vhost.policies.apply_now()
+    yard.vhost.policies.apply_all()
     yard.queue()
     yard.publish()
     yard.vhost.declarations.delete_queue("q", False, False)
@@ -405,6 +405,6 @@ def test_auto_delete_and_exclusive_queues_leave_their_messages_too() -> None:
     assert numbers(dead) == [1]
     client = yard.client(queue, 1)
     client.cancel()
-    yard.vhost.declarations.consumer_removed(queue)
+    yard.vhost.declarations.delete_if_unused(queue)
     assert numbers(dead) == [1, 2]
     assert list(yard.vhost.topology.queues) == ["dead"]

@@ -6,7 +6,7 @@ from broker.core.errors import PreconditionFailed, StoreFailed
 from broker.core.message import NEVER, REMEMBERED, Message
 from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, REFUSED, ROUTED
 from broker.core.queues.duplicates import SLICE, memory_of, new_mark
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from broker.core.view import MessageView
 from tests.support.core.duplicate_vhost import Rememberer, held
 from tests.support.core.policies import put
@@ -218,7 +218,7 @@ def restored(yard: Rememberer, *said: tuple[str, int]) -> list[Message]:
     for number, (key, sequence) in enumerate(said, 1):
         mark = new_mark(key, sequence, True, yard.clock.schedule.date() + number)
         mark.sequence = number
-        restore(queue, mark, False)
+        restore_message(queue, mark, False)
         found.append(mark)
     return found
 

@@ -4,7 +4,7 @@ from broker.core.message import NEVER, Message
 from broker.core.queues.attach import detach, get_one
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.limits import SLICE, touch
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import ADDRESS
 from tests.support.core.timed_vhost import Yard, delivered, numbers
@@ -251,9 +251,9 @@ def test_the_time_goes_on_while_the_broker_does_not() -> None:
         message = Message(ADDRESS, b"%d" % age, 1, True, 0)
         message.date = yard.clock.date() - age
         message.expiration = expiration
-        restore(where, message, True)
+        restore_message(where, message, True)
     undated = Message(ADDRESS, b"9", 1, True, 0)
-    restore(queue, undated, True)
+    restore_message(queue, undated, True)
     ends: list[tuple[int, list[int]]] = []
     for end in (0, 99, 100, 699, 700, 999, 1000):
         yard.clock.advance(max(0, end - (yard.clock.now - 1000)))

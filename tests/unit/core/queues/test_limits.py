@@ -9,7 +9,7 @@ from broker.core.publishing.outcome import REFUSED, ROUTED
 from broker.core.queues import limits
 from broker.core.queues.limits import SLICE
 from broker.core.queues.queue import Queue
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import number_of
 from tests.support.core.timed_vhost import Yard, delivered, numbers
@@ -235,7 +235,7 @@ def test_limits_hold_after_a_restart() -> None:
     yard.publish(count=2)
     restored = yard.queue("r", max_length=2)
     for entry in list(queue.entries) * 2:
-        restore(restored, entry.message, False)
+        restore_message(restored, entry.message, False)
     assert restored.ready == 4
     yard.clock.advance(0)
     assert numbers(restored) == [1, 2]

@@ -11,7 +11,7 @@ from broker.core.queues.attach import get_one
 from broker.core.queues.consumer import INTERESTED, NOT_INTERESTED, NOTIFIED, REMOVED
 from broker.core.queues.purge import dispose
 from broker.core.queues.returns import release_entries
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import Bench, message
@@ -301,8 +301,8 @@ def test_the_store_learns_what_a_logged_queue_no_longer_holds(
 
 def test_restored_entries_are_delivered_like_others() -> None:
     bench = Bench()
-    restore(bench.queue, message(1), False)
-    restore(bench.queue, message(2), True)
+    restore_message(bench.queue, message(1), False)
+    restore_message(bench.queue, message(2), True)
     assert bench.queue.published == 0
     client = bench.client()
     bench.run()

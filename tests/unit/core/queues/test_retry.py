@@ -14,7 +14,7 @@ from broker.core.queues.election import activity_of
 from broker.core.queues.queue import Queue, give_up_exhausted
 from broker.core.queues.retry import QUORUM_LIMIT
 from broker.core.queues.returns import annotate, deliver_again
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import Bench, MemoryStore, message
@@ -212,14 +212,14 @@ def test_policies_come_and_go() -> None:
     queue = yard.queue()
     assert queue.retry is None
     yard.vhost.policies.set(Policy("p", "q", {"retry-min": 10, "retry-multiplier": 1, "retry-max": 5}))
-    yard.vhost.policies.apply_now()
+    yard.vhost.policies.apply_all()
     client = yard.client(queue)
     yard.publish()
     yard.run()
     assert waits(yard, queue, client) == 5
     client.nack(outcome=NACK)
     yard.vhost.policies.delete("p")
-    yard.vhost.policies.apply_now()
+    yard.vhost.policies.apply_all()
     assert state(queue) == (0, 0, 1), "what waits goes on waiting"
     yard.clock.advance(5)
     yard.run()
@@ -302,7 +302,7 @@ def test_the_log_takes_back_what_did_not_count() -> None:
 def test_what_was_counted_before_a_restart_says_how_long_it_waits_after_it() -> None:
     yard = Yard()
     queue = yard.queue(retry_min=10)
-    restore(queue, message(1), True, 2)
+    restore_message(queue, message(1), True, 2)
     assert entry_of(queue, 1).state == AVAILABLE
     client = yard.client(queue)
     yard.run()
@@ -432,7 +432,7 @@ def test_a_queue_without_a_limit_tells_the_log_nothing() -> None:
 def test_what_was_out_once_too_often_is_gone_after_recovery() -> None:
     bench = limited(2)
     for number, count in enumerate((0, 2, 3, 9), 1):
-        restore(bench.queue, logged_message(number), True, count)
+        restore_message(bench.queue, logged_message(number), True, count)
     give_up_exhausted(bench.queue)
     assert bench.numbers() == [1, 2]
     assert [settled.sequence for settled, _ in bench.store.settled] == []  # not a logged queue
@@ -440,7 +440,7 @@ def test_what_was_out_once_too_often_is_gone_after_recovery() -> None:
 
 def test_recovered_messages_go_on_counting() -> None:
     bench = limited(2)
-    restore(bench.queue, message(1), True, 2)
+    restore_message(bench.queue, message(1), True, 2)
     client = bench.client()
     bench.run()
     assert client.deliveries[0].delivery_count == 3
@@ -479,10 +479,10 @@ def test_policies_change_the_limit_of_what_is_there() -> None:
     vhost = new_vhost()
     queue = declare(vhost, {"x-queue-type": "quorum"})
     vhost.policies.set(Policy("p", "q", {"delivery-limit": 4}))
-    vhost.policies.apply_now()
+    vhost.policies.apply_all()
     assert queue.delivery_limit == 4
     vhost.policies.delete("p")
-    vhost.policies.apply_now()
+    vhost.policies.apply_all()
     assert queue.delivery_limit == QUORUM_LIMIT
 
 

@@ -71,7 +71,7 @@ def test_a_queue_is_gone_at_once(kind: str, arguments: dict[str, object]) -> Non
     assert publish(vhost, "x", "1") is ROUTED
     assert other.ready == 0
     vhost.declarations.delete_queue("q", False, False)
-    assert vhost.topology.bindings.leaving()
+    assert vhost.topology.bindings.has_deleted()
     assert listed(vhost) == vhost.topology.bindings_to(other)
     assert publish(vhost, "x", "1") is ROUTED
     assert other.ready == 1, "nothing matches, so the alternate exchange has it"
@@ -85,7 +85,7 @@ def test_a_queue_is_gone_at_once(kind: str, arguments: dict[str, object]) -> Non
         assert again.ready == 1
         vhost.declarations.purge_queue("q")
         clock.advance(0)
-        assert not vhost.topology.bindings.leaving()
+        assert not vhost.topology.bindings.has_deleted()
         assert len(vhost.topology.bindings_to(again)) == 1
     vhost.declarations.unbind_queue("q", "x", "1", arguments)
     assert publish(vhost, "x", "1") is ROUTED
@@ -106,7 +106,7 @@ def test_a_turn_lets_go_of_a_slice_whatever_is_deleted() -> None:
         clock.schedule.run()
         left = max(left - int(SLICE), 0)
         assert linked(vhost) == left
-    assert not vhost.topology.bindings.leaving()
+    assert not vhost.topology.bindings.has_deleted()
 
 
 def test_an_exchange_that_leads_here_is_let_go_of_in_slices_too() -> None:
@@ -125,7 +125,7 @@ def test_an_exchange_that_leads_here_is_let_go_of_in_slices_too() -> None:
         assert publish(vhost, "x", str(number)) is UNROUTED
     vhost.declarations.delete_exchange("x", if_unused=True)
     clock.advance(0)
-    assert not vhost.topology.bindings.leaving()
+    assert not vhost.topology.bindings.has_deleted()
 
 
 @pytest.mark.parametrize("first", ["queue", "exchange"])
@@ -143,7 +143,7 @@ def test_both_ends_are_deleted_and_declared_anew(first: str) -> None:
     vhost.declarations.delete_exchange("x", False)
     if first == "exchange":
         vhost.declarations.delete_queue("q", False, False)
-    assert vhost.topology.bindings.leaving()
+    assert vhost.topology.bindings.has_deleted()
     assert [binding.source.name for binding in vhost.topology.bindings_to(queues[1])] == ["z"]
     add_exchange(vhost, "x", "topic")
     add_queue(vhost, "q")
@@ -154,7 +154,7 @@ def test_both_ends_are_deleted_and_declared_anew(first: str) -> None:
         assert routed(vhost, "x", "8") == []
         assert len(vhost.topology.bindings_to(queues[1])) == 2
         clock.advance(0)
-        assert not vhost.topology.bindings.leaving()
+        assert not vhost.topology.bindings.has_deleted()
     vhost.declarations.delete_queue("r", False, False)
     assert len(listed(vhost)) == 1
 
@@ -183,7 +183,7 @@ def test_an_exchange_bound_to_itself() -> None:
     vhost.declarations.delete_exchange("x", False)
     assert listed(vhost) == []
     vhost.topology.bindings.finish()
-    assert not vhost.topology.bindings.leaving()
+    assert not vhost.topology.bindings.has_deleted()
 
 
 def durable_many(store: RecordingStore) -> VirtualHost:
@@ -202,13 +202,13 @@ def test_what_the_log_says_is_the_state_before_or_after() -> None:
     assert store.kinds()[before:] == ["queue.delete", "exchange.delete"], (
         "all of it in the turn of the request"
     )
-    assert vhost.topology.bindings.leaving()
+    assert vhost.topology.bindings.has_deleted()
     add_exchange(vhost, "x", "direct", durable=True)
     vhost.declarations.bind_queue(add_queue(vhost, "q", durable=True).name, "x", "1", {})
     recovered = rebuilt(store.changes[:before]).vhosts["/"]
     assert len(recovered.topology.bindings_to(recovered.topology.queues["q"])) == MANY
     recovered = rebuilt(store.changes).vhosts["/"]
-    assert not recovered.topology.bindings.leaving(), "recovery needs no turns"
+    assert not recovered.topology.bindings.has_deleted(), "recovery needs no turns"
     assert [
         binding.routing_key for binding in recovered.topology.bindings_to(recovered.topology.queues["q"])
     ] == ["1"]
@@ -220,7 +220,7 @@ def test_what_is_described_meanwhile_has_none_of_them() -> None:
     broker = rebuilt(durable_many(store).store.changes)  # type: ignore[attr-defined]
     vhost = broker.vhosts["/"]
     vhost.declarations.delete_queue("q", False, False)
-    assert vhost.topology.bindings.leaving()
+    assert vhost.topology.bindings.has_deleted()
     assert {change["kind"] for change in definitions_of(broker)}.isdisjoint({"queue", "exchange", "binding"})
     again = rebuilt(definitions_of(broker)).vhosts["/"]
     assert listed(again) == []
@@ -248,7 +248,7 @@ def test_queues_that_go_by_themselves() -> None:
     vhost.declarations.delete_exclusive_queues(owner)
     assert linked(vhost) == 3 * MANY - SLICE
     detach(automatic, consumer, [])
-    vhost.declarations.consumer_removed(automatic)
+    vhost.declarations.delete_if_unused(automatic)
     assert linked(vhost) == 3 * MANY - SLICE
     assert {binding.destination_name for binding in listed(vhost)} == {"unused"}
     clock.advance(1001)
@@ -269,7 +269,7 @@ def test_consumers_of_others_do_not_notice() -> None:
     assert {queue.name for queue in route.queues} == {"other", "q"}
     taker, consumer = consume(other)
     vhost.declarations.delete_queue("q", False, False)
-    while vhost.topology.bindings.leaving():
+    while vhost.topology.bindings.has_deleted():
         epoch = vhost.topology.epoch
         clock.schedule.run()
         assert vhost.topology.epoch == epoch, "routes that were resolved since stay right"

@@ -8,11 +8,11 @@ from broker.adapters.formats.either import view_of
 from broker.core.broker import Broker
 from broker.core.errors import PreconditionFailed, StoreFailed
 from broker.core.message import BY_CLOCK, DELAYED, TELLS_ARRIVAL, Message
-from broker.core.publishing.delay import delayed_in, delays_of
+from broker.core.publishing.delay import count_delayed, delays_of
 from broker.core.publishing.outcome import ROUTED, UNROUTED
 from broker.core.queues.duplicates import memory_of
 from broker.core.routing.history import History
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.topology import (
@@ -168,7 +168,7 @@ def test_the_log_finds_the_history_again() -> None:
     assert again is not None
     send(vhost, "a", "b", "c", persistent=True)
     for message, _ in store.enqueued:  # as after a crash before the settlement of the first
-        restore(again, message, False)
+        restore_message(again, message, False)
     assert bound(broker.vhost("/"), "q") == ["b", "c"]
     twice = restarted([*store.changes, *definitions_of(broker), *definitions_of(broker)])
     assert definitions_of(twice) == definitions_of(broker)
@@ -296,7 +296,7 @@ def test_what_is_delayed_waits_for_its_date_in_queues_that_are_bound_later(lengt
     full = length == 1
     assert replayed(vhost, max_length=length, overflow="reject-publish") == (["0"] if full else ["0", "1"])
     queue = vhost.topology.queues["q"]
-    assert delayed_in(queue) == 1, "when it is due there may be room"
+    assert count_delayed(queue) == 1, "when it is due there may be room"
     clock.advance(39)
     assert queue.ready == (1 if full else 2)
     clock.advance(1)

@@ -56,7 +56,7 @@ def job_of(consumer: QueueConsumer, outcomes: dict[int, int]) -> Job:
     outcome = SETTLE
     for number, entry in enumerate(consumer.queue.entries):
         outcome = outcomes.get(number, outcome)
-        job.hold(number, entry, consumer, outcome)
+        job.hold_settlement(number, entry, consumer, outcome)
     return job
 
 
@@ -603,7 +603,7 @@ def test_what_was_to_be_dead_lettered_is() -> None:
     put(vhost, "p", "work", dead_letter_exchange="", dead_letter_routing_key="dead")
     client = waiting_rejection(house)
     vhost.policies.delete("p")
-    vhost.policies.apply_now()
+    vhost.policies.apply_all()
     assert outcome(house, client) == (1, 0, 1, 0)
 
 

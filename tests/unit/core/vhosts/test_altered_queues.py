@@ -6,7 +6,7 @@ from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, Stor
 from broker.core.policies.policy import checked_policy
 from broker.core.publishing.outcome import REFUSED, ROUTED
 from broker.core.queues.queue import Queue
-from broker.core.vhosts.alteration import alter_queue, altered_arguments
+from broker.core.vhosts.alteration import alter_queue, merge_arguments
 from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.topology import (
@@ -28,7 +28,7 @@ def alter(
 ) -> None:
     """Alter a queue; underscores stand for dashes."""
     changes = {key.replace("_", "-"): value for key, value in arguments.items()}
-    alter_queue(vhost.topology, queue, name or queue.name, altered_arguments(queue, changes), shared)
+    alter_queue(vhost.topology, queue, name or queue.name, merge_arguments(queue, changes), shared)
 
 
 def test_arguments_hold_at_once_and_for_redeclarations() -> None:
@@ -78,7 +78,7 @@ def test_what_cannot_be_altered_is_named(changes: dict[str, object], why: str) -
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     with pytest.raises(PreconditionFailed, match=why):
-        altered_arguments(queue, changes)
+        merge_arguments(queue, changes)
     assert queue.arguments == {}
 
 
@@ -179,7 +179,7 @@ def test_policies_are_those_of_the_new_name() -> None:
     queue = add_queue(vhost, "q")
     for name, pattern, length in (("old", "^q$", 1), ("new", "^r$", 2)):
         vhost.policies.set(checked_policy("/", name, pattern, {"max-length": length}, 0, "queues", False))
-    vhost.policies.apply_now()
+    vhost.policies.apply_all()
     alter(vhost, queue, "r")
     assert queue.effective["x-max-length"] == 2
     for _ in range(3):

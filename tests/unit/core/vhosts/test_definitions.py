@@ -9,7 +9,7 @@ from broker.core.broker import Broker
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed, StoreFailed
 from broker.core.message import Message
 from broker.core.publishing.outcome import ROUTED
-from broker.core.vhosts.definitions import restore
+from broker.core.vhosts.definitions import restore_message
 from tests.support.core.definition_histories import (
     NAMES,
     SOURCES,
@@ -158,7 +158,7 @@ def test_a_repeated_queue_keeps_its_messages() -> None:
     broker = rebuilt(definitions_of(full_broker()))
     queue = broker.vhost("/").declarations.find_queue("d")
     route = broker.vhost("/").publisher.route("", "d")
-    restore(queue, Message(route.address, b"", 0, True, 0), True)
+    restore_message(queue, Message(route.address, b"", 0, True, 0), True)
     for change in definitions_of(broker):
         broker.apply(change)
     assert broker.vhost("/").declarations.find_queue("d") is queue

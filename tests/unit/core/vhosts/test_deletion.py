@@ -9,9 +9,9 @@ from broker.core.arguments.queue import NACK
 from broker.core.broker import Broker
 from broker.core.errors import NotFound
 from broker.core.message import DELAYED, Message
-from broker.core.publishing.delay import delayed_in
+from broker.core.publishing.delay import count_delayed
 from broker.core.publishing.outcome import ROUTED, Outcome
-from broker.core.publishing.receipts import Foretelling
+from broker.core.publishing.receipts import PreparedReceipts
 from broker.core.queues.attach import detach
 from broker.core.queues.group import Group
 from broker.core.queues.purge import CLEARING_SLICE, dispose
@@ -117,11 +117,11 @@ def test_a_transaction_settles_nothing_of_a_deleted_queue() -> None:
     yard.run()
     settlement = HeldSettlement(client.consumer, SETTLE, NACK)
     settlement.entries.append(client.held[-1])
-    assert settlement.valid() == client.held[-1:]
+    assert settlement.valid_entries() == client.held[-1:]
     yard.vhost.declarations.delete_queue("q", False, False)
     assert client.consumer.inflight == MANY - CLEARING_SLICE
-    assert settlement.valid() == []
-    assert not settlement.append(yard.vhost, Foretelling(yard.vhost.receipts))
+    assert settlement.valid_entries() == []
+    assert not settlement.append(yard.vhost, PreparedReceipts(yard.vhost.receipts))
     settlement.put(store, yard.vhost.dead_letters, PUBLISHED)
     assert store.settled == []
 
@@ -238,7 +238,7 @@ def test_it_is_gone_at_once_and_let_go_of_in_slices() -> None:
     assert len(numbered) >= 3, "each of them has turns of its own"
     assert sum(land.broker.queue_numbered(n) is not None for n in range(1, MANY_QUEUES // 2 + 2)) == 0
     land.clock.advance(0)
-    assert not land.vhost.topology.bindings.leaving()
+    assert not land.vhost.topology.bindings.has_deleted()
     assert rebuilt(land.store.changes).vhosts == {}
 
 
@@ -283,7 +283,7 @@ def test_nothing_happens_in_a_queue_in_time(arguments: dict[str, object]) -> Non
     assert (queue.depth, len(land.store.settled), taker.taken) == (depth, 0, [])
     assert len(land.store.changes) == changes
     detach(queue, consumer, [])
-    land.vhost.declarations.consumer_removed(queue)
+    land.vhost.declarations.delete_if_unused(queue)
     land.turn()
     assert land.store.settled == []
     land.finish()
@@ -303,7 +303,7 @@ def test_what_is_delayed_is_never_sent() -> None:
     message.marks = DELAYED
     message.date = land.clock.date() + 1000
     land.vhost.publisher.publish_carefully(land.vhost.publisher.route("", "first"), message)
-    assert delayed_in(land.first) == 1
+    assert count_delayed(land.first) == 1
     appended = len(land.store.enqueued)
     land.delete()
     land.turn()

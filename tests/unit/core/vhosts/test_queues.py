@@ -180,14 +180,14 @@ def test_auto_delete_with_the_last_consumer() -> None:
     first = consume(queue)[1]
     second = consume(queue)[1]
     detach(queue, first, [])
-    vhost.declarations.consumer_removed(queue)
+    vhost.declarations.delete_if_unused(queue)
     assert vhost.declarations.find_queue("q") is queue
     detach(queue, second, [])
-    vhost.declarations.consumer_removed(queue)
+    vhost.declarations.delete_if_unused(queue)
     assert vhost.topology.queues == {}
-    vhost.declarations.consumer_removed(queue)
+    vhost.declarations.delete_if_unused(queue)
     again = vhost.declarations.declare_queue("q", False, None, True, {})
-    vhost.declarations.consumer_removed(queue)
+    vhost.declarations.delete_if_unused(queue)
     assert vhost.declarations.find_queue("q") is again, (
         "a consumer of the old queue does not delete the new one"
     )
@@ -197,7 +197,7 @@ def test_other_queues_stay_without_consumers() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     detach(queue, consume(queue)[1], [])
-    vhost.declarations.consumer_removed(queue)
+    vhost.declarations.delete_if_unused(queue)
     assert vhost.declarations.find_queue("q") is queue
 
 
@@ -241,5 +241,5 @@ def test_without_a_log_nothing_durable_changes_but_the_broker_goes_on() -> None:
     add_queue(vhost, "t")
     vhost.declarations.delete_queue("t", if_unused=False, if_empty=False)
     detach(queue, consume(queue)[1], [])
-    vhost.declarations.consumer_removed(queue)
+    vhost.declarations.delete_if_unused(queue)
     assert vhost.topology.queues == {}
