@@ -20,8 +20,8 @@ from broker.core.ports import MessageStore
 from broker.core.publishing.receipts import ReceiptWriter, bare_receipt
 from broker.core.queues.death import LetterWriter, bare_letter
 from broker.core.queues.election import EXCLUSIVE_DRAIN
-from broker.core.queues.host import nobody_told
-from broker.core.queues.queue import drop_outdated, give_up_exhausted
+from broker.core.queues.host import ignore_report
+from broker.core.queues.queue import dead_letter_exhausted, drop_outdated
 from broker.core.schedule import Schedule
 from broker.core.streams.stream import open_stream
 from broker.core.vhosts.changes import (
@@ -154,7 +154,7 @@ class Broker(Registry):
         schedule: Schedule,
         views: Views = bare_view,
         write_letter: LetterWriter = bare_letter,
-        trouble: Callable[[str], None] = nobody_told,
+        trouble: Callable[[str], None] = ignore_report,
         write_receipt: ReceiptWriter = bare_receipt,
         warn: Callable[[str], None] | None = None,
     ) -> None:
@@ -344,7 +344,7 @@ class Broker(Registry):
         self.sinks.recover()
         for queue in list(self.numbers.queues.values()):
             drop_outdated(queue)
-            give_up_exhausted(queue)
+            dead_letter_exhausted(queue)
 
     def _existing(self, name: str) -> VirtualHost:
         vhost = self.vhosts.get(name)

@@ -40,7 +40,7 @@ FAN_OUT: Final[i64] = 16  # queues of one message that are not worth counting
 class Worker:
     """A worker does the requests of a peer, in turns."""
 
-    def give_way(self) -> None:
+    def stop_turn(self) -> None:
         """Begin nothing more in this turn."""
         raise NotImplementedError
 
@@ -70,7 +70,7 @@ class Allowance:
         worker = self._worker
         if self._left < 0 and worker is not None:
             self._worker = None
-            worker.give_way()
+            worker.stop_turn()
 
 
 RUN_MS: Final = 5  # how long one call of `run` does due work before other work continues

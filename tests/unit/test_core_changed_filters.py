@@ -37,7 +37,7 @@ def test_one_that_waits_for_its_byte_window_looks_again() -> None:
     bench.run()
     assert client.numbers == [1, 3]
     assert not bench.queue.waiting
-    assert not bench.queue.awaited
+    assert not bench.queue.waiters
 
 
 @pytest.mark.parametrize("others", [0, 1])

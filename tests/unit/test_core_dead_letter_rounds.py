@@ -4,7 +4,7 @@ import pytest
 
 from broker.adapters.formats.either import view_of
 from broker.core.entries.entry import AVAILABLE
-from broker.core.queues.queue import Queue, give_up_exhausted
+from broker.core.queues.queue import Queue, dead_letter_exhausted
 from tests.clock import HandClock
 from tests.dispatch import Client, HandScheduler
 from tests.topology import new_vhost, publish
@@ -86,6 +86,6 @@ def test_what_was_out_too_often_when_the_broker_died_is_pushed_out_by_the_one_be
     for entry in house.queue.entries:
         entry.delivery_count = 2
     rules.max_length = 1
-    give_up_exhausted(house.queue)
+    dead_letter_exhausted(house.queue)
     assert len(house.names(house.queue)) <= 1
     assert len(house.names(house.other)) == 1

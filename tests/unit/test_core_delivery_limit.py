@@ -6,7 +6,7 @@ from broker.core.entries.entry import DEQUEUED
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
 from broker.core.policies.policy import Policy
-from broker.core.queues.queue import Queue, give_up_exhausted
+from broker.core.queues.queue import Queue, dead_letter_exhausted
 from broker.core.queues.retry import QUORUM_LIMIT
 from broker.core.queues.returns import deliver_again
 from broker.core.vhosts.definitions import restore
@@ -113,7 +113,7 @@ def test_what_was_out_once_too_often_is_gone_after_recovery() -> None:
     bench = limited(2)
     for number, count in enumerate((0, 2, 3, 9), 1):
         restore(bench.queue, logged_message(number), True, count)
-    give_up_exhausted(bench.queue)
+    dead_letter_exhausted(bench.queue)
     assert bench.numbers() == [1, 2]
     assert [settled.sequence for settled, _ in bench.store.settled] == []  # not a logged queue
 

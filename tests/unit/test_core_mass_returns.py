@@ -7,7 +7,7 @@ from pamqp.commands import Basic
 
 from broker.core.arguments.queue import NACK
 from broker.core.queues.consumer import BLOCKED_BY_RETURNS
-from broker.core.queues.returns import DEAR, SLICE, give_back
+from broker.core.queues.returns import DEAR, SLICE, requeue_runs
 from broker.core.queues.returns import DISCARD_SLICE as DISCARDED
 from tests.bench.loop import Site
 from tests.returning import lose, nack, state, turn
@@ -90,7 +90,7 @@ def test_what_a_browser_puts_away_with_them_ends_nothing() -> None:
     other = yard.client(queue, 1)
     runs = [(each.consumer, each.held[:]) for each in (browser, client)]
     client.held = []
-    give_back(runs, NACK, client.session, yard.vhost)
+    requeue_runs(runs, NACK, client.session, yard.vhost)
     turn(yard)
     turn(yard)
     yard.run()

@@ -130,7 +130,7 @@ def test_consumers_of_groups_are_served_after_a_failure(monkeypatch: pytest.Monk
     bench.run()
     other = bench.client(10)
     client.vanish()
-    assert bench.groups.later is not None
+    assert bench.groups.release is not None
 
     def rest(groups: Groups, freed: list[Group]) -> None:
         original(groups, freed)

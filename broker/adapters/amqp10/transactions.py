@@ -195,7 +195,7 @@ class Transaction10(LinkTransaction):
         self.acquired = []
         for consumer, entries in back:
             if consumer.acquires:
-                returns.give_back([(consumer, entries)], abandoned(consumer), None, self.virtual_host)
+                returns.requeue_runs([(consumer, entries)], abandoned(consumer), None, self.virtual_host)
 
     def committed(self) -> None:
         """Send the outcomes, and answer the discharge (Transaction)."""

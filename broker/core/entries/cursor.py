@@ -34,7 +34,7 @@ class Browsers:
         if len(there) == 1 and not cursor.last.stood_on:
             del self.standing[before]
             before.stood_on = False
-            before.let_go()
+            before.release_page()
             self.standing[cursor.last] = there
             cursor.last.stood_on = True
         else:
@@ -92,7 +92,7 @@ class Browsers:
         if not there:
             del self.standing[entry]
             entry.stood_on = False
-            entry.let_go()
+            entry.release_page()
 
     def share(self, cursor: QueueContext, total: i64) -> i64:
         """Return how many messages a browser may see in its turn while the queue has acquiring consumers.

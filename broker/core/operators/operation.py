@@ -43,7 +43,7 @@ def mark(queue: Queue, entry: QueueEntry, holder: QueueConsumer) -> None:
     holder.target.use_credit(entry.message.size)
     if queue.discipline is not None:
         queue.discipline.acquired(entry, holder)
-    if queue.awaited:
+    if queue.waiters:
         wake_waiters(queue, entry)
 
 

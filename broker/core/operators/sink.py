@@ -384,14 +384,14 @@ class Sink(Chore):
         self.gone = True
         self.virtual_host.schedule.cancel(self)
         for attempt in [*self.attempts.values(), *self.moving]:
-            self.let_go(attempt)
+            self.dispose_attempt(attempt)
         self.attempts = {}
         self.moving = []
-        self._tell()
+        self._notify_watchers()
 
     # ---- publishing after a decision
 
-    def go_on(self) -> None:
+    def publish_soon(self) -> None:
         """Schedule the publishing of committed rows, if there are any."""
         if self.moving:
             self.continue_soon()
@@ -414,7 +414,7 @@ class Sink(Chore):
         while moving and moving[0].queue.depth == 0:
             self._finish(moving[0])
         if not moving:
-            self._tell()
+            self._notify_watchers()
             return
         attempt = moving[0]
         entries = attempt.queue.entries
@@ -451,9 +451,9 @@ class Sink(Chore):
         self.moving.remove(attempt)
         if not self.moving:
             self.virtual_host.store.append_definition(self.describe())
-        self.let_go(attempt)
+        self.dispose_attempt(attempt)
 
-    def _tell(self) -> None:
+    def _notify_watchers(self) -> None:
         for _ in range(len(self._watchers)):
             self._watchers.pop(0)()
 
@@ -462,9 +462,9 @@ class Sink(Chore):
             del self.attempts[attempt.number]
         self.virtual_host.store.append_definition(self.describe())
         for attempt in attempts:
-            self.let_go(attempt)
+            self.dispose_attempt(attempt)
 
-    def let_go(self, attempt: Attempt) -> None:
+    def dispose_attempt(self, attempt: Attempt) -> None:
         """Dispose of an attempt whose end is already in the log."""
         self.virtual_host.numbers.queues.pop(attempt.number, None)
         dispose(attempt.queue, self.virtual_host.schedule)
@@ -510,8 +510,8 @@ class Decision(DurableWaiter):
         """Start publishing: the decision is on disk (DurableWaiter)."""
         sink = self._sink
         for attempt in self._losers:
-            sink.let_go(attempt)
-        sink.go_on()
+            sink.dispose_attempt(attempt)
+        sink.publish_soon()
         self._done("")
 
     def on_store_failed(self, reason: str) -> None:
@@ -519,7 +519,7 @@ class Decision(DurableWaiter):
         sink = self._sink
         if sink.gone:
             for attempt in self._losers:
-                sink.let_go(attempt)
+                sink.dispose_attempt(attempt)
         else:
             sink.last = self._before
             sink.checkpoint = self._checkpoint_before
@@ -633,7 +633,7 @@ class Sinks:
         for sink in self._sinks.values():
             for attempt in [*sink.attempts.values(), *sink.moving]:
                 attempt.count()
-            sink.go_on()
+            sink.publish_soon()
 
 
 def _apply(sink: Sink, change: Change) -> None:
@@ -656,7 +656,7 @@ def _apply(sink: Sink, change: Change) -> None:
         known = before.pop(number, None)
         found[number] = known if known is not None else Attempt(sink.virtual_host, *numbers)
     for gone in before.values():
-        sink.let_go(gone)
+        sink.dispose_attempt(gone)
     try:
         sink.moving = [found.pop(number) for number in _numbers(change, "moving")]
     except KeyError as error:

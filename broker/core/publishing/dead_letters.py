@@ -396,7 +396,7 @@ class DeadLetters:
 def must_line_up(death: Death) -> bool:
     """Whether other messages of the queue wait that take the same route."""
     backlog = existing_backlog(death.queue)
-    return backlog is not None and backlog.queues_up(death)
+    return backlog is not None and backlog.must_wait(death)
 
 
 def failure_of(chain: list[Death]) -> i64:

@@ -30,7 +30,7 @@ from broker.core.publishing.receipts import Receipts
 from broker.core.queues.death import Death, LetterWriter, bare_letter
 from broker.core.queues.election import check_enqueue, is_stopped
 from broker.core.queues.hooks import BacklogHook
-from broker.core.queues.host import nobody_told
+from broker.core.queues.host import ignore_report
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.queue import Queue
 from broker.core.queues.state import QueueState
@@ -53,7 +53,7 @@ class Publishing(Topology):
         chance: Chance,
         views: Views,
         write_letter: LetterWriter = bare_letter,
-        trouble: Callable[[str], None] = nobody_told,
+        trouble: Callable[[str], None] = ignore_report,
     ) -> None:
         super().__init__(name, store, counters, numbers, schedule, chance, views, write_letter, trouble)
         self.dead_letters = DeadLetters(self)

@@ -14,7 +14,7 @@ from broker.core.entries.cursor import QueueContext
 from broker.core.entries.entry import AVAILABLE, EntryFilter, QueueEntry
 from broker.core.entries.places import NO_NUMBER
 from broker.core.message import Message
-from broker.core.queues.queue import Queue, browsing, is_late
+from broker.core.queues.queue import Queue, is_late, open_browser_context
 from broker.core.queues.state import begin_browsing, end_browsing, places_of
 
 LOGGED: Final = "log-"
@@ -139,7 +139,7 @@ class FirstSearch(Search):
 
     def __init__(self, queue: Queue, entry_filter: EntryFilter | None) -> None:
         super().__init__(queue)
-        self._cursor: QueueContext = browsing(queue, entry_filter)
+        self._cursor: QueueContext = open_browser_context(queue, entry_filter)
         self._ended = False
         begin_browsing(queue, self._cursor)
 

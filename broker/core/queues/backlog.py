@@ -132,7 +132,7 @@ class Backlog(BacklogHook):
         """Return the death of the message with this sequence in the log, or, if that is 0, this arrival."""
         return self._by_id.get(sequence if sequence > 0 else -arrival)
 
-    def queues_up(self, death: Death) -> bool:
+    def must_wait(self, death: Death) -> bool:
         """Whether other messages wait for the same route, so that `death` must wait behind them."""
         return _route_key(death) in self._lanes
 
@@ -148,7 +148,7 @@ class Backlog(BacklogHook):
         death.number = self.numbers
         death.passage = None  # frees the letter's content
         if not told:
-            tell_log(death)
+            append_wait(death)
         key: object = death if death.apart else _route_key(death)
         lane = self._lanes.get(key)
         if lane is None:
@@ -425,7 +425,7 @@ class Backlog(BacklogHook):
             if queue.entries.lifespan is not None:
                 queue.entries.lifespan.look()
             if queue.rules is not None:
-                queue.rules.none_waits()
+                queue.rules.note_empty_backlog()
 
 
 def _lane_of(death: Death) -> Lane | None:
@@ -456,7 +456,7 @@ def backlog_of(queue: Queue, host: DeathHost) -> Backlog:
     return backlog
 
 
-def tell_log(death: Death) -> None:
+def append_wait(death: Death) -> None:
     """Append that the message of `death` waits to be dead-lettered; a restart restores it so."""
     queue = death.queue
     message = death.message

@@ -113,7 +113,7 @@ class QueueConsumerManager:
             level.members += 1
             consumer.level = level
 
-    def takers(self) -> list[QueueConsumer]:
+    def acquiring_consumers(self) -> list[QueueConsumer]:
         """Return the acquiring consumers in the order in which they were attached, waiting gets last."""
         return [consumer for consumer in [*self.all, *self.gets] if consumer.acquires]
 
@@ -233,7 +233,7 @@ class ConsumedQueue(QueueState):
     """A queue with its consumers, and with the features that decide which consumer gets which entry.
 
     `waiting`: consumers whose next entry is too large for their byte window. `gated`: consumers whose next
-    entry is left to a consumer of higher priority. `awaited`: both, by the entry for which they wait.
+    entry is left to a consumer of higher priority. `waiters`: both, by the entry for which they wait.
     `discipline`: assigns entries to consumers, unless every consumer may get each entry that it sees; set
     before there are entries. `rules`: the queue's limits in time and space.
     """
@@ -253,7 +253,7 @@ class ConsumedQueue(QueueState):
         self.manager = QueueConsumerManager(counters)
         self.waiting: dict[QueueConsumer, None] = {}
         self.gated: dict[QueueConsumer, None] = {}
-        self.awaited: dict[QueueEntry, list[QueueConsumer]] = {}
+        self.waiters: dict[QueueEntry, list[QueueConsumer]] = {}
         self.discipline: Discipline | None = None
         self.rules: QueueLimits | None = None
 
@@ -289,7 +289,7 @@ def wait_on(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) ->
     """Register `consumer` as a waiter for `entry`, and for no other."""
     forget_waiting(queue, consumer)
     consumer.waiting_on = entry
-    queue.awaited.setdefault(entry, []).append(consumer)
+    queue.waiters.setdefault(entry, []).append(consumer)
 
 
 def forget_waiting(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
@@ -300,10 +300,10 @@ def forget_waiting(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
     consumer.waiting_on = None
     queue.waiting.pop(consumer, None)
     queue.gated.pop(consumer, None)
-    waiters = queue.awaited[entry]
+    waiters = queue.waiters[entry]
     waiters.remove(consumer)
     if not waiters:
-        del queue.awaited[entry]
+        del queue.waiters[entry]
 
 
 def notify(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
@@ -628,7 +628,7 @@ def wake_waiters(queue: ConsumedQueue, entry: QueueEntry) -> None:
 
     Dead letters that wait for room in the queue wait for every entry.
     """
-    for consumer in list(queue.awaited.get(entry, ())):
+    for consumer in list(queue.waiters.get(entry, ())):
         stop_waiting(queue, consumer)
     if queue.rules is not None and queue.rules.seekers:
         queue.rules.room_made()

@@ -249,7 +249,7 @@ class Election(ElectionHook):
             consumer.target.activity_changed(consumer, False, OUTRANKED)
 
     def _bystanders(self) -> list[QueueConsumer]:
-        return [each for each in self.queue.manager.takers() if not self.is_candidate(each)]
+        return [each for each in self.queue.manager.acquiring_consumers() if not self.is_candidate(each)]
 
 
 def activity_of(consumer: QueueConsumer) -> str:
@@ -350,7 +350,7 @@ class StartGate(GateHook):
         self.is_open = True
         self._schedule.cancel(self)
         queue = self._queue
-        clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_GATE)
+        clear_blocker(queue, queue.manager.acquiring_consumers(), BLOCKED_BY_GATE)
 
 
 def _apply_gate(queue: Queue, schedule: Schedule) -> None:
@@ -395,10 +395,10 @@ def set_stopped(queue: Queue, names: list[str]) -> None:
     if (ENQUEUE in was) != (ENQUEUE in names) and queue.host is not None:
         queue.host.changed()  # routes depend on it
     if DEQUEUE in names and DEQUEUE not in was:
-        for consumer in queue.manager.takers():
+        for consumer in queue.manager.acquiring_consumers():
             suspend(queue, consumer, BLOCKED_BY_STOP)  # nobody takes over
     elif DEQUEUE in was and DEQUEUE not in names:
-        clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_STOP)
+        clear_blocker(queue, queue.manager.acquiring_consumers(), BLOCKED_BY_STOP)
 
 
 def check_enqueue(queues: list[Queue]) -> None:

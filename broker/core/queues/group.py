@@ -170,7 +170,7 @@ class Group(EntryGroup):
         if not heap:
             del self.parked[context]
 
-    def forget_left(self) -> None:
+    def drop_left_entries(self) -> None:
         """Drop entries that have left from the lists, once they may outnumber the others."""
         if self.entries == 0:
             self.parked.clear()
@@ -227,7 +227,7 @@ class Holding(OwnedGroups):
         """Whether no group or head is left to give up."""
         return not self.groups and not self.heads
 
-    def let_go(self, most: i64) -> list[Group]:
+    def shut_some(self, most: i64) -> list[Group]:
         """Shut and forget up to `most` of its groups, the last ones; later calls do the others."""
         shut: list[Group] = []
         while self.groups and len(shut) < most:

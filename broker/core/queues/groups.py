@@ -24,7 +24,7 @@ from broker.core.queues.consumers import (
     wake_waiters,
 )
 from broker.core.queues.group import Group, GroupKeys, Head, Holding, group_of, holding_of
-from broker.core.queues.hooks import Discipline, able_in, first_idle
+from broker.core.queues.hooks import Discipline, able_consumers, first_idle
 from broker.core.queues.queue import Queue
 from broker.core.queues.state import owns
 from broker.core.schedule import Chore, Schedule
@@ -32,7 +32,7 @@ from broker.core.schedule import Chore, Schedule
 SLICE: Final[i64] = 2000  # groups freed in one turn: a millisecond or two
 
 
-def lets_go(groups: Groups, owner: QueueConsumer) -> bool:
+def must_free(groups: Groups, owner: QueueConsumer) -> bool:
     """Whether each group of `owner` is freed as soon as none of its entries is in flight."""
     if owner.state == REMOVED or owner.getting:
         return True
@@ -40,7 +40,7 @@ def lets_go(groups: Groups, owner: QueueConsumer) -> bool:
     return holding is not None and holding.moves != groups.moves
 
 
-def let_go(groups: Groups, holdings: list[Holding | None]) -> None:
+def free_groups(groups: Groups, holdings: list[Holding | None]) -> None:
     """Shut all groups of `holdings`, and free each as soon as none of its entries is in flight.
 
     A large number of groups is done in later turns.
@@ -49,43 +49,43 @@ def let_go(groups: Groups, holdings: list[Holding | None]) -> None:
     for holding in holdings:
         if holding is not None:
             count += len(holding.groups)
-    if count > groups.most or groups.later is not None:
-        _later(groups).add_holdings(holdings)
+    if count > groups.most or groups.release is not None:
+        _begin_release(groups).add_holdings(holdings)
         return
     shut: list[Group] = []
     for holding in holdings:
         if holding is not None:
             holding.moves = groups.moves
-            shut += holding.let_go(groups.most)
+            shut += holding.shut_some(groups.most)
     groups.rest(shut)
 
 
-def takes_time(groups: Groups, calm: list[Group]) -> bool:
+def frees_in_slices(groups: Groups, calm: list[Group]) -> bool:
     """Free `calm` groups in later turns if they are many; False: they are few, and the caller frees them."""
-    if len(calm) <= groups.most and groups.later is None:
+    if len(calm) <= groups.most and groups.release is None:
         return False
-    _later(groups).add(calm)
+    _begin_release(groups).add(calm)
     return True
 
 
-def _later(groups: Groups) -> FreedLater:
+def _begin_release(groups: Groups) -> GroupRelease:
     """Return the task that frees groups in later turns.
 
     No attached consumer is served until it is done. So to consumers all these groups are freed at once, and
     the order is unchanged. A basic.get may come in between, and finds the groups that are free by then.
     """
-    later = groups.later
-    if later is None:
-        later = groups.later = FreedLater(groups)
+    release = groups.release
+    if release is None:
+        release = groups.release = GroupRelease(groups)
         groups.pauses = True
         queue = groups.queue
-        for consumer in queue.manager.takers():
+        for consumer in queue.manager.acquiring_consumers():
             suspend(queue, consumer, BLOCKED_BY_GROUPS)  # no consumer takes over
-    return later
+    return release
 
 
 @final
-class FreedLater(Chore):
+class GroupRelease(Chore):
     """The groups that may be freed in later turns: until then each belongs to its owner, who gets nothing.
 
     A group is not touched before its turn, and is dropped from the lists in its turn. Counting, marking or
@@ -113,7 +113,7 @@ class FreedLater(Chore):
                 self._holdings[holding] = None
         self.continue_soon()
 
-    def waits(self, group: Group) -> bool:
+    def contains(self, group: Group) -> bool:
         """Whether `group` is still to be freed; looks at every group."""
         if any(group in holding.groups for holding in self._holdings):
             return True
@@ -128,9 +128,9 @@ class FreedLater(Chore):
             groups.rest(found)
         if self._holdings or self._calm:
             return True
-        groups.later = None
+        groups.release = None
         groups.pauses = False
-        clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_GROUPS)
+        clear_blocker(queue, queue.manager.acquiring_consumers(), BLOCKED_BY_GROUPS)
         return False
 
     def _shut(self, most: i64) -> list[Group]:
@@ -138,7 +138,7 @@ class FreedLater(Chore):
         shut: list[Group] = []
         while self._holdings and len(shut) < most:
             holding, _ = self._holdings.popitem()
-            shut += holding.let_go(most - len(shut))
+            shut += holding.shut_some(most - len(shut))
             if not holding.is_empty():
                 self._holdings[holding] = None
                 break
@@ -311,7 +311,7 @@ class Groups(Discipline):
         self.by_key: dict[str, Group] = {}
         self.idle: OrderedDict[Group, None] = OrderedDict()
         self.schedule = schedule
-        self.later: FreedLater | None = None
+        self.release: GroupRelease | None = None
         self.most: i64 = SLICE
         self.moves: i64 = 0
         self._keys = keys
@@ -356,7 +356,7 @@ class Groups(Discipline):
         owner = group.owner
         if owner is None or group.batch is None or not _is_getting(owner):
             return []
-        return [each for each in able_in(owner.target.peers, self.queue, entry) if each.getting]
+        return [each for each in able_consumers(owner.target.peers, self.queue, entry) if each.getting]
 
     def owns(self, consumer: QueueConsumer, group: Group) -> bool:
         """Whether `consumer` owns `group`, or gets more of it for the transaction of the owner."""
@@ -416,7 +416,7 @@ class Groups(Discipline):
             if group.owner is not consumer:  # an operator; a consumer would be the only waiter
                 hidden = True
         if hidden:
-            self._look_again([group])
+            self._wake_waiters_of([group])
 
     def left(self, entry: QueueEntry, owner: Holder | None) -> None:
         """Free the entry's group, or deliver the next entry, if `entry` held that up (Discipline)."""
@@ -425,7 +425,7 @@ class Groups(Discipline):
             return
         entry.group = None
         group.entries -= 1
-        group.forget_left()
+        group.drop_left_entries()
         if group.closers is not None:
             group.closers.pop(entry, None)
         if owner is not None:
@@ -435,7 +435,7 @@ class Groups(Discipline):
             self._rest(group)
             self.wake()
         elif group.batch is not None and not promised:
-            self._go_on(group)
+            self._update_strict(group)
             self.wake()
 
     def returned(self, entries: list[QueueEntry]) -> None:
@@ -453,8 +453,8 @@ class Groups(Discipline):
                     calm.append(group)
         for group in batching:
             if group.inflight != 0:
-                self._go_on(group)
-        if not takes_time(self, calm):
+                self._update_strict(group)
+        if not frees_in_slices(self, calm):
             for group in calm:
                 self._rest(group)
 
@@ -465,7 +465,7 @@ class Groups(Discipline):
         if self._closed:
             closed = self._closed
             self._closed = []
-            self._look_again(closed)
+            self._wake_waiters_of(closed)
         if not opened and not self._freed:
             return
         freed = self._freed
@@ -490,7 +490,7 @@ class Groups(Discipline):
         group = group_of(entry)
         if group is not None and self.strict and owns(consumer, entry, self.queue):
             group.promise(entry)
-            self._go_on(group)
+            self._update_strict(group)
             self.wake()
 
     def withdrawn(self, entries: list[QueueEntry]) -> None:
@@ -501,7 +501,7 @@ class Groups(Discipline):
             if group is not None and group.withdraw(entry):
                 closed[group] = None
         if closed:
-            self._look_again(list(closed))
+            self._wake_waiters_of(list(closed))
 
     def attached(self, consumer: QueueConsumer) -> None:
         """Move the sticky groups, if they are rebalanced; not for a waiting basic.get (Discipline)."""
@@ -509,7 +509,7 @@ class Groups(Discipline):
             consumer.holding = self._gets.get(consumer.target.peers)
         if self.rebalances and not consumer.getting:
             self.moves += 1
-            let_go(self, [holding_of(taker) for taker in self.queue.manager.takers()])
+            free_groups(self, [holding_of(consumer) for consumer in self.queue.manager.acquiring_consumers()])
 
     def detached(self, consumer: QueueConsumer) -> None:
         """Free the consumer's groups.
@@ -519,7 +519,7 @@ class Groups(Discipline):
         if holding_of(consumer) is not None and consumer.state == REMOVED:
             if self.strict and consumer.getting:
                 return  # its session may get more; each group is freed when nothing of it is in flight
-            let_go(self, [holding_of(consumer)])
+            free_groups(self, [holding_of(consumer)])
 
     def context_changed(self, consumer: QueueConsumer) -> None:
         """Keep the consumer's groups: the new cursor finds entries that the old one parked (Discipline)."""
@@ -541,11 +541,18 @@ class Groups(Discipline):
                 holding.groups.pop(group, None)
             shut.append(group)
         if shut:
-            self._look_again(shut)
+            self._wake_waiters_of(shut)
 
     def served_alone(self, consumer: QueueConsumer) -> None:
         """Free the groups of other consumers as soon as no entry of theirs is in flight (Discipline)."""
-        let_go(self, [holding_of(other) for other in self.queue.manager.takers() if other is not consumer])
+        free_groups(
+            self,
+            [
+                holding_of(other)
+                for other in self.queue.manager.acquiring_consumers()
+                if other is not consumer
+            ],
+        )
 
     # ---- ownership
 
@@ -574,15 +581,15 @@ class Groups(Discipline):
         for group in groups:
             if group.inflight == 0 and group.owner is not None:  # else it was freed meanwhile
                 self._rest(group)
-        self._look_again(groups)
+        self._wake_waiters_of(groups)
         self.wake()
 
-    def _look_again(self, groups: list[Group]) -> None:
+    def _wake_waiters_of(self, groups: list[Group]) -> None:
         """Wake consumers that wait for an entry of `groups`, because it may not be for them any more."""
-        awaited = self.queue.awaited
-        if awaited:
+        waiters = self.queue.waiters
+        if waiters:
             changed = set(groups)
-            for entry in [entry for entry in awaited if group_of(entry) in changed]:
+            for entry in [entry for entry in waiters if group_of(entry) in changed]:
                 wake_waiters(self.queue, entry)
 
     def _rest(self, group: Group) -> None:
@@ -590,7 +597,7 @@ class Groups(Discipline):
         owner = group.owner
         if owner is None:
             self._open(group)
-        elif not self.sticky or group.shut or lets_go(self, owner):
+        elif not self.sticky or group.shut or must_free(self, owner):
             self._free(group)
         elif group.entries == 0:
             self.idle[group] = None
@@ -651,7 +658,7 @@ class Groups(Discipline):
         if entry is not None:
             self._opened.append(entry)
 
-    def _go_on(self, group: Group) -> None:
+    def _update_strict(self, group: Group) -> None:
         """Update a strict group: a transaction may remove all its entries in flight now, or no longer."""
         owner = group.owner
         if owner is None or group.shut:

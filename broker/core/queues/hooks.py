@@ -239,7 +239,7 @@ class Discipline:
         """Note that from now on the queue serves `consumer` alone."""
 
 
-def able_in(session: TargetSession, queue: QueueState, entry: QueueEntry) -> Iterator[QueueConsumer]:
+def able_consumers(session: TargetSession, queue: QueueState, entry: QueueEntry) -> Iterator[QueueConsumer]:
     """Yield the consumers of `session` that want work from `queue` and see `entry`."""
     for target in session.targets:
         for consumer in target.consumers:
@@ -401,7 +401,7 @@ class QueueLimits(Chore):
         """
         raise NotImplementedError
 
-    def none_waits(self) -> None:
+    def note_empty_backlog(self) -> None:
         """Delete the queue if it is due, because no message waits to be dead-lettered any more."""
         raise NotImplementedError
 
@@ -424,7 +424,7 @@ class QueueRetry(Chore):
         """Apply these arguments from now on. HELD entries keep their times."""
         raise NotImplementedError
 
-    def came_back(self, entry: QueueEntry, outcome: i64) -> None:
+    def note_return(self, entry: QueueEntry, outcome: i64) -> None:
         """Note whether the return of `entry`, still ACQUIRED, counts with this outcome."""
         raise NotImplementedError
 
@@ -436,7 +436,7 @@ class QueueRetry(Chore):
         """Hold `entries`, which have just been returned, for their times: AVAILABLE → HELD."""
         raise NotImplementedError
 
-    def let_go(self, entry: QueueEntry) -> None:
+    def forget_wait(self, entry: QueueEntry) -> None:
         """Forget the time of `entry`, which the caller makes AVAILABLE or DEQUEUED."""
         raise NotImplementedError
 
@@ -522,11 +522,11 @@ class Settlement(Chore):
         """Process the deliveries of `queue` at once."""
         raise NotImplementedError
 
-    def deleting(self, queue: QueueState) -> None:
+    def finish_before_deletion(self, queue: QueueState) -> None:
         """Process the deliveries of `queue`, which is about to be deleted."""
         self.finish_queue(queue)
 
-    def vacating(self) -> None:
+    def drop_all(self) -> None:
         """Drop deliveries: all queues are about to be deleted, with their virtual host and their entries."""
 
 

@@ -65,19 +65,19 @@ def _deliver_now(queue: Queue, entry: QueueEntry) -> bool:
     if discipline is not None and not discipline.is_open(entry):
         return False
     if discipline is None or discipline.owner(entry) is None:
-        taker = _taker(queue, entry)
+        consumer = _find_consumer(queue, entry)
     else:
-        taker = _first_ready(queue, discipline.contenders(entry), entry)
-    if taker is None:
+        consumer = _first_ready(queue, discipline.contenders(entry), entry)
+    if consumer is None:
         return False
-    _hand_over(queue, taker, entry)
+    _hand_over(queue, consumer, entry)
     return True
 
 
-def _taker(queue: Queue, entry: QueueEntry) -> QueueConsumer | None:
+def _find_consumer(queue: Queue, entry: QueueEntry) -> QueueConsumer | None:
     """Return a consumer that can take `entry`, which belongs to no consumer."""
     wanted: ConsumerLevel | None = None
-    taker: QueueConsumer | None = None
+    consumer: QueueConsumer | None = None
     for level in levels_for(queue, entry):
         if wanted is not None and wanted.rank != level.rank:
             break
@@ -86,12 +86,12 @@ def _taker(queue: Queue, entry: QueueEntry) -> QueueConsumer | None:
         wanted = level
         asked = _speakers(queue, level)
         if len(asked) > 1:
-            taker = _first_ready(queue, asked, entry)
+            consumer = _first_ready(queue, asked, entry)
         elif next_in_time(queue, asked[0]) is entry:
-            taker = _first_fit(level.interested, entry) or _first_fit(level.notified, entry)
-        if taker is not None:
+            consumer = _first_fit(level.interested, entry) or _first_fit(level.notified, entry)
+        if consumer is not None:
             break
-    return taker
+    return consumer
 
 
 def _speakers(queue: Queue, level: ConsumerLevel) -> list[QueueConsumer]:
@@ -130,7 +130,7 @@ def hand_over(queue: Queue) -> bool:
     return False
 
 
-def now_or_never(queue: Queue, entry: QueueEntry) -> None:
+def deliver_or_expire(queue: Queue, entry: QueueEntry) -> None:
     """Deliver `entry`, which is new, after the entries before it, to a waiting consumer; else it expires.
 
     NOTIFIED consumers have not pulled yet. If they had, they would have received all these entries by now.

@@ -41,7 +41,7 @@ from broker.core.queues.hooks import (
     QueueLimits,
     Seeker,
 )
-from broker.core.queues.immediate import hand_over, now_or_never
+from broker.core.queues.immediate import deliver_or_expire, hand_over
 from broker.core.queues.queue import Queue, dead_letter, take_out
 
 ADMITTED_FOR: Final[i64] = 1000  # entries dropped for a new one at once; a later step drops further ones
@@ -326,7 +326,7 @@ class Rules(QueueLimits):
         """Apply the limits to `entry`, new and not announced; false if it is not AVAILABLE any more."""
         wait = self._wait(entry)
         if wait == 0:
-            now_or_never(self.queue, entry)
+            deliver_or_expire(self.queue, entry)
             entry.timer = Timer(self.schedule.now())  # for a requeue
             return False
         if wait > 0:
@@ -452,7 +452,7 @@ class Rules(QueueLimits):
         if self.leaving == QUEUE_EXPIRED and self._is_used():
             self.leaving = NOT_LEAVING
         if self.leaving != NOT_LEAVING:
-            self._let_die(budget)
+            self._dead_letter_slice(budget)
             if queue.messages + self._delayed() == 0:
                 self.host.queue_unused(queue)
                 return False
@@ -489,15 +489,15 @@ class Rules(QueueLimits):
             return False
         self.seekers[seeker] = None
         queue = self.queue
-        queue.awaited.setdefault(queue.entries.head, [])  # so that every entry that leaves wakes the seekers
+        queue.waiters.setdefault(queue.entries.head, [])  # so that every entry that leaves wakes the seekers
         return True
 
     def end_seeking(self, seeker: Seeker) -> None:
         """End the wait of `seeker` for room (QueueLimits)."""
         self.seekers.pop(seeker, None)
         queue = self.queue
-        if not self.seekers and not queue.awaited.get(queue.entries.head):
-            queue.awaited.pop(queue.entries.head, None)
+        if not self.seekers and not queue.waiters.get(queue.entries.head):
+            queue.waiters.pop(queue.entries.head, None)
 
     def outlasts(self, reason: i64) -> bool:
         """Dead-letter the messages of the queue, which is about to be deleted, if its rules say so.
@@ -508,14 +508,14 @@ class Rules(QueueLimits):
         if not self.moves(reason):
             return False
         self.leaving = reason
-        self._let_die(self.budget)
+        self._dead_letter_slice(self.budget)
         if self.queue.messages + self._delayed() == 0:
             self.leaving = NOT_LEAVING
             return False
         self.arm()
         return True
 
-    def _let_die(self, room: i64) -> None:
+    def _dead_letter_slice(self, room: i64) -> None:
         """Dead-letter up to `room` entries, acquired ones too, and delayed messages."""
         queue = self.queue
         entries = queue.entries
@@ -534,7 +534,7 @@ class Rules(QueueLimits):
                 death.sure = self.sure
                 self.host.dead_letter(death)
 
-    def none_waits(self) -> None:
+    def note_empty_backlog(self) -> None:
         """Delete the queue if it is due, because no message waits to be dead-lettered any more."""
         if self.leaving != NOT_LEAVING:
             self.schedule.set(self, self.schedule.now())

@@ -19,7 +19,7 @@ from broker.core.queues.consumer import NOTIFIED, QueueConsumer
 from broker.core.queues.consumers import notify, notify_if_nobody_comes, notify_one
 from broker.core.queues.group import GroupKeys
 from broker.core.queues.groups import IDLE_MAX, Groups
-from broker.core.queues.hooks import Discipline, able_in, first_idle
+from broker.core.queues.hooks import Discipline, able_consumers, first_idle
 from broker.core.queues.queue import Queue
 from broker.core.queues.state import owns
 from broker.core.schedule import Schedule
@@ -149,7 +149,7 @@ class StrictOrder(Discipline):
 
     def _able(self, entry: QueueEntry) -> Iterable[QueueConsumer]:
         """Return the consumers that may have `entry`, of the session whose transaction has all in flight."""
-        return () if self._holder is None else able_in(self._holder.target.peers, self.queue, entry)
+        return () if self._holder is None else able_consumers(self._holder.target.peers, self.queue, entry)
 
     def _wake_holder(self, first: QueueEntry) -> None:
         consumer = first_idle(self._able(first))

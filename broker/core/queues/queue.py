@@ -190,7 +190,7 @@ class Queue(ConsumedQueue):
             note_delivery(self, entry, consumer)
         if self.discipline is not None:
             self.discipline.acquired(entry, consumer)
-        if self.awaited:
+        if self.waiters:
             wake_waiters(self, entry)
 
     def settle(self, entry: QueueEntry) -> None:
@@ -246,7 +246,7 @@ def take_out(queue: Queue, entry: QueueEntry) -> None:
     assert entry.state != DEQUEUED, "an entry leaves its queue once"
     owner = entry.owner
     if entry.state == HELD and queue.retry is not None:
-        queue.retry.let_go(entry)
+        queue.retry.forget_wait(entry)
     make_dequeued(queue, entry)
     timer = entry.timer
     if timer is not None and queue.rules is not None:
@@ -254,7 +254,7 @@ def take_out(queue: Queue, entry: QueueEntry) -> None:
     queue.unlink(entry)
     if queue.discipline is not None:
         queue.discipline.left(entry, owner)
-    if queue.awaited:
+    if queue.waiters:
         wake_waiters(queue, entry)
     if owner is not None and queue.election is not None:
         queue.election.delivery_ended()
@@ -366,7 +366,7 @@ def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
 FILTERS_MAX: Final = 64  # of one queue, or one row of its index: each sees each message there
 
 
-def join(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
+def join_context(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
     """Return the context for one more acquiring consumer with this filter.
 
     Raises:
@@ -400,7 +400,7 @@ def join(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
     return context
 
 
-def browsing(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
+def open_browser_context(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
     """Return a cursor for browsing the entries that a filter lets pass, from the first one on."""
     row = None if queue.index is None else queue.index.row_for(entry_filter)
     context = QueueContext(_entries(queue, row), entry_filter)
@@ -408,7 +408,7 @@ def browsing(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
     return context
 
 
-def leave(queue: Queue, context: QueueContext) -> None:
+def leave_context(queue: Queue, context: QueueContext) -> None:
     """Remove a consumer from the users of `context`."""
     if context is queue.context:
         return
@@ -500,17 +500,17 @@ def is_exhausted(queue: Queue, entry: QueueEntry) -> bool:
     return 0 <= queue.delivery_limit < entry.counted
 
 
-def give_up(queue: Queue, entry: QueueEntry) -> None:
+def dead_letter_returned(queue: Queue, entry: QueueEntry) -> None:
     """Dead-letter an entry that was returned too often: AVAILABLE or ACQUIRED → DEQUEUED."""
     dead_letter(queue, entry, EXHAUSTED)
 
 
-def give_up_exhausted(queue: Queue) -> None:
+def dead_letter_exhausted(queue: Queue) -> None:
     """Dead-letter, after recovery, entries whose last delivery, lost with the broker, was once too often."""
     if queue.delivery_limit >= 0:
         for entry in [entry for entry in queue.entries if is_exhausted(queue, entry)]:
             if entry.state != DEQUEUED:  # else the dead letter of an earlier one has pushed it out
-                give_up(queue, entry)
+                dead_letter_returned(queue, entry)
 
 
 LATE_MAX: Final[i64] = 10_000  # expired entries that one look-up passes

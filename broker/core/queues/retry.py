@@ -156,7 +156,7 @@ class Retry(QueueRetry):
         self.counted = ALL if counted is None else outcomes_of(counted)
         self.backoff = backoff_of(held)
 
-    def came_back(self, entry: QueueEntry, outcome: i64) -> None:
+    def note_return(self, entry: QueueEntry, outcome: i64) -> None:
         """Note whether the return of `entry`, still ACQUIRED, counts with this outcome."""
         if self.counted & outcome == 0:
             entry.uncounted += 1
@@ -183,7 +183,7 @@ class Retry(QueueRetry):
             make_held(queue, entry)
         self._arm()
 
-    def let_go(self, entry: QueueEntry) -> None:
+    def forget_wait(self, entry: QueueEntry) -> None:
         """Forget the time of `entry`, which the caller makes AVAILABLE or DEQUEUED."""
         self._timers.stop(self._waits.pop(entry))
 
@@ -198,7 +198,7 @@ class Retry(QueueRetry):
                 break
             entry = timer.entry
             assert entry is not None, "a running timer has an entry"
-            self.let_go(entry)
+            self.forget_wait(entry)
             make_available(queue, entry)
             due.append(entry)
         self._arm()

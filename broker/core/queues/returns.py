@@ -23,7 +23,7 @@ from broker.core.queues.queue import (
     append_count,
     concerns_cursors,
     dead_letter,
-    give_up,
+    dead_letter_returned,
     is_exhausted,
     note_delivery,
     offer_again,
@@ -49,8 +49,8 @@ def are_few(runs: list[Run]) -> bool:
     return count <= FEW
 
 
-class Later(Settlement):
-    """Deliveries that have ended in the same way. A subclass processes them in `take`, a slice in each turn.
+class EndedDeliveries(Settlement):
+    """Deliveries that have ended in the same way. A subclass implements `process`, for a slice in each turn.
 
     A delivery that waits for its slice stays with its consumer, and no one can settle or return it again. A
     processed delivery is dropped from the list at once, because freeing all of them is as much work as the
@@ -67,7 +67,7 @@ class Later(Settlement):
         for _, entries in runs:
             entries.reverse()
 
-    def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+    def process(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
         """Process these entries now."""
         raise NotImplementedError
 
@@ -75,7 +75,7 @@ class Later(Settlement):
         """Return the cost of `entry`, in plain entries."""
         return 1
 
-    def taken_all(self, consumer: QueueConsumer) -> None:
+    def end_run(self, consumer: QueueConsumer) -> None:
         """Note the end of a run of `consumer`."""
 
     def begin(self) -> None:
@@ -87,7 +87,7 @@ class Later(Settlement):
         else:
             self.continue_soon()
 
-    def rest(self) -> list[Run]:
+    def remaining_runs(self) -> list[Run]:
         """Return the runs that have not been processed yet, in no order."""
         return self._left
 
@@ -113,15 +113,15 @@ class Later(Settlement):
         self._left = others
         for consumer, entries in reversed(mine):
             entries.reverse()
-            self.take(entries, consumer)
-            self.taken_all(consumer)
+            self.process(entries, consumer)
+            self.end_run(consumer)
         self._end()
 
-    def deleting(self, queue: QueueState) -> None:
+    def finish_before_deletion(self, queue: QueueState) -> None:
         """Process the deliveries of `queue`, which is about to be deleted."""
         self.finish_queue(queue)
 
-    def vacating(self) -> None:
+    def drop_all(self) -> None:
         """Drop deliveries: all queues are about to be deleted, with their virtual host and their entries."""
 
     def _end(self) -> None:
@@ -143,10 +143,10 @@ class Later(Settlement):
             if over:
                 self._left.pop()
             try:
-                self.take(entries, consumer)
+                self.process(entries, consumer)
             finally:
                 if over:
-                    self.taken_all(consumer)
+                    self.end_run(consumer)
 
 
 def settle_one(entry: QueueEntry, consumer: QueueConsumer) -> None:
@@ -157,7 +157,7 @@ def settle_one(entry: QueueEntry, consumer: QueueConsumer) -> None:
         consumer.context.progress.settled([entry])
 
 
-def seen(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+def note_settled(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     """Note `entries` as settled, if the consumer's stream remembers its progress."""
     if consumer.context.progress is not None:
         consumer.context.progress.settled(entries)
@@ -168,8 +168,8 @@ def settle_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
 
     Like `Queue.settle` of each, in their order, but counted together and cheaper.
     """
-    leave_all(entries, consumer)
-    restore(entries, consumer)
+    settle_owned(entries, consumer)
+    restore_credit(entries, consumer)
 
 
 def settle_runs(runs: list[Run], session: TargetSession, host: QueueHost) -> None:
@@ -182,23 +182,23 @@ def settle_runs(runs: list[Run], session: TargetSession, host: QueueHost) -> Non
         for consumer, entries in runs:
             settle_all(entries, consumer)
     else:
-        SettledLater(runs, session, host).begin()
+        SettledDeliveries(runs, session, host).begin()
 
 
 @final
-class SettledLater(Later):
+class SettledDeliveries(EndedDeliveries):
     """Deliveries that a client has settled."""
 
-    def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Settle these (Later)."""
+    def process(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+        """Settle these."""
         settle_all(entries, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
-        """Return the cost of an entry; one with a receipt costs as much as a message (Later)."""
+        """Return the cost of an entry; one with a receipt costs as much as a message."""
         return DEAR if entry.message.marks & TELLS_CONSUMED else 1
 
 
-def restore(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+def restore_credit(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     """Restore the credit that these deliveries, settled or returned, have used."""
     size: i64 = 0
     for entry in entries:
@@ -206,13 +206,13 @@ def restore(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     consumer.target.restore_all(len(entries), size)
 
 
-def leave_all(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool = False) -> None:
+def settle_owned(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool = False) -> None:
     """Settle those of `entries` that `consumer` owns, without restoring credit: ACQUIRED → DEQUEUED.
 
     `logged`: the log has the settles already.
     """
     queue = queue_of(consumer)
-    seen(entries, consumer)
+    note_settled(entries, consumer)
     if not consumer.acquires or queue.deleted:
         return
     settled: list[QueueEntry] = []
@@ -295,11 +295,11 @@ def discard_all(
     `entries` is taken over: from the next turn on it contains those that have not left.
     """
     if not consumer.acquires:
-        seen(entries, consumer)
+        note_settled(entries, consumer)
         return
     later = queue.manager.discards
     if later is None and len(entries) > DISCARD_SLICE and queue.host is not None:
-        later = queue.manager.discards = DiscardedLater(queue, queue.host.schedule)
+        later = queue.manager.discards = RejectedEntries(queue, queue.host.schedule)
     if later is not None:
         later.add(entries, consumer, reason)
         return
@@ -309,7 +309,7 @@ def discard_all(
 
 
 @final
-class DiscardedLater(DiscardsHook):
+class RejectedEntries(DiscardsHook):
     """Entries that clients have rejected, or returned too often, and that leave in later turns.
 
     No one can settle or return them any more. If the queue is deleted meanwhile, they leave before that.
@@ -365,10 +365,10 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
     outdated: list[QueueEntry] = []
     exhausted: list[QueueEntry] = []
     if outcome == RELEASED and retry is None:
-        _do_not_count(queue, entries, consumer)
+        _uncount_deliveries(queue, entries, consumer)
     if retry is not None or queue.delivery_limit >= 0 or queue.entries.latest is not None:
         back = [entry for entry in entries if owns(consumer, entry, queue)]
-        back = _sort_out(queue, back, outcome, outdated, exhausted)
+        back = _select_requeued(queue, back, outcome, outdated, exhausted)
     back = _release_owned(queue, back, consumer)
     if queue.journal is not None:
         for entry in back:
@@ -379,7 +379,7 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
     if discipline is not None:
         discipline.returned(back)
     if back and delayed:
-        _held(queue, back)
+        _note_held(queue, back)
     elif back:
         offer_again(queue, back)
     if discipline is not None:
@@ -387,10 +387,10 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
     if queue.manager.undeliverable is not None:
         queue.manager.undeliverable.returned(back)
     if outdated or exhausted:
-        _let_go(queue, consumer, outdated, exhausted)
+        _remove_unreturned(queue, consumer, outdated, exhausted)
 
 
-def _do_not_count(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+def _uncount_deliveries(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     """Uncount the deliveries of `entries`, which were not even tried. [amqp-1.0 3.4.4]"""
     for entry in entries:
         if owns(consumer, entry, queue):
@@ -399,7 +399,7 @@ def _do_not_count(queue: Queue, entries: list[QueueEntry], consumer: QueueConsum
                 append_count(queue, entry)
 
 
-def _sort_out(
+def _select_requeued(
     queue: Queue,
     entries: list[QueueEntry],
     outcome: i64,
@@ -415,7 +415,7 @@ def _sort_out(
             outdated.append(entry)
             continue
         if retry is not None:
-            retry.came_back(entry, outcome)
+            retry.note_return(entry, outcome)
         if is_exhausted(queue, entry):
             exhausted.append(entry)
         else:
@@ -434,7 +434,7 @@ def _release_owned(queue: Queue, entries: list[QueueEntry], consumer: QueueConsu
     return back
 
 
-def _let_go(
+def _remove_unreturned(
     queue: Queue, consumer: QueueConsumer, outdated: list[QueueEntry], exhausted: list[QueueEntry]
 ) -> None:
     """Remove entries that are not requeued, unless the queue has taken them back meanwhile."""
@@ -445,7 +445,7 @@ def _let_go(
         discard_all(queue, exhausted, consumer, EXHAUSTED)
 
 
-def _held(queue: Queue, entries: list[QueueEntry]) -> None:
+def _note_held(queue: Queue, entries: list[QueueEntry]) -> None:
     """Continue the expiry of HELD `entries`, and note that their deliveries have ended."""
     if queue.rules is not None:
         queue.rules.returned(entries)
@@ -465,9 +465,9 @@ def deliver_again(queue: Queue, entry: QueueEntry, owner: QueueConsumer) -> bool
         if retry.delays(RECOVER):
             release(queue, [entry], owner, RECOVER)
             return False
-        retry.came_back(entry, RECOVER)
+        retry.note_return(entry, RECOVER)
     if is_exhausted(queue, entry):
-        give_up(queue, entry)
+        dead_letter_returned(queue, entry)
         return False
     entry.redelivered = True
     entry.delivery_count += 1
@@ -481,7 +481,7 @@ def deliver_again(queue: Queue, entry: QueueEntry, owner: QueueConsumer) -> bool
 KNOWN_BYTES_OF_ONE: Final = 16  # bytes of existing annotations that cost as much as one plain entry
 
 
-def give_back(
+def requeue_runs(
     runs: list[Run],
     outcome: i64,
     session: TargetSession | None,
@@ -499,9 +499,9 @@ def give_back(
         for consumer, entries in runs:
             _return(entries, consumer, outcome, addition)
             if session is not None:
-                restore(entries, consumer)
+                restore_credit(entries, consumer)
     else:
-        ReturnedLater(runs, outcome, session, host, addition).begin()
+        ReturnedDeliveries(runs, outcome, session, host, addition).begin()
 
 
 def release_entries(
@@ -509,9 +509,9 @@ def release_entries(
 ) -> None:
     """Requeue the entries that `consumer` still owns, in place: ACQUIRED → AVAILABLE or HELD.
 
-    See `give_back`.
+    See `requeue_runs`.
     """
-    give_back([(consumer, entries)], outcome, None, queue.host)
+    requeue_runs([(consumer, entries)], outcome, None, queue.host)
 
 
 def finish_returns(queue: Queue) -> None:
@@ -520,12 +520,12 @@ def finish_returns(queue: Queue) -> None:
     Costly requeues are not finished. Their entries are back in order as far as they are back, so the request
     gets the first message of the queue nevertheless.
     """
-    if not _is_dear(queue):
+    if not _is_costly(queue):
         for later in list(queue.manager.returns):
             later.finish_queue(queue)
 
 
-def _is_dear(queue: Queue) -> bool:
+def _is_costly(queue: Queue) -> bool:
     """Whether requeued entries may push others out, which may be dead-lettered."""
     rules = queue.rules
     return rules is not None and rules.limited and rules.overflow == DROP_HEAD
@@ -541,7 +541,7 @@ def _return(
 
 
 @final
-class ReturnedLater(Later):
+class ReturnedDeliveries(EndedDeliveries):
     """Deliveries that are requeued with `outcome` in later turns.
 
     If the queue takes them back meanwhile, as when it is deleted, nothing is left to do. Entries that must
@@ -565,24 +565,24 @@ class ReturnedLater(Later):
             if consumer.acquires and not (queue.retry is not None and queue.retry.delays(outcome)):
                 self._pause(queue)
 
-    def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Requeue these (Later)."""
+    def process(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+        """Requeue these."""
         _return(entries, consumer, self._outcome, self._addition)
         if self.session is not None:
-            restore(entries, consumer)
+            restore_credit(entries, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
-        """Return the cost of an entry; one with an expiry, or with rules for retries, costs more (Later)."""
+        """Return the cost of an entry; one with an expiry, or with rules for retries, costs more."""
         queue = queue_of(consumer)
         more: i64 = 0
         if self._addition is not None:
             more = self._addition.cost + len(queue.entries.annotations_of(entry)) // KNOWN_BYTES_OF_ONE
-        if _is_dear(queue):
+        if _is_costly(queue):
             return DEAR + more
         return more + (2 if entry.timer is not None or queue.retry is not None else 1)
 
-    def taken_all(self, consumer: QueueConsumer) -> None:
-        """Serve consumers again after the last run of a queue (Later)."""
+    def end_run(self, consumer: QueueConsumer) -> None:
+        """Serve consumers again after the last run of a queue."""
         queue = queue_of(consumer)
         runs = self._paused.get(queue, 0) if consumer.acquires else 0
         if runs > 1:
@@ -591,12 +591,12 @@ class ReturnedLater(Later):
             del self._paused[queue]
             queue.manager.returns.remove(self)
             if not queue.manager.returns:
-                clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_RETURNS)
+                clear_blocker(queue, queue.manager.acquiring_consumers(), BLOCKED_BY_RETURNS)
                 if queue.manager.purges:
                     queue.manager.purges[0].continue_soon()
 
-    def deleting(self, queue: QueueState) -> None:
-        """Finish for a queue with a delivery limit, whose exhausted entries may be dead-lettered (Later).
+    def finish_before_deletion(self, queue: QueueState) -> None:
+        """Finish for a queue with a delivery limit, whose exhausted entries may be dead-lettered.
 
         All other entries are deleted with the queue.
         """
@@ -608,5 +608,5 @@ class ReturnedLater(Later):
         self._paused[queue] = runs + 1
         if runs == 0:
             queue.manager.returns.append(self)
-            for consumer in queue.manager.takers():
+            for consumer in queue.manager.acquiring_consumers():
                 suspend(queue, consumer, BLOCKED_BY_RETURNS)  # nobody takes over

@@ -174,7 +174,7 @@ def abandon(entry: QueueEntry) -> None:
     entry.state = DEQUEUED
 
 
-def count_nothing(queue: QueueState) -> None:
+def reset_counts(queue: QueueState) -> None:
     """Set the counts of what is in the queue to 0: the queue is deleted, with all its messages."""
     queue.ready = queue.ready_bytes = queue.unacked = queue.unacked_bytes = 0
     queue.held = queue.held_bytes = queue.dead = queue.dead_bytes = 0

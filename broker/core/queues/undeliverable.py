@@ -32,7 +32,7 @@ class Reach:
     def __init__(self, queue: Queue, apart_from: ConsumerTarget | None = None) -> None:
         self.anybody = False
         self.filters: dict[str, EntryFilter] = {}
-        for consumer in queue.manager.takers():
+        for consumer in queue.manager.acquiring_consumers():
             target = consumer.target
             if target is apart_from or target.closed:
                 continue

@@ -131,13 +131,13 @@ class Bindings(Chore):
         room = budget
         while self._leaving and room > 0:
             source, outgoing = self._leaving[0]
-            room = self._let_go(source, outgoing, room)
+            room = self._unlink_some(source, outgoing, room)
             if not outgoing:
                 self._leaving.popleft()
         self.schedule.allowance.use(BINDING * (budget - room))
         return bool(self._leaving)
 
-    def _let_go(self, source: Exchange, outgoing: dict[Queue | Exchange, Parallel], room: i64) -> i64:
+    def _unlink_some(self, source: Exchange, outgoing: dict[Queue | Exchange, Parallel], room: i64) -> i64:
         """Unlink up to `room` bindings of a source. Return the room that is left."""
         while outgoing and room > 0:
             destination, parallel = outgoing.popitem()

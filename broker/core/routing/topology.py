@@ -20,9 +20,9 @@ from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.ports import MessageStore
 from broker.core.queues.death import DeathHost, LetterWriter, bare_letter
 from broker.core.queues.election import EXCLUSIVE_DRAIN, declared_election
-from broker.core.queues.host import nobody_told
+from broker.core.queues.host import ignore_report
 from broker.core.queues.order import new_discipline
-from broker.core.queues.purge import burden, dispose
+from broker.core.queues.purge import disposal_cost, dispose
 from broker.core.queues.queue import Queue
 from broker.core.queues.volatile import Volatile
 from broker.core.routing.bindings import Bindings, NoLocal
@@ -90,7 +90,7 @@ class Topology(DeathHost):
         chance: Chance,
         views: Views,
         write_letter: LetterWriter = bare_letter,
-        trouble: Callable[[str], None] = nobody_told,
+        trouble: Callable[[str], None] = ignore_report,
     ) -> None:
         super().__init__(store, schedule, chance, views, EXCLUSIVE_DRAIN, trouble)
         self.name = name
@@ -241,7 +241,7 @@ class Topology(DeathHost):
             self._disown(owner, queue)
         left = _unused(self.bindings.cut_off(queue))
         self.changed()
-        self.schedule.allowance.use(burden(queue) // ENTRIES + len(queue.manager.all))
+        self.schedule.allowance.use(disposal_cost(queue) // ENTRIES + len(queue.manager.all))
         dispose(queue, self.schedule)
         self.removed(queue)
         self.no_local.forget(queue)

@@ -64,7 +64,7 @@ class StreamEntry(QueueEntry):
         """Return the next offset in a partition."""
         return self.order if self.following is None else self.following[partition]
 
-    def let_go(self) -> None:
+    def release_page(self) -> None:
         """Drop the page: no cursor stands on the entry any more (QueueEntry)."""
         self.page = None
 

@@ -37,7 +37,7 @@ from broker.core.publishing.dead_letters import (
 from broker.core.publishing.passage import DUPLICATE, Passage, first_full, set_date
 from broker.core.publishing.publisher import Publishing
 from broker.core.publishing.receipts import Foretelling
-from broker.core.queues.backlog import tell_log
+from broker.core.queues.backlog import append_wait
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.death import ARRIVES, Death, Past, death_of
 from broker.core.queues.election import first_stopped, stop_refusal
@@ -46,13 +46,13 @@ from broker.core.queues.queue import Queue, append_count, drop, queue_of, take_o
 from broker.core.queues.returns import (
     DEAR,
     Addition,
-    Later,
+    EndedDeliveries,
     Run,
     are_few,
-    give_back,
-    leave_all,
-    restore,
-    seen,
+    note_settled,
+    requeue_runs,
+    restore_credit,
+    settle_owned,
 )
 from broker.core.queues.state import QueueState, owns
 from broker.core.routing.graph import Keeper, Route
@@ -146,7 +146,7 @@ class HeldSettlement:
         for entry in self.valid():
             message = entry.message
             if entry in self.waits:
-                tell_log(self.waits[entry][0])
+                append_wait(self.waits[entry][0])
                 appended = appended or (queue.logged and message.sequence != 0)
             elif queue.logged and message.sequence != 0:
                 topology.store.append_transacted_settle(message, queue)
@@ -158,7 +158,7 @@ class HeldSettlement:
     def put(self, store: MessageStore, dead_letters: DeadLetters) -> None:
         """Remove the entries that are not just settled, and put their dead letters into queues."""
         queue = queue_of(self.consumer)
-        seen(self.entries, self.consumer)
+        note_settled(self.entries, self.consumer)
         journal = queue.journal
         for entry in self.valid():
             waits = self.waits.get(entry)
@@ -205,16 +205,16 @@ def settle_held(settlements: list[HeldSettlement], topology: Publishing, over: C
     """
     runs = [(held.consumer, held.entries) for held in settlements if held.outcome == SETTLE]
     if not are_few(runs):
-        CommittedLater(settlements, runs, topology, over).begin()
+        CommittedDeliveries(settlements, runs, topology, over).begin()
         return
     for held in settlements:
         if held.outcome == SETTLE:
-            leave_all(held.entries, held.consumer)
+            settle_owned(held.entries, held.consumer)
         elif held.outcome != RELEASE:
             held.put(topology.store, topology.dead_letters)
     _release(settlements)
     for held in settlements:
-        restore(held.entries, held.consumer)
+        restore_credit(held.entries, held.consumer)
     over()
 
 
@@ -226,7 +226,7 @@ def release_held(settlements: list[HeldSettlement]) -> None:
         held.addition = None
     _release(settlements)
     for held in settlements:
-        restore(held.entries, held.consumer)
+        restore_credit(held.entries, held.consumer)
 
 
 def _release(settlements: list[HeldSettlement]) -> None:
@@ -237,7 +237,7 @@ def _release(settlements: list[HeldSettlement]) -> None:
             released.setdefault((held.consumer, int(held.returned), held.addition), []).extend(held.entries)
     for (consumer, returned, addition), entries in released.items():
         if consumer.acquires:
-            give_back([(consumer, entries)], returned, None, queue_of(consumer).host, addition)
+            requeue_runs([(consumer, entries)], returned, None, queue_of(consumer).host, addition)
 
 
 def _nothing() -> None:
@@ -245,7 +245,7 @@ def _nothing() -> None:
 
 
 @final
-class CommittedLater(Later):
+class CommittedDeliveries(EndedDeliveries):
     """Deliveries that a transaction has settled, and its other settlements, in order, done in slices.
 
     The log gets all settles first, in one step: the code that copies messages forward must not find there any
@@ -266,7 +266,7 @@ class CommittedLater(Later):
         self._over = over
 
     def begin(self) -> None:
-        """Append the settles to the log, and settle in memory in later turns (Later)."""
+        """Append the settles to the log, and settle in memory in later turns."""
         topology = self._publishing
         for consumer, entries in reversed(self._left):
             queue = consumer.queue
@@ -280,30 +280,30 @@ class CommittedLater(Later):
         self.continue_soon()
         self._go_on()
 
-    def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Settle these (Later)."""
-        leave_all(entries, consumer, True)
-        restore(entries, consumer)
+    def process(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+        """Settle these."""
+        settle_owned(entries, consumer, True)
+        restore_credit(entries, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
-        """Return the cost of an entry; one with a receipt costs as much as a message (Later)."""
+        """Return the cost of an entry; one with a receipt costs as much as a message."""
         return DEAR if entry.message.marks & TELLS_CONSUMED else 1
 
-    def taken_all(self, consumer: QueueConsumer) -> None:
-        """Continue behind the run (Later)."""
+    def end_run(self, consumer: QueueConsumer) -> None:
+        """Continue behind the run."""
         self._next += 1
         self._go_on()
 
-    def deleting(self, queue: QueueState) -> None:
-        """Finish the whole transaction before the queue is deleted (Later).
+    def finish_before_deletion(self, queue: QueueState) -> None:
+        """Finish the whole transaction before the queue is deleted.
 
         The owner of the transaction learns this in a later turn, not while the queue is being deleted.
         """
         if any(run[0].queue is queue for run in self._left):
-            self.vacating()
+            self.drop_all()
 
-    def vacating(self) -> None:
-        """Finish the whole transaction: the log has its settles, and must not get them again (Later)."""
+    def drop_all(self) -> None:
+        """Finish the whole transaction: the log has its settles, and must not get them again."""
         over, self._over = self._over, _nothing
         self.finish()
         self._over = over
@@ -329,7 +329,7 @@ class CommittedLater(Later):
         _release(settlements)
         for held in settlements:
             if held.outcome != SETTLE:
-                restore(held.entries, held.consumer)
+                restore_credit(held.entries, held.consumer)
         self._over()
 
 

@@ -26,7 +26,7 @@ from broker.core.publishing.delay import delayed_in
 from broker.core.publishing.publisher import Publishing
 from broker.core.queues.death import LetterWriter, bare_letter
 from broker.core.queues.hooks import QUEUE_DELETED
-from broker.core.queues.host import nobody_told
+from broker.core.queues.host import ignore_report
 from broker.core.queues.limits import touch
 from broker.core.queues.purge import Purge, purge
 from broker.core.queues.queue import Queue
@@ -57,7 +57,7 @@ class Declarations(Publishing):
         schedule: Schedule,
         views: Views,
         write_letter: LetterWriter = bare_letter,
-        trouble: Callable[[str], None] = nobody_told,
+        trouble: Callable[[str], None] = ignore_report,
     ) -> None:
         super().__init__(
             name, store, counters, numbers, schedule, Chance(names), views, write_letter, trouble
@@ -85,7 +85,7 @@ class Declarations(Publishing):
         """
         self.policies.stop()
         for settlement in list(self.settlements):
-            settlement.vacating()
+            settlement.drop_all()
         vacating = Vacating(self, self.dependents, self.queues, self.exchanges)
         self.queues = {}
         self.exchanges = {}
@@ -321,7 +321,7 @@ class Declarations(Publishing):
     def _delete_queue(self, queue: Queue) -> None:
         if queue.unacked > 0:
             for settlement in list(self.settlements):
-                settlement.deleting(queue)
+                settlement.finish_before_deletion(queue)
         if queue.manager.discards is not None:
             queue.manager.discards.finish()
         if queue.rules is not None and queue.rules.outlasts(QUEUE_DELETED):

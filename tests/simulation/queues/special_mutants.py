@@ -248,7 +248,7 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "the log is not told of what waits": Mutant(
         "core/queues/backlog.py",
-        "        if not told:\n            tell_log(death)\n",
+        "        if not told:\n            append_wait(death)\n",
         "",
         seeds=60,
         profile="at least once, in the log",
