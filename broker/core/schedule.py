@@ -272,7 +272,7 @@ class Held:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Timetable(Chore):
-    """Releases messages at their `date`; those of one date in the order in which they were added.
+    """Releases messages at their `date`, and messages of one date in the order in which they were added.
 
     A message that waits for the end of a delay is released by the clock, as times to live end. A message that
     waits for a time of day is released by the calendar, which may be set.

@@ -40,7 +40,7 @@ class Connection:
     `shares_turn`: consumers of other connections want the next message of the same queue too. The turn ends
     as soon as each waiting target has had one message. So consumers get equal shares, on one connection or on
     several.
-    `in_round`: the turn ended earlier, so the connection's next turn precedes those of other connections.
+    `in_round`: the turn ended earlier, so the connection's next turn precedes the turns of other connections.
     `spent`: looking for messages has used up this turn, which ends at once.
     `patient`: the next turn comes after the sockets have been served.
     `early`: this turn runs within the turn of another connection. The requested turn runs too.
@@ -234,7 +234,7 @@ class PullingTarget(ConsumerTarget):
         self.desired = self.wants_work()
 
     def is_sized(self) -> bool:
-        """Whether there is a window of bytes, or one that other targets share (ConsumerTarget)."""
+        """Whether there is a window of bytes, or one that other targets share."""
         return self.session_credit is not None or self.credit.bytes_max != 0
 
     # ---- credit and interest
@@ -304,7 +304,7 @@ class PullingTarget(ConsumerTarget):
             self.session.connection.notify_work(self)
 
     def flush_soon(self) -> None:
-        """Ask the connection for a turn (ConsumerTarget)."""
+        """Ask the connection for a turn."""
         self.session.connection.schedule()
 
     def process_pending(self, quota: i64) -> i64:
@@ -425,4 +425,4 @@ class NoTurns(Scheduler):
     """A scheduler for connections that never deliver, so no turn is needed."""
 
     def schedule(self, connection: Connection) -> None:
-        """Ignored (Scheduler)."""
+        """Ignored."""

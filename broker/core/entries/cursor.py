@@ -44,7 +44,7 @@ class Browsers:
     def offer(self, entry: QueueEntry, depth: i64) -> None:
         """Offer `entry`, which is new in a queue of `depth` entries, to all cursors.
 
-        It may not be the last entry.
+        The entry may be before the last entry of the queue.
         """
         for cursor in self.cursors:
             cursor.offer(entry, depth)
@@ -95,7 +95,7 @@ class Browsers:
             entry.release_page()
 
     def share(self, cursor: QueueContext, total: i64) -> i64:
-        """Return how many messages a browser may see in its turn while the queue has acquiring consumers.
+        """Return how many messages a browser may see in one turn while the queue has acquiring consumers.
 
         `cursor` is the browser's cursor. `total`: the messages that the queue has delivered. With these
         shares, consumers are hardly slowed down, whether they run at full speed or wait for their clients.
@@ -234,7 +234,7 @@ class CursorProgress:
         raise NotImplementedError
 
     def end(self) -> None:
-        """End the progress: the consumer is detached. Its unsettled messages do not count as processed."""
+        """End the progress of a detached consumer, whose unsettled messages do not count as processed."""
         raise NotImplementedError
 
 

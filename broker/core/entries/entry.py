@@ -114,7 +114,7 @@ class QueueEntry:
         """Release the page of a stream's row, on which no cursor stands any more; an entry has no page."""
 
     def precedes(self, other: QueueEntry) -> bool:
-        """Whether the entry's place in the queue is before that of `other`."""
+        """Whether the entry's place in the queue is before the place of `other`."""
         return self.order < other.order
 
     def __lt__(self, other: QueueEntry) -> bool:

@@ -26,12 +26,12 @@ class RowEntries(QueueEntryList):
         self._row = row
 
     def next(self, entry: QueueEntry) -> QueueEntry | None:
-        """The next entry with the value (QueueEntryList)."""
+        """The next entry with the value."""
         after = self._row.first if entry is self.head else self._index.place(entry, self._row).after
         return None if after is None else after.entry
 
     def before(self, entry: QueueEntry) -> QueueEntry:
-        """The entry with the value before this one (QueueEntryList)."""
+        """The entry with the value before this one."""
         before = self._index.place(entry, self._row).before
         return self.head if before is None else before.entry
 

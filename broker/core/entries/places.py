@@ -1,9 +1,9 @@
 """The places of a queue's entries: the nth entry, the entry with an id, and the count of entries before one.
 
-A queue has no places until the first question. That question counts the entries up to the one that it is
-about. From then on each arrival, delivery, return and departure of a counted entry is noted in O(log n), and
-each question is answered in O(log n). When a queue has had many changes without a question, its places are
-dropped.
+A queue has no places until the first question. The first question counts the entries up to the entry in
+question. From then on each arrival, delivery, return and departure of a counted entry is noted in O(log n),
+and each question is answered in O(log n). When a queue has had many changes without a question, its places
+are dropped.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class SortedEntry(QueueEntry):
         self.key: Any = (key[0], key[1], number)
 
     def precedes(self, other: QueueEntry) -> bool:
-        """Whether the entry's key is smaller (QueueEntry); no entry is before the head of a list."""
+        """Whether the entry's key is smaller; no entry is before the head of a list."""
         if not isinstance(other, SortedEntry):
             return False
         before: bool = self.key < other.key
@@ -63,7 +63,7 @@ class SortedEntryList(QueueEntryList):
 
     @staticmethod
     def of(arguments: Arguments, headers: Headers) -> QueueEntryList:
-        """The list for a queue with these arguments."""
+        """Return the list for a queue with these arguments."""
         header = arguments[SORT_KEY]
         assert isinstance(header, str), "arguments are checked before a queue is made"
         return SortedEntryList(header, headers)
@@ -114,7 +114,7 @@ class SortedEntryList(QueueEntryList):
         return f"{key[2]} {key_text((key[0], key[1]))}"
 
     def stand_in(self, mark: str) -> QueueEntry:
-        """An unlinked entry at the place that `mark` names (QueueEntryList). Raises ValueError."""
+        """An unlinked entry at the place that `mark` names. Raises ValueError."""
         number, _, key = mark.partition(" ")
         return SortedEntry(self.head.message, super().stand_in(number).order, key_of_text(key))
 

@@ -161,7 +161,7 @@ class Timers:
 
 
 def _is_sooner(timer: Timer, other: Timer) -> bool:
-    """Whether `timer` ends before `other`. Of two timers due together, the earlier entry's ends first."""
+    """Whether `timer` ends before `other`; the earlier entry decides between two that are due together."""
     if timer.due != other.due:
         return timer.due < other.due
     entry, that = timer.entry, other.entry

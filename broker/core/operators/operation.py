@@ -1,4 +1,4 @@
-"""Operations: an operator moves, copies, edits or removes many messages of a queue, all of them or none.
+"""Operations: an operator moves, copies, edits or removes many messages of a queue, all or none.
 
 [Bernstein and Newcomer, Principles of Transaction Processing 4.5: random access, queue forwarding]
 
@@ -91,7 +91,7 @@ class OperatorPublish(HeldPublish):
         message.marks = 0 if copied else message.marks & TELLS_CONSUMED
 
     def resolve(self, virtual_host: Publishing) -> str:
-        """Find the queues (HeldPublish)."""
+        """Find the queues."""
         refusal = super().resolve(virtual_host)
         if refusal or self.passage.queues or self.passage.keepers:
             return refusal
@@ -99,12 +99,12 @@ class OperatorPublish(HeldPublish):
         return f"exchange '{address.exchange}' leads nowhere with routing key '{address.routing_key}'"
 
     def taken(self, count: i64) -> None:
-        """Ignored: no publisher waits for the count (HeldPublish)."""
+        """Ignored: no publisher waits for the count."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Operation(Transaction):
-    """An operation on one queue. Its `holder` owns the marked entries and no others.
+    """An operation on one queue. The `holder` owns the marked entries and no others.
 
     `way`: the journal's word for the operation, a constant of `broker.core.queues.hooks`. PUBLISHED: the
     journal has no word for it and records its steps only.
@@ -138,7 +138,7 @@ class Operation(Transaction):
         self.publishes.append(OperatorPublish(route, message, self.way == COPIED))
 
     def commit(self) -> None:
-        """Commit the operation (Transaction). Raises NotFound too, if the queue has been deleted."""
+        """Commit the operation. Raises NotFound too, if the queue has been deleted."""
         if self.queue.deleted:
             raise NotFound(f"no queue '{self.queue.name}' in vhost '{self.queue.vhost}'")
         journal = self.virtual_host.journal
@@ -180,7 +180,7 @@ class Operation(Transaction):
         super()._done()
 
     def on_durable(self, batch: i64) -> None:
-        """Finish: the batch of the operation is on disk, or none of it has to be (DurableWaiter)."""
+        """Finish: the batch of the operation is on disk, or nothing was appended."""
         journal = self.virtual_host.journal
         before = journal.actor
         journal.way = self.way
@@ -192,7 +192,7 @@ class Operation(Transaction):
             journal.actor = before
 
     def on_store_failed(self, reason: str) -> None:
-        """Abort: the log has failed (DurableWaiter)."""
+        """Abort: the log has failed."""
         self._unreserve()
         self.abort()
         self.failed(reason)

@@ -136,11 +136,11 @@ class _Added(DurableWaiter):
         self._done = done
 
     def on_durable(self, batch: i64) -> None:
-        """Report that the chunks are on disk (DurableWaiter)."""
+        """Report that the chunks are on disk."""
         self._done("")
 
     def on_store_failed(self, reason: str) -> None:
-        """Remove the chunks and report the failure (DurableWaiter)."""
+        """Remove the chunks and report the failure."""
         self._attempt.take_back(self._entries)
         self._done(reason)
 
@@ -166,7 +166,7 @@ class RowPublish(HeldPublish):
         self.nowhere = False
 
     def resolve(self, virtual_host: Publishing) -> str:
-        """Find the queues (HeldPublish)."""
+        """Find the queues."""
         refusal = super().resolve(virtual_host)
         passage = self.passage
         if refusal or not self.mandatory or passage.queues or passage.keepers or passage.known:
@@ -176,7 +176,7 @@ class RowPublish(HeldPublish):
         return f"exchange '{address.exchange}' leads nowhere with routing key '{address.routing_key}'"
 
     def taken(self, count: i64) -> None:
-        """Ignored: no publisher waits for the count (HeldPublish)."""
+        """Ignored: no publisher waits for the count."""
 
 
 def publishes_of(
@@ -245,11 +245,11 @@ class Move(Operation):
         self._told = done
 
     def committed(self) -> None:
-        """Report success (Transaction)."""
+        """Report success."""
         self._told("")
 
     def failed(self, reason: str) -> None:
-        """Report that the log has failed (Transaction)."""
+        """Report that the log has failed."""
         self._told(f"the log has failed: {reason}")
 
     def _which(self, number: int, why: str) -> str:
@@ -507,7 +507,7 @@ class Decision(DurableWaiter):
         self._checkpoint_before = sink.checkpoint
 
     def on_durable(self, batch: i64) -> None:
-        """Start publishing: the decision is on disk (DurableWaiter)."""
+        """Start publishing: the decision is on disk."""
         sink = self._sink
         for attempt in self._losers:
             sink.dispose_attempt(attempt)
@@ -515,7 +515,7 @@ class Decision(DurableWaiter):
         self._done("")
 
     def on_store_failed(self, reason: str) -> None:
-        """Undo the decision, which is not on disk (DurableWaiter)."""
+        """Undo the decision, which is not on disk."""
         sink = self._sink
         if sink.gone:
             for attempt in self._losers:
@@ -563,8 +563,8 @@ class Sinks:
     def attach(self, virtual_host: VirtualHost, query: str, user: str, since: i64 = 0) -> Sink:
         """Return the sink of a query, a new one if there is none; earlier attachments become invalid.
 
-        `since`: the epochs of a new sink come after it. It must grow with time, so that a program with an
-        epoch of an earlier sink of this name has none of the new one.
+        `since`: the epochs of a new sink come after this number. The number must grow with time, so that the
+        epochs of an earlier sink of this name differ from all epochs of the new sink.
 
         Raises:
             LimitReached: the virtual host has too many sinks.
@@ -629,7 +629,7 @@ class Sinks:
             _apply(sink, change)
 
     def recover(self) -> None:
-        """Continue publishing after recovery, before the broker serves anybody."""
+        """Continue publishing after recovery, before the broker serves clients."""
         for sink in self._sinks.values():
             for attempt in [*sink.attempts.values(), *sink.moving]:
                 attempt.count()

@@ -471,7 +471,7 @@ class Staging:
             self._told.setdefault(key, _StagedState()).apply(change)
 
     def recover(self) -> None:
-        """Restore all stages after recovery, before the broker serves anybody."""
+        """Restore all stages after recovery, before the broker serves clients."""
         told, self._told = self._told, {}
         found: dict[int, dict[int, QueueEntry]] = {}
         for (number, reader), each in told.items():

@@ -105,7 +105,7 @@ def _common_blockers(queue: Queue) -> i64:
 def change_filter(queue: Queue, consumer: QueueConsumer, entry_filter: EntryFilter) -> None:
     """Change the filter of `consumer`, which acquires and is attached.
 
-    The consumer keeps its place, its turn, its deliveries and its activity.
+    The consumer keeps its place among the consumers, its deliveries and its activity.
 
     Raises:
         PreconditionFailed: the consumers of the queue have too many different filters. Nothing has changed.

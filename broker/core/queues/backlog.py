@@ -2,8 +2,8 @@
 
 A message that dies in a queue with at-least-once dead-lettering waits in the backlog while its exchange does
 not exist, while its route has no queue, and while a queue of its route is full. The message has left the
-order of the queue, so that no consumer gets it. It still counts among the queue's messages and towards its
-limits. The log records that it waits, so that it goes on waiting after a restart.
+order of the queue, so that no consumer gets it. The message still counts among the queue's messages and
+towards its limits. The log records that the message waits, so that it waits after a restart too.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ class Lane(Seeker):
 class Backlog(BacklogHook):
     """The messages of `queue` that wait to be dead-lettered.
 
-    They are in lanes by exchange and routing key. A message whose own content decides its route has its own
-    lane. A lane is tried each second, when routes change, and when the full queue for which it waits has
-    room. A try starts with the first message of the lane, so the cost grows with the lanes, not with the
+    The messages are in lanes by exchange and routing key. A message whose own content decides its route has
+    its own lane. A lane is tried each second, when routes change, and when the full queue for which it waits
+    has room. A try starts with the first message of the lane, so the cost grows with the lanes, not with the
     messages in them.
 
     Operators see the messages in the order in which they died, or by their ids, and can take single ones
-    away. Such an operation seizes a message, which is not tried any more, and removes it when the operation
-    is on disk.
+    away. An operation seizes a message, which is not tried any more, and removes the message when the
+    operation is on disk.
     """
 
     def __init__(self, queue: Queue, host: DeathHost) -> None:

@@ -126,7 +126,7 @@ class ConsumerTarget:
         raise NotImplementedError
 
     def no_messages_available(self, consumer: QueueConsumer) -> None:
-        """Note that `consumer` looked for an entry in vain, although it has credit."""
+        """Note that `consumer` found no entry, although it has credit."""
 
     def acquisition_removed(self, entry: QueueEntry) -> None:
         """Note that a deleted queue has taken back an entry of this target.
@@ -160,7 +160,7 @@ class OwnedGroups:
 class QueueConsumer(Holder):
     """A subscription of `target` to `queue`.
 
-    It lasts from `queue.add_consumer` to `queue.remove_consumer`.
+    The subscription lasts from `attach` to `detach` of `broker.core.queues.attach`.
 
     `acquires`: False makes it a browser, which sees every entry in order and takes none.
     `priority`: consumers of higher priority are served first while they have credit; default 0. [RabbitMQ
@@ -214,7 +214,7 @@ class QueueConsumer(Holder):
         self.next: QueueConsumer | None = None
 
     def acquisition_removed(self, entry: QueueEntry) -> None:
-        """Inform the target that a deleted queue has taken `entry` back (Holder)."""
+        """Inform the target that a deleted queue has taken `entry` back."""
         self.target.acquisition_removed(entry)
 
     def notify_work(self) -> None:

@@ -4,7 +4,7 @@
 
 While entries are ready, the highest priority with an unblocked consumer has a NOTIFIED consumer. This
 consumer pulls until it gets nothing. If it drops out, another one takes over. So no wake-up is lost, and no
-consumer polls. A notification only requests a turn. It never delivers.
+consumer polls. A notification only requests a turn, and never delivers.
 
 More consumers of a level are NOTIFIED if there is work for them too. Where all consumers see the same
 entries, at most as many are NOTIFIED as there are ready entries. Elsewhere the number of entries that a
@@ -128,8 +128,8 @@ class QueueConsumerManager:
     def change_context(self, consumer: QueueConsumer, context: QueueContext) -> None:
         """Let `consumer`, which acquires and is attached, see the entries of `context` from now on.
 
-        Its place among all consumers and its rank stay. It becomes INTERESTED, or NOT_INTERESTED if it has a
-        blocker.
+        The consumer keeps its place among all consumers and its rank. Afterwards it is INTERESTED, or
+        NOT_INTERESTED with a blocker.
         """
         self.move(consumer, NOT_INTERESTED)
         self._leave_level(consumer)
@@ -180,7 +180,7 @@ class QueueConsumerManager:
         return self.levels[0].rank > consumer.rank
 
     def rotate(self, level: ConsumerLevel) -> None:
-        """Put `level`, which was asked just now, behind the other levels of its rank."""
+        """Put `level`, which was notified just now, behind the other levels of its rank."""
         self._rotations += 1
         if len(level.home) > 1:
             level.delist()
@@ -410,7 +410,7 @@ def share_work(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
 def found_nothing(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
     """Put a consumer whose pull found nothing at the back of Interested.
 
-    It stays NOTIFIED if it has only used up its scan budget.
+    A consumer that has only used up its scan budget stays NOTIFIED.
     """
     if consumer.context.more:
         if consumer.state == INTERESTED:
@@ -606,7 +606,7 @@ def clear_blocker(queue: ConsumedQueue, consumers: list[QueueConsumer], blocker:
 def wait_for_size(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> None:
     """Let the consumer wait: `entry`, its next, is too large for its byte window.
 
-    It looks again when either changes.
+    The consumer looks again when its next entry or its window changes.
     """
     wait_on(queue, consumer, entry)
     queue.waiting[consumer] = None
@@ -645,7 +645,7 @@ def wake_for_earlier(queue: ConsumedQueue, entry: QueueEntry) -> None:
 def wake_for_some(queue: ConsumedQueue, entries: list[QueueEntry]) -> None:
     """Wake consumers for many entries at once, as if the first of them were as small as the smallest.
 
-    A woken consumer may look in vain.
+    A woken consumer may find nothing.
     """
     first = entries[0]
     size = first.message.size

@@ -175,7 +175,8 @@ class DeadLetter:
     def ends_cycle(self, queue: str) -> bool:
         """Whether the message died in `queue` before, and no client has rejected it since.
 
-        It would die there again and again, without any client. [RabbitMQ automatic dead-letter cycles]
+        The message would die there again and again, without any client. [RabbitMQ automatic dead-letter
+        cycles]
         """
         for where, reason in self.deaths:
             if reason == _REJECTED:

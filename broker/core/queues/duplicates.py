@@ -1,8 +1,9 @@
 """Deduplication: a queue remembers messages, so that it accepts none of them twice.
 
-A queue remembers message-ids, for a time and up to a number. It also remembers the highest sequence of each
-producer that numbers its messages. For persistent messages the log stores this too: as separate records, in
-the batch of the message, each with a settle when it is forgotten. So the memory outlives the message.
+A queue remembers message-ids, for a time and up to a number, and the highest sequence of each producer that
+numbers its messages. For persistent messages the log has separate records of both, in the batch of the
+message. Each record is settled when the queue forgets the id or the producer. So the memory outlives the
+message.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Memory(MemoryHook):
         self._reserved_sequences: dict[str, list[int]] = {}
 
     def apply(self, held: dict[str, object]) -> None:
-        """Apply these arguments from now on."""
+        """Apply the arguments from now on."""
         self.window = number_argument(held, DEDUP_WINDOW, 0)
         self.limit = number_argument(held, DEDUP_LIMIT, LIMIT)
         self.producers_max = number_argument(held, DEDUP_PRODUCERS, 0)

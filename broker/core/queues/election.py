@@ -1,8 +1,8 @@
 """The selection of the consumers that a queue serves: exclusive service, the start gate, and stopped queues.
 
 A queue may serve one consumer at a time, serve none before enough are attached, or serve none while it is
-stopped. A consumer that is not served stands by: it is NOT_INTERESTED, so it is never notified and never
-asked. So a message costs no more than with a single consumer.
+stopped. A consumer that is not served stands by: it is NOT_INTERESTED, and is never notified. So a message
+costs no more than with a single consumer.
 
 [Bernstein and Newcomer, Principles of Transaction Processing 4.5, queue management]
 """
@@ -58,19 +58,19 @@ class Election(ElectionHook):
 
     `everyone`: all consumers are candidates, and the election lasts as long as the queue. Otherwise only
     those that ask for it are candidates (`QueueConsumer.candidate`). Then the election begins with the first
-    candidate, even if other consumers are attached. It ends with the last candidate, and all consumers are
-    served again.
+    candidate, even if other consumers are attached. The election ends with the last candidate, and all
+    consumers are served again.
 
     `active` is the elected consumer. A newcomer takes over from an active one of lower priority. When the
     active one is detached, the one of the highest priority follows; of equals, the one that was attached
     first.
 
     A takeover may drain (`draining`): no consumer is served until deliveries of others are settled or
-    returned. So no message is processed before its predecessors. The drain waits for these deliveries:
+    returned. So no message is processed before its predecessors. The drain waits for some deliveries.
 
-    - single active consumer, and `x-exclusive-takeover` = `drain`: all deliveries of all others;
-    - without that argument: those of consumers that were cancelled while they were served;
-    - `immediate`: none.
+    - Single active consumer, and `x-exclusive-takeover` = `drain`: all deliveries of all other consumers.
+    - Without this argument: the deliveries of consumers that were cancelled while they were served.
+    - `immediate`: no deliveries.
 
     After a cancel, an exclusive consumer waits for `QueueHost.exclusive_drain` milliseconds at most.
     Otherwise a client may keep deliveries without limit, unless a lease ends that.
@@ -167,7 +167,7 @@ class Election(ElectionHook):
     def activity_of(self, consumer: QueueConsumer) -> str:
         """Return the activity of `consumer`, which acquires.
 
-        It is SINGLE_ACTIVE, WAITING or DRAINING; UP before the election begins.
+        The activity is SINGLE_ACTIVE, WAITING or DRAINING, and UP before the election begins.
         """
         if consumer is self.active and not self.draining:
             return SINGLE_ACTIVE
@@ -195,7 +195,7 @@ class Election(ElectionHook):
             self._start()
 
     def _waits(self) -> bool:
-        """Whether deliveries are unsettled that precede those of the active consumer."""
+        """Whether deliveries are unsettled that precede the active consumer's deliveries."""
         if self._single_active or self.queue.effective.get(EXCLUSIVE_TAKEOVER) == DRAIN:
             return self._others_hold()
         return any(left.inflight > 0 for left in self._leavers)
@@ -292,8 +292,8 @@ def declared_election(queue: Queue) -> Election | None:
 class StartGate(GateHook):
     """A gate, shut until `wanted` acquiring consumers are attached, or `delay` ms after the first of them.
 
-    `wanted` 0: their number does not open it. `delay` -1: time does not open it. It is shut again when none
-    of them is left. Browsers and basic.get do not count.
+    `wanted` 0: the number of consumers does not open the gate. `delay` -1: time does not open the gate. The
+    gate shuts again when no acquiring consumer is left. Browsers and basic.get do not count.
     """
 
     def __init__(self, queue: Queue, schedule: Schedule) -> None:

@@ -75,7 +75,7 @@ class PartFilter(EntryFilter):
         self._newest: i64 = entries.sequence
 
     def passes(self, entry: QueueEntry) -> bool:
-        """Whether the entry is within the extent, and the other filter agrees (EntryFilter)."""
+        """Whether the entry is within the extent, and the other filter agrees."""
         is_new = self._entries.arrival(entry) > self._newest
         if is_new and self._snapshot:
             return False

@@ -84,7 +84,7 @@ class Group(EntryGroup):
         self.last: QueueEntry | None = None
 
     def disown(self) -> None:
-        """Forget its owner (EntryGroup)."""
+        """Forget its owner."""
         self.owner = None
 
     def first(self) -> QueueEntry | None:
@@ -209,8 +209,8 @@ class Holding(OwnedGroups):
     For every group that is not shut and has a parked entry, the heap has a head at or before that entry.
     Further heads may be stale. Shut groups need not be in the holding.
 
-    `moves`: the value of `Groups.moves`. A holding with another value must give up all its groups. They are
-    not shut yet, because there may be very many, but the consumer gets nothing until they are.
+    `moves`: the value of `Groups.moves`. A holding with another value must give up all its groups. The groups
+    may be very many, and are shut in later turns. Until then the consumer gets nothing.
     """
 
     def __init__(self, context: QueueContext, moves: i64) -> None:
@@ -220,7 +220,7 @@ class Holding(OwnedGroups):
         self.heads: list[Head] = []
 
     def owns_some(self) -> bool:
-        """Whether the consumer owns a group (OwnedGroups)."""
+        """Whether the consumer owns a group."""
         return len(self.groups) > 0
 
     def is_empty(self) -> bool:

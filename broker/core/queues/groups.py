@@ -88,8 +88,8 @@ def _begin_release(groups: Groups) -> GroupRelease:
 class GroupRelease(Chore):
     """The groups that may be freed in later turns: until then each belongs to its owner, who gets nothing.
 
-    A group is not touched before its turn, and is dropped from the lists in its turn. Counting, marking or
-    dropping all of them at once would take too long.
+    A step changes the groups of its slice only, and drops them from the lists. Counting, marking or dropping
+    all groups at once would take too long.
     """
 
     def __init__(self, groups: Groups) -> None:
@@ -325,11 +325,11 @@ class Groups(Discipline):
     # ---- questions
 
     def next_entry(self, consumer: QueueConsumer) -> QueueEntry | None:
-        """Return the first entry that the consumer sees and may get (Discipline)."""
+        """Return the first entry that the consumer sees and may get."""
         return next_for(self, consumer)
 
     def is_open(self, entry: QueueEntry) -> bool:
-        """Whether the entry's group is not shut and, if strict, the entry is the next one (Discipline)."""
+        """Whether the entry's group is not shut and, if strict, the entry is the next one."""
         group = group_of(entry)
         if group is None:
             return True
@@ -338,14 +338,14 @@ class Groups(Discipline):
         return not self.strict or group.in_order() is entry
 
     def owner(self, entry: QueueEntry) -> QueueConsumer | None:
-        """Return the owner of the entry's group (Discipline)."""
+        """Return the owner of the entry's group."""
         group = group_of(entry)
         if group is None or group.owner is None:
             return None
         return first_idle(self._gets_for(entry, group)) or group.owner
 
     def contenders(self, entry: QueueEntry) -> list[QueueConsumer]:
-        """Return the owner of the entry's group, or waiting basic.gets of its transaction (Discipline)."""
+        """Return the owner of the entry's group, or waiting basic.gets of its transaction."""
         group = group_of(entry)
         if group is None or group.owner is None:
             return []
@@ -374,13 +374,13 @@ class Groups(Discipline):
         return holding_of(consumer)
 
     def parked_in(self, context: QueueContext) -> list[QueueEntry]:
-        """The entries that the cursor of `context` has passed (Discipline)."""
+        """The entries that the cursor of `context` has passed."""
         return [entry for group in self.by_key.values() for entry in group.parked.get(context, ())]
 
     # ---- changes
 
     def linked(self, entry: QueueEntry) -> None:
-        """Add the entry to its group, made if need be (Discipline)."""
+        """Add the entry to its group, which is made for its first entry."""
         key = self._keys.key(entry.message)
         if not key:
             return
@@ -401,7 +401,7 @@ class Groups(Discipline):
     def acquired(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """Make the consumer the owner of a free group.
 
-        Shut the group if this entry closes it (Discipline).
+        Shut the group if this entry closes it.
         """
         group = group_of(entry)
         if group is None:
@@ -419,7 +419,7 @@ class Groups(Discipline):
             self._wake_waiters_of([group])
 
     def left(self, entry: QueueEntry, owner: Holder | None) -> None:
-        """Free the entry's group, or deliver the next entry, if `entry` held that up (Discipline)."""
+        """Free the entry's group, or deliver the next entry, if `entry` held that up."""
         group = group_of(entry)
         if group is None:
             return
@@ -439,7 +439,7 @@ class Groups(Discipline):
             self.wake()
 
     def returned(self, entries: list[QueueEntry]) -> None:
-        """Free the entries' groups that must be freed and have nothing in flight any more (Discipline)."""
+        """Free the entries' groups that must be freed and have nothing in flight any more."""
         calm: list[Group] = []
         batching: dict[Group, None] = {}
         for entry in entries:
@@ -459,7 +459,7 @@ class Groups(Discipline):
                 self._rest(group)
 
     def wake(self) -> None:
-        """Let a consumer of each context look, if a group has been freed (Discipline)."""
+        """Let a consumer of each context look, if a group has been freed."""
         queue = self.queue
         opened = self._opened
         if self._closed:
@@ -486,7 +486,7 @@ class Groups(Discipline):
                 notify_if_nobody_comes(queue, entry)
 
     def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """Let the owner get the next entry of a strict group (Discipline)."""
+        """Let the owner get the next entry of a strict group."""
         group = group_of(entry)
         if group is not None and self.strict and owns(consumer, entry, self.queue):
             group.promise(entry)
@@ -494,7 +494,7 @@ class Groups(Discipline):
             self.wake()
 
     def withdrawn(self, entries: list[QueueEntry]) -> None:
-        """Hold up the entries' groups until these are settled or requeued (Discipline)."""
+        """Hold up the entries' groups until these are settled or requeued."""
         closed: dict[Group, None] = {}
         for entry in entries:
             group = group_of(entry)
@@ -504,7 +504,7 @@ class Groups(Discipline):
             self._wake_waiters_of(list(closed))
 
     def attached(self, consumer: QueueConsumer) -> None:
-        """Move the sticky groups, if they are rebalanced; not for a waiting basic.get (Discipline)."""
+        """Move the sticky groups, if they are rebalanced; not for a waiting basic.get."""
         if consumer.getting:
             consumer.holding = self._gets.get(consumer.target.peers)
         if self.rebalances and not consumer.getting:
@@ -514,7 +514,7 @@ class Groups(Discipline):
     def detached(self, consumer: QueueConsumer) -> None:
         """Free the consumer's groups.
 
-        Those with entries in flight stay until these are settled (Discipline).
+        A group with entries in flight stays until the entries are settled.
         """
         if holding_of(consumer) is not None and consumer.state == REMOVED:
             if self.strict and consumer.getting:
@@ -522,14 +522,14 @@ class Groups(Discipline):
             free_groups(self, [holding_of(consumer)])
 
     def context_changed(self, consumer: QueueConsumer) -> None:
-        """Keep the consumer's groups: the new cursor finds entries that the old one parked (Discipline)."""
+        """Keep the consumer's groups: the new cursor finds entries that the old one parked."""
         holding = holding_of(consumer)
         if holding is not None:
             holding.context = consumer.context
             holding.heads.clear()
 
     def sent_away(self, consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
-        """Shut the groups of `entries`, because only another owner can get these entries (Discipline)."""
+        """Shut the groups of `entries`, because only another owner can get these entries."""
         shut: list[Group] = []
         for entry in entries:
             group = group_of(entry)
@@ -544,7 +544,7 @@ class Groups(Discipline):
             self._wake_waiters_of(shut)
 
     def served_alone(self, consumer: QueueConsumer) -> None:
-        """Free the groups of other consumers as soon as no entry of theirs is in flight (Discipline)."""
+        """Free the groups of other consumers as soon as no entry of theirs is in flight."""
         free_groups(
             self,
             [
@@ -577,7 +577,7 @@ class Groups(Discipline):
         return holding
 
     def rest(self, groups: list[Group]) -> None:
-        """Free those of `groups` that must be freed and of which nothing is in flight."""
+        """Free the `groups` that must be freed and have nothing in flight."""
         for group in groups:
             if group.inflight == 0 and group.owner is not None:  # else it was freed meanwhile
                 self._rest(group)

@@ -344,7 +344,7 @@ class QueueLimits(Chore):
         raise NotImplementedError
 
     def apply(self, held: dict[str, object]) -> None:
-        """Apply these arguments from now on. Existing entries keep their expiry."""
+        """Apply the arguments from now on. Existing entries keep their expiry."""
         raise NotImplementedError
 
     def admit(self, entry: QueueEntry) -> bool:
@@ -368,7 +368,7 @@ class QueueLimits(Chore):
         raise NotImplementedError
 
     def touch(self) -> None:
-        """Note that the queue is used: redeclared, asked for a message, or left by a consumer.
+        """Note that the queue is used: by a declaration, a basic.get or a consumer that is detached.
 
         [RabbitMQ x-expires]
         """
@@ -421,7 +421,7 @@ class QueueRetry(Chore):
         self.counted: i64 = ALL
 
     def apply(self, held: dict[str, object]) -> None:
-        """Apply these arguments from now on. HELD entries keep their times."""
+        """Apply the arguments from now on. HELD entries keep their times."""
         raise NotImplementedError
 
     def note_return(self, entry: QueueEntry, outcome: i64) -> None:
@@ -475,7 +475,7 @@ class ElectionHook:
     def activity_of(self, consumer: QueueConsumer) -> str:
         """Return the activity of `consumer`, which acquires.
 
-        It is SINGLE_ACTIVE, WAITING or DRAINING; UP before the election begins.
+        The activity is SINGLE_ACTIVE, WAITING or DRAINING, and UP before the election begins.
         """
         raise NotImplementedError
 
@@ -571,7 +571,7 @@ class StreamSink(StreamWatcher):
     """The stream of a queue; see `broker.core.streams.stream`."""
 
     def apply(self, held: dict[str, object]) -> None:
-        """Apply these arguments from now on."""
+        """Apply the arguments from now on."""
         raise NotImplementedError
 
     def append(self, message: Message) -> None:

@@ -22,8 +22,8 @@ HAND_OVER_MAX: Final[i64] = 200  # entries delivered ahead of their turn for one
 def enqueue_immediate(queue: Queue, message: Message) -> bool:
     """Deliver `message` now or not at all.
 
-    The check and the removal are one synchronous step that no other delivery can enter. So the original's
-    race between them cannot happen: no immediate entry is AVAILABLE when this returns.
+    The check and the removal are one synchronous step that no other delivery can enter. So no immediate entry
+    is AVAILABLE afterwards.
     """
     if queue.stream is not None:  # it is appended, and consumers get it when it is on disk
         queue.enqueue(message)
@@ -58,8 +58,8 @@ def _wake_for(queue: Queue, entry: QueueEntry) -> None:
 def _deliver_now(queue: Queue, entry: QueueEntry) -> bool:
     """Deliver `entry` if a consumer can take it at this very moment.
 
-    It must be that consumer's next entry, so no consumer can behind older messages. As everywhere, only the
-    highest priority that wants work is asked, unless the entry belongs to one consumer.
+    The entry must be the consumer's next entry, so no consumer takes it before older messages. As everywhere,
+    only consumers of the highest priority that wants work count, unless the entry belongs to one consumer.
     """
     discipline = queue.discipline
     if discipline is not None and not discipline.is_open(entry):
@@ -133,7 +133,7 @@ def hand_over(queue: Queue) -> bool:
 def deliver_or_expire(queue: Queue, entry: QueueEntry) -> None:
     """Deliver `entry`, which is new, after the entries before it, to a waiting consumer; else it expires.
 
-    NOTIFIED consumers have not pulled yet. If they had, they would have received all these entries by now.
+    NOTIFIED consumers have not pulled yet. Otherwise they would have received all these entries by now.
     """
     _wake_for(queue, entry)
     for _ in range(HAND_OVER_MAX):

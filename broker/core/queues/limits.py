@@ -1,8 +1,7 @@
 """The limits of a queue: the time to live of its messages, its length, and its own expiry when unused.
 
-[RabbitMQ queue length limit]
-
-[RabbitMQ x-message-ttl, expiration, x-expires, x-max-length, x-max-length-bytes, x-overflow]
+[RabbitMQ queue length limit; x-message-ttl, expiration, x-expires, x-max-length, x-max-length-bytes,
+x-overflow]
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _STALE_MIN: Final = 64
 def admit_one_more(rules: Rules, entry: QueueEntry) -> None:
     """Apply the length limits to `entry`, which is new.
 
-    If the queue is over its limits, waiting consumers get what they can, and the rest is dropped.
+    If the queue is over its limits, waiting consumers get what they can, and the other messages are dropped.
     """
     if rules.victims is not None:
         rules.victims.offer(entry)
@@ -90,7 +89,7 @@ class Victims:
     """The finder of the oldest AVAILABLE entry of the last rank.
 
     Queues with ranks or a personal discipline need it. An entry behind the cursor that consumers share is
-    AVAILABLE only if it was requeued, came late or was parked. Such entries are in a heap for each rank.
+    AVAILABLE only if it was requeued, came late or was parked. A heap for each rank has these entries.
     After the cursor there may be acquired entries, because their owners have filters; the cursor passes them
     here. O(log n), plus O(ranks whose entries are all acquired).
     """
@@ -224,7 +223,7 @@ class Rules(QueueLimits):
     # ---- the rules
 
     def apply(self, held: dict[str, object]) -> None:
-        """Apply these arguments from now on. Existing entries keep their expiry."""
+        """Apply the arguments from now on. Existing entries keep their expiry."""
         was_careful = self.careful
         self.ttl = number_argument(held, MESSAGE_TTL, -1)
         self.max_length = number_argument(held, MAX_LENGTH, NO_LIMIT)
@@ -258,7 +257,7 @@ class Rules(QueueLimits):
 
     @property
     def queue_name(self) -> str:
-        """The name of the queue (QueueLimits)."""
+        """The name of the queue."""
         return self.queue.name
 
     @property
@@ -375,7 +374,7 @@ class Rules(QueueLimits):
         self.arm()
 
     def _end_late(self, entries: list[QueueEntry], now: i64) -> None:
-        """Expire those of the requeued `entries` that are late, except many, which wait for the task."""
+        """Expire the requeued `entries` that are late; many of them wait for the task."""
         late = [entry for entry in entries if entry.timer is not None and entry.timer.due <= now]
         for entry in late[: self.budget]:
             if entry.state == AVAILABLE or entry.state == HELD:
@@ -393,19 +392,19 @@ class Rules(QueueLimits):
         return self.ttl
 
     def parked(self, entry: QueueEntry) -> None:
-        """Note `entry` as a victim for the length limits (QueueLimits)."""
+        """Note `entry` as a victim for the length limits."""
         if self.victims is not None:
             self.victims.offer(entry)
 
     # ---- time
 
     def stay(self) -> None:
-        """Keep the queue: it has been declared again (QueueLimits)."""
+        """Keep the queue: it has been declared again."""
         self.leaving = NOT_LEAVING
         self.touch()
 
     def touch(self) -> None:
-        """Note that the queue is used: redeclared, asked for a message, or left by a consumer.
+        """Note that the queue is used: by a declaration, a basic.get or a consumer that is detached.
 
         [RabbitMQ x-expires]
         """
@@ -484,7 +483,7 @@ class Rules(QueueLimits):
         self.host.dead_letter(death)
 
     def begin_seeking(self, seeker: Seeker, message: Message) -> bool:
-        """Let `seeker` wait for room for `message` behind others (QueueLimits)."""
+        """Let `seeker` wait for room for `message` behind others."""
         if not self._ever_has_room(message) or seeker in self.seekers:
             return False
         self.seekers[seeker] = None
@@ -493,7 +492,7 @@ class Rules(QueueLimits):
         return True
 
     def end_seeking(self, seeker: Seeker) -> None:
-        """End the wait of `seeker` for room (QueueLimits)."""
+        """End the wait of `seeker` for room."""
         self.seekers.pop(seeker, None)
         queue = self.queue
         if not self.seekers and not queue.waiters.get(queue.entries.head):

@@ -48,7 +48,7 @@ class StrictOrder(Discipline):
         self._last: QueueEntry | None = None  # and the last of these in queue order
 
     def next_entry(self, consumer: QueueConsumer) -> QueueEntry | None:
-        """Return the first entry, if it is not acquired and `consumer` sees it (Discipline)."""
+        """Return the first entry, if it is not acquired and `consumer` sees it."""
         context = consumer.context
         context.more = False
         first = self._first(consumer)
@@ -57,11 +57,11 @@ class StrictOrder(Discipline):
         return context.get_next_available_entry()  # returns `first`, and moves the cursor
 
     def is_open(self, entry: QueueEntry) -> bool:
-        """Whether the entry is the first, and none is in flight outside the transaction (Discipline)."""
+        """Whether the entry is the first, and none is in flight outside the transaction."""
         return self._first(self._holder) is entry
 
     def owner(self, entry: QueueEntry) -> QueueConsumer | None:
-        """Return a consumer of the session whose transaction has all entries in flight (Discipline).
+        """Return a consumer of the session whose transaction has all entries in flight.
 
         None: no entry is in flight.
         """
@@ -70,13 +70,13 @@ class StrictOrder(Discipline):
         return first_idle(self._able(entry)) or self._holder
 
     def contenders(self, entry: QueueEntry) -> list[QueueConsumer]:
-        """Return the consumers of the highest priority in that session (Discipline)."""
+        """Return the consumers of the highest priority in that session."""
         able = [] if self.queue.unacked == 0 else list(self._able(entry))
         top = max([consumer.rank for consumer in able], default=0)
         return [consumer for consumer in able if consumer.rank == top]
 
     def left(self, entry: QueueEntry, owner: Holder | None) -> None:
-        """Announce the present first entry, if `entry` was first, or in flight (Discipline)."""
+        """Announce the present first entry, if `entry` was first, or in flight."""
         if self._batch:
             self._leave_batch(entry)
         first = self._first(self._holder)
@@ -90,7 +90,7 @@ class StrictOrder(Discipline):
             notify_if_nobody_comes(self.queue, first)
 
     def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """Let the same session get the next entry (Discipline)."""
+        """Let the same session get the next entry."""
         holder = self._holder
         if holder is not None and holder.target.peers is not consumer.target.peers:
             return
@@ -105,17 +105,17 @@ class StrictOrder(Discipline):
             self._wake_holder(first)
 
     def withdrawn(self, entries: list[QueueEntry]) -> None:
-        """Hold up further entries until these are settled or requeued (Discipline)."""
+        """Hold up further entries until these are settled or requeued."""
         for entry in entries:
             self._leave_batch(entry)
 
     def returned(self, entries: list[QueueEntry]) -> None:
-        """Remove these entries from the transaction (Discipline)."""
+        """Remove these entries from the transaction."""
         if self._batch:
             self.withdrawn(entries)
 
     def wake(self) -> None:
-        """Announce the first entry, which may be a new one before the requeued ones (Discipline)."""
+        """Announce the first entry, which may be a new one before the requeued ones."""
         first = self._first(self._holder)
         if first is None:
             return
@@ -125,7 +125,7 @@ class StrictOrder(Discipline):
             notify_if_nobody_comes(self.queue, first)
 
     def passed_on(self) -> None:
-        """Notify another consumer of the session whose transaction has all entries in flight (Discipline)."""
+        """Notify another consumer of the session whose transaction has all entries in flight."""
         first = self._first(self._holder) if self._batch else None
         if first is not None and all(consumer.state != NOTIFIED for consumer in self._able(first)):
             self._wake_holder(first)

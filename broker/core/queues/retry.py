@@ -1,11 +1,12 @@
 """Retries: the rules for returned entries.
 
 The delivery limit says how often an entry may be returned. Other rules say which returns count, and how long
-a returned entry waits. They are amqpd's own arguments `x-retry-*`, and `x-delayed-retry-*` of RabbitMQ's
-quorum queues.
+a returned entry waits: amqpd's own arguments `x-retry-*`, and `x-delayed-retry-*` of RabbitMQ's quorum
+queues.
 
-An entry that waits is HELD. It keeps its place, and others pass it. When its time has come, it is AVAILABLE
-at this place. The log does not record the wait: after a restart the entry is AVAILABLE at once.
+An entry that waits is HELD. The entry keeps its place, and other entries pass it. When the wait is over, the
+entry is AVAILABLE at this place. The log does not record the wait: after a restart the entry is AVAILABLE at
+once.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ class Retry(QueueRetry):
         self._waits: dict[QueueEntry, Timer] = {}
 
     def apply(self, held: dict[str, object]) -> None:
-        """Apply these arguments from now on. HELD entries keep their times."""
+        """Apply the arguments from now on. HELD entries keep their times."""
         counted = text_argument(held, DELIVERY_COUNT_ON)
         self.counted = ALL if counted is None else outcomes_of(counted)
         self.backoff = backoff_of(held)

@@ -68,7 +68,7 @@ class EndedDeliveries(Settlement):
             entries.reverse()
 
     def process(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Process these entries now."""
+        """Process `entries`, deliveries of `consumer`, now."""
         raise NotImplementedError
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
@@ -164,7 +164,7 @@ def note_settled(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
 
 
 def settle_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-    """Settle those of `entries` that `consumer` owns, and restore the credit of all: ACQUIRED → DEQUEUED.
+    """Settle the `entries` that `consumer` owns, and restore the credit of all: ACQUIRED → DEQUEUED.
 
     Like `Queue.settle` of each, in their order, but counted together and cheaper.
     """
@@ -175,8 +175,8 @@ def settle_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
 def settle_runs(runs: list[Run], session: TargetSession, host: QueueHost) -> None:
     """Settle all of `runs`, deliveries of `session`: a client may acknowledge 100,000 with one frame.
 
-    They are settled in slices. Deliveries beyond the first slice stay with their consumers until later turns,
-    and no one can settle or return them again.
+    Many deliveries are settled in slices. Deliveries beyond the first slice stay with their consumers until
+    later turns, and no one can settle or return them again.
     """
     if are_few(runs):
         for consumer, entries in runs:
@@ -190,7 +190,7 @@ class SettledDeliveries(EndedDeliveries):
     """Deliveries that a client has settled."""
 
     def process(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Settle these."""
+        """Settle the deliveries."""
         settle_all(entries, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
@@ -207,7 +207,7 @@ def restore_credit(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
 
 
 def settle_owned(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool = False) -> None:
-    """Settle those of `entries` that `consumer` owns, without restoring credit: ACQUIRED → DEQUEUED.
+    """Settle the `entries` that `consumer` owns, without restoring credit: ACQUIRED → DEQUEUED.
 
     `logged`: the log has the settles already.
     """
@@ -260,7 +260,7 @@ class Addition:
         self.cost = cost
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Annotate those of `entries` that `consumer`, which acquires, owns."""
+        """Annotate the `entries` that `consumer`, which acquires, owns."""
         raise NotImplementedError
 
     def added_to(self, before: bytes) -> bytes:
@@ -288,7 +288,7 @@ DISCARD_SLICE: Final[i64] = 100  # entries that leave in one turn: dead-letterin
 def discard_all(
     queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, reason: i64 = REJECTED
 ) -> None:
-    """Dead-letter those of `entries` that `consumer` owns, in order, for `reason`: ACQUIRED → DEQUEUED.
+    """Dead-letter the `entries` that `consumer` owns, in order, for `reason`: ACQUIRED → DEQUEUED.
 
     For a browser only its progress is noted.
     Entries beyond one slice stay with `consumer` until later turns, and later discards wait behind them.
@@ -349,7 +349,7 @@ class RejectedEntries(DiscardsHook):
 
 
 def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64) -> None:
-    """Requeue those of `entries` that `consumer` owns, in place and flagged redelivered.
+    """Requeue the `entries` that `consumer` owns, in place and flagged redelivered.
 
     `outcome`: how they are returned. Entries that were returned too often, or have been replaced meanwhile,
     leave the queue instead. Entries that must wait for a retry are HELD.
@@ -406,7 +406,7 @@ def _select_requeued(
     outdated: list[QueueEntry],
     exhausted: list[QueueEntry],
 ) -> list[QueueEntry]:
-    """Return those of `entries` to requeue; add the others to `outdated` or `exhausted`."""
+    """Return the `entries` to requeue; add the others to `outdated` or `exhausted`."""
     latest = queue.entries.latest
     retry = queue.retry
     back: list[QueueEntry] = []
@@ -424,7 +424,7 @@ def _select_requeued(
 
 
 def _release_owned(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> list[QueueEntry]:
-    """Make those of `entries` that `consumer` owns AVAILABLE, flagged redelivered. Return them."""
+    """Make the `entries` that `consumer` owns AVAILABLE, flagged redelivered. Return them."""
     back: list[QueueEntry] = []
     for entry in entries:
         if entry.state == ACQUIRED and entry.owner is consumer:
@@ -488,12 +488,12 @@ def requeue_runs(
     host: QueueHost | None,
     addition: Addition | None = None,
 ) -> None:
-    """Requeue all of `runs`, each the deliveries of one consumer; `session`, if any, had them.
+    """Requeue all of `runs`, each the deliveries of one consumer.
 
-    `addition`: annotations to add to their messages before.
+    `session`: the session of the deliveries, if any. `addition`: annotations to add to their messages before.
 
-    They are requeued in slices. While slices are left, no consumer of their queues is served, so that none of
-    them gets a later entry before an earlier one is back.
+    Many deliveries are requeued in slices. While slices are left, no consumer of their queues is served, so
+    that no consumer gets a later entry before an earlier entry is back.
     """
     if host is None or are_few(runs):
         for consumer, entries in runs:
@@ -566,7 +566,7 @@ class ReturnedDeliveries(EndedDeliveries):
                 self._pause(queue)
 
     def process(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Requeue these."""
+        """Requeue the deliveries."""
         _return(entries, consumer, self._outcome, self._addition)
         if self.session is not None:
             restore_credit(entries, consumer)

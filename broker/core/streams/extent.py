@@ -192,7 +192,7 @@ def _check_partition(queue: Queue, extent: StreamExtent, count: int) -> None:
 
 @final
 class ValueFilter(EntryFilter):
-    """Lets messages pass whose filter value the consumer asks for."""
+    """A filter that passes messages with one of the values that the consumer wants."""
 
     def __init__(self, extent: StreamExtent, entry_filter: EntryFilter | None) -> None:
         super().__init__("")
@@ -201,7 +201,7 @@ class ValueFilter(EntryFilter):
         self._filter = entry_filter
 
     def passes(self, entry: QueueEntry) -> bool:
-        """Whether the message's filter value is wanted, and the other filter agrees (EntryFilter)."""
+        """Whether the message's filter value is wanted, and the other filter agrees."""
         assert isinstance(entry, StreamEntry), "the entries of streams are such"
         page = entry.page
         value = b"" if page is None else page.filter_value(entry.offset)
@@ -212,7 +212,7 @@ class ValueFilter(EntryFilter):
 
 @final
 class EndFilter(EntryFilter):
-    """Lets messages pass that were on disk when the consumer was attached."""
+    """A filter that passes messages that were on disk when the consumer was attached."""
 
     def __init__(self, ends: list[int], entry_filter: EntryFilter | None) -> None:
         super().__init__("")
@@ -220,7 +220,7 @@ class EndFilter(EntryFilter):
         self._filter = entry_filter
 
     def passes(self, entry: QueueEntry) -> bool:
-        """Whether the message was on disk then, and the other filter agrees (EntryFilter)."""
+        """Whether the message was on disk then, and the other filter agrees."""
         assert isinstance(entry, StreamEntry), "the entries of streams are such"
         if entry.order > self._ends[entry.partition]:
             return False

@@ -68,7 +68,7 @@ class QueueStream(StreamSink):
         self.apply(queue.effective)
 
     def apply(self, held: dict[str, object]) -> None:
-        """Apply these arguments from now on."""
+        """Apply the arguments from now on."""
         age = text_argument(held, MAX_AGE)
         self.age_max = 0 if age is None else age_milliseconds(age)
         self.bytes_max = number_argument(held, MAX_LENGTH_BYTES, 0)
@@ -84,11 +84,11 @@ class QueueStream(StreamSink):
             self.queue.journal.appended(message, offset)
 
     def open_cursor(self, consumer: QueueConsumer) -> QueueContext:
-        """Make the cursor of a consumer that is being attached (StreamSink)."""
+        """Make the cursor of a consumer that is being attached."""
         return stream_context(self.queue, consumer, self.offsets)
 
     def rows_durable(self, behind: i64) -> None:
-        """Notify the waiting consumers of rows that have become durable (StreamWatcher)."""
+        """Notify the waiting consumers of rows that have become durable."""
         queue = self.queue
         self._entries.sequence = max(self._entries.sequence, behind)
         self._count()
@@ -137,7 +137,7 @@ class QueueStream(StreamSink):
             stored.drop()
 
     def _partition(self, message: Message) -> i64:
-        """Return the partition of a message: that of its partition key, or else of its routing key."""
+        """Return the partition of a message, by its partition key or else by its routing key."""
         count: int = len(self.partitions)  # no i64, as a hash is more than one holds
         if count == 1:
             return 0
@@ -149,7 +149,7 @@ class QueueStream(StreamSink):
         return _octets(value) if isinstance(value, (str, bytes, bytearray)) else b""
 
     def _header(self, message: Message, name: str, octets: bytes) -> object:
-        """Return a header. Most messages do not have it; then the headers are not decoded."""
+        """Return a header. The headers of most messages, which have no such header, are not decoded."""
         content = message.content
         if content is None or octets in content:
             return self.host.headers.value(message, name)
