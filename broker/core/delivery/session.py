@@ -370,7 +370,7 @@ class PullingTarget(ConsumerTarget):
     def _browse(self, consumer: QueueConsumer, quota: i64) -> i64:
         """Run the turn of a browser of a queue that has acquiring consumers."""
         browsers = consumer.queue.browsers
-        assert browsers is not None, "who has a browser has this"
+        assert browsers is not None, "a queue with a browser has `browsers`"
         share = browsers.share(consumer.context, consumer.queue.delivered)
         if share >= quota:
             return self._pull(consumer, quota)
@@ -409,7 +409,7 @@ def serve_notified(queue: Queue) -> i64:
         for level in all_levels(queue):
             for consumer in level.notified:
                 target = consumer.target
-                assert isinstance(target, PullingTarget), "who is notified pulls"
+                assert isinstance(target, PullingTarget), "the target of a NOTIFIED consumer pulls"
                 connections[target.session.connection] = None
         for connection in connections:
             connection.pump_early(EARLY_MAX - served)

@@ -330,7 +330,7 @@ class QueueContext:
 
     def passes(self, entry: QueueEntry) -> bool:
         """Whether the filter lets `entry` pass in a look-up, which costs `effort`. The filter must exist."""
-        assert self.filter is not None, "only contexts with a filter ask it"
+        assert self.filter is not None, "only contexts with a filter call this"
         message = entry.message
         self.effort += FILTER_COST
         if message.content is None:

@@ -84,7 +84,7 @@ class LatestValues(Latest):
 
 
 def _key_of(entry: QueueEntry) -> object | None:
-    assert isinstance(entry, LastValueEntry), "the entries of a last-value queue are such"
+    assert isinstance(entry, LastValueEntry), "last-value queues have LastValueEntry only"
     return entry.key
 
 
@@ -135,5 +135,5 @@ class LastValueEntryList(QueueEntryList):
 
     def arrival(self, entry: QueueEntry) -> i64:
         """The number of the entry's arrival."""
-        assert isinstance(entry, LastValueEntry), "the entries of a last-value list are such"
+        assert isinstance(entry, LastValueEntry), "last-value lists have LastValueEntry only"
         return entry.number

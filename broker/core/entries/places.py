@@ -238,7 +238,7 @@ class Places:
             if not ready or other.state == AVAILABLE:
                 before += 1
             following = other.next
-            assert following is not None, "it is in its block"
+            assert following is not None, "an entry of the block precedes its end"
             other = following
         return before
 

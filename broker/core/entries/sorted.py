@@ -81,7 +81,7 @@ class SortedEntryList(QueueEntryList):
         block = self._blocks[at]
         index: i64 = bisect_left(block.keys, key)
         before = block.entries[index].prev
-        assert before is not None, "what is in a block is linked"
+        assert before is not None, "an entry in a block is linked"
         block.entries.insert(index, entry)
         block.keys.insert(index, key)
         self.link(entry, before)
@@ -91,7 +91,7 @@ class SortedEntryList(QueueEntryList):
 
     def unlink(self, entry: QueueEntry) -> None:
         """Take `entry` out and cut its links; O(log n)."""
-        assert isinstance(entry, SortedEntry), "the entries of a sorted list are such"
+        assert isinstance(entry, SortedEntry), "sorted lists have SortedEntry only"
         key = entry.key
         at: i64 = bisect_left(self._ends, key)
         assert at < len(self._ends), "only a linked entry can be unlinked"
@@ -109,7 +109,7 @@ class SortedEntryList(QueueEntryList):
 
     def mark(self, entry: QueueEntry) -> str:
         """The text for the place of `entry` (QueueEntryList): its number, and the value of its header."""
-        assert isinstance(entry, SortedEntry), "the entries of a sorted list are such"
+        assert isinstance(entry, SortedEntry), "sorted lists have SortedEntry only"
         key = entry.key
         return f"{key[2]} {key_text((key[0], key[1]))}"
 

@@ -21,9 +21,9 @@ class Timers:
     def __init__(self) -> None:
         self.count: i64 = 0
         self._heap: list[Timer] = []
-        self._lane: Timer | None = None  # the first of it,
+        self._lane: Timer | None = None  # the first timer of the lane,
         self._lane_end: Timer | None = None  # and the last
-        self._back: Timer | None = None  # the last requeued one in the lane; it may have been stopped since
+        self._back: Timer | None = None  # the last requeued timer in the lane; it may be stopped
 
     def start(self, timer: Timer, entry: QueueEntry, in_turn: bool) -> None:
         """Start a stopped timer for `entry`.

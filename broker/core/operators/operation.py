@@ -36,7 +36,7 @@ def is_over(queue: Queue, entry: QueueEntry) -> bool:
 
 def mark(queue: Queue, entry: QueueEntry, holder: QueueConsumer) -> None:
     """Acquire `entry` for `holder`, which is not attached: AVAILABLE → ACQUIRED. This is no delivery."""
-    assert entry.state == AVAILABLE, "what somebody has is not marked"
+    assert entry.state == AVAILABLE, "only AVAILABLE entries are marked"
     if entry.timer is not None:
         stop_timer(queue, entry)
     make_acquired(queue, entry, holder)
@@ -57,7 +57,7 @@ def unmark(queue: Queue, entries: list[QueueEntry], holder: QueueConsumer) -> No
     outdated: list[QueueEntry] = []
     for entry in entries:
         if not owns(holder, entry, queue):
-            continue  # the queue has taken it back meanwhile
+            continue  # the queue has taken the entry back
         size = entry.message.size
         if latest is not None and latest.is_outdated(entry):
             holder.target.restore_all(1, size)
@@ -129,7 +129,7 @@ class Operation(Transaction):
     def remove_dead(self, death: Death) -> None:
         """Seize a message that waits to be dead-lettered; it leaves the queue with the commit."""
         backlog = existing_backlog(self.queue)
-        assert backlog is not None, "what does not wait is not seized"
+        assert backlog is not None, "a message in a backlog is seized"
         backlog.seize(death)
         self.deaths.append(death)
 

@@ -111,7 +111,7 @@ class Attempt:
     def take_back(self, entries: list[QueueEntry]) -> None:
         """Remove entries that the log could not store."""
         for entry in entries:
-            if entry.state != DEQUEUED:  # else the attempt was dropped meanwhile
+            if entry.state != DEQUEUED:  # else the attempt was dropped before
                 self.rows -= rows_in(entry.message)
                 drop(self.queue, entry)
 
@@ -271,7 +271,7 @@ class Sink(Chore):
     `epoch` grows with each attachment; each attempt belongs to one epoch. `last`: the last committed batch,
     NO_BATCH: none.
     `moving`: attempts that are committed and not completely published. `blocked`: why the next chunk cannot
-    be published now, "" if it can. `mandatory`: a row without a queue is an error. `gone`: the sink was
+    be published now, "" if it can. `mandatory`: a row without a queue is an error. `is_deleted`: the sink was
     deleted.
     `by`: the actor of the last commit, from `Journal.who`; None: `user`, before a restart.
     """
@@ -288,7 +288,7 @@ class Sink(Chore):
         self.attempts: dict[int, Attempt] = {}  # uncommitted attempts, by their numbers
         self.moving: list[Attempt] = []
         self.blocked = ""
-        self.gone: bool = False
+        self.is_deleted: bool = False
         self.by: object | None = None
         self.gate: object | None = None  # a lock for changes of the sink; the core does not read it
         self.open_rows = open_rows
@@ -369,7 +369,7 @@ class Sink(Chore):
 
     def idle(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` once, when all committed rows are published or the sink is deleted."""
-        if self.moving and not self.gone:
+        if self.moving and not self.is_deleted:
             self._watchers.append(watcher)
         else:
             watcher()
@@ -381,7 +381,7 @@ class Sink(Chore):
 
     def forget(self) -> None:
         """Release everything: the sink or its virtual host has been deleted."""
-        self.gone = True
+        self.is_deleted = True
         self.virtual_host.schedule.cancel(self)
         for attempt in [*self.attempts.values(), *self.moving]:
             self.dispose_attempt(attempt)
@@ -408,7 +408,7 @@ class Sink(Chore):
         return False
 
     def _publish_chunk(self) -> None:
-        if self.gone or self._under_way:
+        if self.is_deleted or self._under_way:
             return
         moving = self.moving
         while moving and moving[0].queue.depth == 0:
@@ -419,7 +419,7 @@ class Sink(Chore):
         attempt = moving[0]
         entries = attempt.queue.entries
         entry = entries.next(entries.head)
-        assert entry is not None, "what has a depth has an entry"
+        assert entry is not None, "a queue with a depth has an entry"
         move: Move | None = None
         self._under_way = True
         self._rows_under_way = rows_in(entry.message)
@@ -436,7 +436,7 @@ class Sink(Chore):
 
     def _moved(self, trouble: str) -> None:
         self._under_way = False
-        if self.gone:
+        if self.is_deleted:
             return
         schedule = self.virtual_host.schedule
         if trouble and trouble != self.blocked:
@@ -517,7 +517,7 @@ class Decision(DurableWaiter):
     def on_store_failed(self, reason: str) -> None:
         """Undo the decision, which is not on disk."""
         sink = self._sink
-        if sink.gone:
+        if sink.is_deleted:
             for attempt in self._losers:
                 sink.dispose_attempt(attempt)
         else:

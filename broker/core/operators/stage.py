@@ -377,7 +377,7 @@ class Staging:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._stages: dict[Queue, dict[str, Stage]] = {}
-        self._told: dict[tuple[int, str], _StagedState] = {}  # until recovery is over
+        self._staged: dict[tuple[int, str], _StagedState] = {}  # until recovery is over
 
     def found(self, queue: Queue, reader: str) -> Stage | None:
         """Return the stage of a reader; None: it has none."""
@@ -454,9 +454,9 @@ class Staging:
 
     def describe(self) -> Iterator[list[Change]]:
         """Describe each stage, for the log, whose first segment begins before recovery ends."""
-        for (number, reader), told in list(self._told.items()):
+        for (number, reader), staged in list(self._staged.items()):
             if self._registry.queue_numbered(number) is not None:
-                yield [told.describe(number, reader)]
+                yield [staged.describe(number, reader)]
         for queue, stages in list(self._stages.items()):
             for stage in list(stages.values()):
                 if stage.logged and not queue.deleted and stages.get(stage.reader) is stage:
@@ -466,15 +466,15 @@ class Staging:
         """Apply a change from the log; its queue may come later. Raises ValueError."""
         key = number_of(change, "queue"), text_of(change, "reader")
         if change["kind"] == STAGE_RELEASED:
-            self._told.pop(key, None)
+            self._staged.pop(key, None)
         else:
-            self._told.setdefault(key, _StagedState()).apply(change)
+            self._staged.setdefault(key, _StagedState()).apply(change)
 
     def recover(self) -> None:
         """Restore all stages after recovery, before the broker serves clients."""
-        told, self._told = self._told, {}
+        staged, self._staged = self._staged, {}
         found: dict[int, dict[int, QueueEntry]] = {}
-        for (number, reader), each in told.items():
+        for (number, reader), each in staged.items():
             queue = self._registry.queue_numbered(number)
             if queue is None:
                 continue

@@ -34,7 +34,7 @@ RETRY_MS: Final = 1000  # every lane is tried again after this time
 SOON_MS: Final = 20  # the least time between two rounds, however often routes change
 UNREADABLE_MS: Final = 60_000  # an unreadable message is tried again after this time
 TRIES: Final[i64] = 100  # in one turn: a dead letter takes up to 50 us
-PAUSE_MS: Final = 100  # after a turn in which none arrived
+PAUSE_MS: Final = 100  # after a turn in which no dead letter arrived
 STALE_MIN: Final = 64  # fewer numbers of messages that have left are not worth a sweep
 
 
@@ -136,10 +136,10 @@ class Backlog(BacklogHook):
         """Whether other messages wait for the same route, so that `death` must wait behind them."""
         return _route_key(death) in self._lanes
 
-    def add(self, death: Death, full: list[QueueLimits], told: bool = False) -> None:
+    def add(self, death: Death, full: list[QueueLimits], is_logged: bool = False) -> None:
         """Add `death`; `full`: the rules of queues that have no room for its letter.
 
-        `told`: the log already has the record.
+        `is_logged`: the log has the record already.
         """
         queue = self.queue
         self.host.backlog_began(self)
@@ -147,7 +147,7 @@ class Backlog(BacklogHook):
         self.numbers += 1
         death.number = self.numbers
         death.passage = None  # frees the letter's content
-        if not told:
+        if not is_logged:
             append_wait(death)
         key: object = death if death.apart else _route_key(death)
         lane = self._lanes.get(key)
@@ -195,7 +195,7 @@ class Backlog(BacklogHook):
             past.expired_while = "held" if was_held(count) else "ready"
         past.annotations = annotations
         death.past = past if past.deliveries > 0 or past.expired_by or annotations else None
-        self.add(death, [], told=True)
+        self.add(death, [], is_logged=True)
 
     def drop(self, most: i64, newest: i64, by: object | None) -> i64:
         """Drop up to `most` messages that began to wait no later than number `newest`. Return how many.
@@ -258,7 +258,7 @@ class Backlog(BacklogHook):
         """Remove `death` from its lane and from the log."""
         queue = self.queue
         lane = _lane_of(death)
-        assert lane is not None, "what has left is not dropped"
+        assert lane is not None, "a death that has left its lane is not dropped"
         del lane.deaths[death]
         self._forget(death)
         self._unlist(death)
@@ -268,7 +268,7 @@ class Backlog(BacklogHook):
         if not lane.deaths:
             self._end(lane)
         elif not lane.is_woken:
-            lane.wake()  # another one may be the first: it may need less room, and has not been tried
+            lane.wake()  # the new first death may need less room, and was not tried
 
     def take(self, most: i64) -> list[Message]:
         """Return up to `most` messages, which wait no longer, and report nothing: the queue is deleted."""
@@ -348,7 +348,7 @@ class Backlog(BacklogHook):
         while lane.deaths and arrived < most:
             death = lane.first
             if death.is_seized:
-                break  # its operation wakes the lane
+                break  # the operation wakes the lane
             if not self._try(death):
                 self._keep(lane, death, now)
                 break
@@ -361,7 +361,7 @@ class Backlog(BacklogHook):
             self._due.appendleft(lane)
         for rules in waited_for:
             if rules not in lane.sought:
-                rules.room_made()  # for others that wait there
+                rules.room_made()  # for other lanes that wait there
         return arrived
 
     def _try(self, death: Death) -> bool:
@@ -443,7 +443,7 @@ def first_of_lane(death: Death) -> Death:
 def existing_backlog(queue: Queue) -> Backlog | None:
     """Return the backlog of `queue`; None: no message has waited."""
     backlog = queue.backlog
-    assert backlog is None or isinstance(backlog, Backlog), "backlogs are made here"
+    assert backlog is None or isinstance(backlog, Backlog), "this module makes all backlogs"
     return backlog
 
 

@@ -15,9 +15,9 @@ from broker.core.queues.state import QueueState
 
 # States. The order matters: up to NOT_INTERESTED nothing is delivered; from NOTIFIED on a turn is kept.
 REMOVED: Final = 0  # not attached
-NOT_INTERESTED: Final = 1  # some blocker is set: the queue does not rely on it
-INTERESTED: Final = 2  # would take an entry now
-NOTIFIED: Final = 3  # the queue relies on it: it pulls until it gets nothing or is suspended
+NOT_INTERESTED: Final = 1  # some blocker is set: the queue does not rely on the consumer
+INTERESTED: Final = 2  # the consumer would take an entry now
+NOTIFIED: Final = 3  # the queue relies on the consumer to pull until it gets nothing or is suspended
 NON_ACQUIRING: Final = 4  # a browser: notified of every entry
 
 # Blockers: why a consumer is NOT_INTERESTED. Bits, so that further reasons are further bits.
@@ -207,7 +207,7 @@ class QueueConsumer(Holder):
         self.woken: bool = False
         self.context: QueueContext = queue.context
         self.waiting_on: QueueEntry | None = None
-        self.holding: OwnedGroups | None = None  # the groups that it owns, once it has owned one
+        self.holding: OwnedGroups | None = None  # the groups of the consumer, from its first group on
         # set and read by the queue's QueueConsumerManager only
         self.level: ConsumerLevel | None = None
         self.prev: QueueConsumer | None = None
@@ -337,11 +337,11 @@ class ConsumerLevel:
         """Remove the level from `home`."""
         home = self.home
         self.listed = False
-        if home[0] is self:  # as it mostly is
+        if home[0] is self:  # most often
             del home[0]
             return
         index = self._place() - 1
-        while home[index] is not self:  # equal levels that were inserted later are behind it
+        while home[index] is not self:  # equal levels that were inserted later are behind `self`
             index -= 1
         del home[index]
 

@@ -362,7 +362,7 @@ def notify_consumer(queue: ConsumedQueue, consumer: QueueConsumer, together: boo
         consumer.notify_work()
     elif consumer.state == INTERESTED and queue.ready != 0:
         level = consumer.level
-        assert level is not None, "who is INTERESTED acquires"
+        assert level is not None, "an INTERESTED consumer acquires"
         if not queue.alike:
             _look(queue, level, consumer, together)
         elif level.notified.count < queue.ready and not queue.manager.outranked(consumer):
@@ -380,7 +380,7 @@ def pass_baton(queue: ConsumedQueue, left: QueueConsumer | None = None) -> None:
         level = None if left is None else left.level
         if level is None or not level.wants_work:
             wake_contexts(queue)
-        elif level.notified.head is None:  # else that one sees the same entries
+        elif level.notified.head is None:  # else the NOTIFIED consumer sees the same entries
             _look(queue, level, level.interested.head)
         if queue.discipline is not None:
             queue.discipline.passed_on()
@@ -494,7 +494,7 @@ def _look(
     entry = next_entry(queue, consumer)
     if entry is None:
         if level.context.more:
-            notify(queue, consumer)  # it continues the look-up in its turn
+            notify(queue, consumer)  # the consumer continues the look-up in its turn
     elif _is_wanted_above(queue, consumer, entry):
         wait_for_turn(queue, consumer, entry)
     else:
@@ -593,7 +593,7 @@ def clear_blocker(queue: ConsumedQueue, consumers: list[QueueConsumer], blocker:
         consumer.blockers &= ~blocker
         if consumer.state == NOT_INTERESTED and consumer.blockers == 0:
             queue.manager.move(consumer, INTERESTED)
-    woken: i64 = 0  # others that are NOTIFIED already may be of a lower priority, and then do not count
+    woken: i64 = 0  # NOTIFIED consumers of a lower priority do not count
     for consumer in consumers:
         if queue.alike and woken >= queue.ready:
             break

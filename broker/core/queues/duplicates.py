@@ -91,11 +91,11 @@ class Memory(MemoryHook):
         self._reserved: set[str] = set()
         self._reserved_sequences: dict[str, list[int]] = {}
 
-    def apply(self, held: dict[str, object]) -> None:
+    def apply(self, effective: dict[str, object]) -> None:
         """Apply the arguments from now on."""
-        self.window = number_argument(held, DEDUP_WINDOW, 0)
-        self.limit = number_argument(held, DEDUP_LIMIT, LIMIT)
-        self.producers_max = number_argument(held, DEDUP_PRODUCERS, 0)
+        self.window = number_argument(effective, DEDUP_WINDOW, 0)
+        self.limit = number_argument(effective, DEDUP_LIMIT, LIMIT)
+        self.producers_max = number_argument(effective, DEDUP_PRODUCERS, 0)
         if len(self) > 0 or self._is_off():
             self._arm(0)
 
@@ -276,18 +276,18 @@ class Memory(MemoryHook):
 def memory_of(queue: Queue) -> Memory | None:
     """Return the duplicates filter of `queue`; None: the queue remembers nothing."""
     memory = queue.memory
-    assert memory is None or isinstance(memory, Memory), "memories are made here"
+    assert memory is None or isinstance(memory, Memory), "this module makes all memories"
     return memory
 
 
 def apply(queue: Queue, host: QueueHost) -> None:
     """Apply the queue's effective arguments for deduplication from now on."""
-    held = queue.effective
+    effective = queue.effective
     memory = memory_of(queue)
     if memory is None:
-        if DEDUP_WINDOW not in held and DEDUP_PRODUCERS not in held:
+        if DEDUP_WINDOW not in effective and DEDUP_PRODUCERS not in effective:
             return
         memory = Memory(queue, host)
         queue.memory = memory
-        host.changed()  # routes depend on it
-    memory.apply(held)
+        host.changed()  # resolved routes depend on this
+    memory.apply(effective)

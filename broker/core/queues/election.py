@@ -83,7 +83,7 @@ class Election(ElectionHook):
         self.draining: bool = False
         self._single_active = single_active
         self._leavers: list[QueueConsumer] = []  # cancelled, with deliveries that the drain awaits
-        self._limit: DrainLimit | None = None  # while it runs
+        self._limit: DrainLimit | None = None  # while the limit runs
         self._turns: i64 = 0
         # the next one first: negative priority, turn of attaching; some are detached
         self._candidates: list[tuple[int, int, QueueConsumer]] = []
@@ -393,10 +393,10 @@ def set_stopped(queue: Queue, names: list[str]) -> None:
     was = stopped(queue)
     queue.stops = Stops(ENQUEUE in names, DEQUEUE in names) if names else None
     if (ENQUEUE in was) != (ENQUEUE in names) and queue.host is not None:
-        queue.host.changed()  # routes depend on it
+        queue.host.changed()  # resolved routes depend on this
     if DEQUEUE in names and DEQUEUE not in was:
         for consumer in queue.manager.acquiring_consumers():
-            suspend(queue, consumer, BLOCKED_BY_STOP)  # nobody takes over
+            suspend(queue, consumer, BLOCKED_BY_STOP)  # no consumer takes over
     elif DEQUEUE in was and DEQUEUE not in names:
         clear_blocker(queue, queue.manager.acquiring_consumers(), BLOCKED_BY_STOP)
 

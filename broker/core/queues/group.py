@@ -140,7 +140,7 @@ class Group(EntryGroup):
         heap = self.parked.get(context)
         if heap is None:
             for left in [each for each in self.parked if each.is_left]:
-                del self.parked[left]  # else each consumer with its own filter would leave some here
+                del self.parked[left]  # else each consumer with its own filter would leave entries here
             heap = self.parked[context] = []
         heappush(heap, entry)
         is_first = heap[0] is entry
@@ -267,12 +267,12 @@ class Holding(OwnedGroups):
 def group_of(entry: QueueEntry) -> Group | None:
     """Return the group of an entry; None: the entry is in no group."""
     group = entry.group
-    assert group is None or isinstance(group, Group), "groups are made here"
+    assert group is None or isinstance(group, Group), "this module makes all groups"
     return group
 
 
 def holding_of(consumer: QueueConsumer) -> Holding | None:
     """Return the groups that `consumer` has owned and their parked entries; None: no group."""
     holding = consumer.holding
-    assert holding is None or isinstance(holding, Holding), "holdings are made here"
+    assert holding is None or isinstance(holding, Holding), "this module makes all holdings"
     return holding

@@ -96,7 +96,7 @@ class GroupRelease(Chore):
         super().__init__(groups.schedule, groups.most)
         self._groups = groups
         self._holdings: dict[Holding, None] = {}  # with groups to shut
-        self._calm: list[list[Group]] = []  # in reverse order, as is each list in it
+        self._calm: list[list[Group]] = []  # in reverse order, and so is each list
 
     def add(self, calm: list[Group]) -> None:
         """Add groups of which nothing is in flight; the list is taken over."""
@@ -187,9 +187,9 @@ def next_for(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
     if own is None:
         return _scan(groups, consumer, context, limit)
     holding = groups.holding_of(consumer)
-    assert holding is not None, "who has something parked owns a group"
+    assert holding is not None, "a consumer with a parked entry owns a group"
     holding.take_first()
-    heappush(context.behind, own)  # there it is the first, and `acquire` finds it
+    heappush(context.behind, own)  # the entry is the first there, and `acquire` finds it
     return own
 
 
@@ -226,12 +226,12 @@ def _scan(groups: Groups, consumer: QueueConsumer, context: QueueContext, limit:
 def _park(groups: Groups, context: QueueContext, entry: QueueEntry) -> None:
     """Park an entry that `context` passes because another consumer owns its group."""
     group = group_of(entry)
-    assert group is not None, "what is in no group is for everybody"
+    assert group is not None, "a parked entry is in a group"
     owner = group.owner
     is_first = group.park(context, entry)
     if owner is not None:
         holding = holding_of(owner)
-        assert holding is not None, "it knows its groups"
+        assert holding is not None, "the owner of a group has a holding"
         is_first = is_first or (groups.strict and group.first_parked(context) is entry)
         if is_first and holding.context is context and groups.is_open(entry):
             holding.add_head(group)
@@ -246,7 +246,7 @@ def _first_own(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
     if holding is None or holding.context is not consumer.context:
         return None
     if holding.moves != groups.moves and consumer.state == REMOVED:
-        holding.shut_all(groups.moves)  # a get of several messages; attached consumers get nothing meanwhile
+        holding.shut_all(groups.moves)  # a get of several messages; attached consumers get nothing until then
     heads = holding.heads
     while heads:
         head = heads[0]
@@ -482,7 +482,7 @@ class Groups(Discipline):
                 continue
             if self.owner(entry) is not None:
                 notify_one(queue, entry)
-            elif self.strict:  # its predecessor may have left without a delivery
+            elif self.strict:  # the entry before it may have left without a delivery
                 notify_if_nobody_comes(queue, entry)
 
     def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
@@ -579,7 +579,7 @@ class Groups(Discipline):
     def rest(self, groups: list[Group]) -> None:
         """Free the `groups` that must be freed and have nothing in flight."""
         for group in groups:
-            if group.inflight == 0 and group.owner is not None:  # else it was freed meanwhile
+            if group.inflight == 0 and group.owner is not None:  # else the group was freed before
                 self._rest(group)
         self._wake_waiters_of(groups)
         self.wake()
@@ -611,7 +611,7 @@ class Groups(Discipline):
         owner = group.owner
         assert owner is not None, "only a group with an owner is freed"
         holding = holding_of(owner)
-        assert holding is not None, "it knows its groups"
+        assert holding is not None, "the owner of a group has a holding"
         if group.shut:
             holding.groups.pop(group, None)  # a shut group may be missing there
             group.shut = False

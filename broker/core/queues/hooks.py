@@ -343,7 +343,7 @@ class QueueLimits(Chore):
         """Reserve room for messages of a transaction, or release it if negative."""
         raise NotImplementedError
 
-    def apply(self, held: dict[str, object]) -> None:
+    def apply(self, effective: dict[str, object]) -> None:
         """Apply the arguments from now on. Existing entries keep their expiry."""
         raise NotImplementedError
 
@@ -420,7 +420,7 @@ class QueueRetry(Chore):
         super().__init__(schedule, budget)
         self.counted: i64 = ALL
 
-    def apply(self, held: dict[str, object]) -> None:
+    def apply(self, effective: dict[str, object]) -> None:
         """Apply the arguments from now on. HELD entries keep their times."""
         raise NotImplementedError
 
@@ -570,7 +570,7 @@ class MemoryHook(Chore):
 class StreamSink(StreamWatcher):
     """The stream of a queue; see `broker.core.streams.stream`."""
 
-    def apply(self, held: dict[str, object]) -> None:
+    def apply(self, effective: dict[str, object]) -> None:
         """Apply the arguments from now on."""
         raise NotImplementedError
 

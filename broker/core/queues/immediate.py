@@ -16,7 +16,7 @@ from broker.core.queues.consumers import all_levels, levels_for, notify_consumer
 from broker.core.queues.hooks import EXPIRED
 from broker.core.queues.queue import Queue, dead_letter, drop, next_in_time, stop_timer
 
-HAND_OVER_MAX: Final[i64] = 200  # entries delivered ahead of their turn for one that must not wait
+HAND_OVER_MAX: Final[i64] = 200  # entries delivered early for an entry that must not wait
 
 
 def enqueue_immediate(queue: Queue, message: Message) -> bool:
@@ -25,11 +25,11 @@ def enqueue_immediate(queue: Queue, message: Message) -> bool:
     The check and the removal are one synchronous step that no other delivery can enter. So no immediate entry
     is AVAILABLE afterwards.
     """
-    if queue.stream is not None:  # it is appended, and consumers get it when it is on disk
+    if queue.stream is not None:  # the message is appended, and consumers get it when it is on disk
         queue.enqueue(message)
         return True
     latest = queue.entries.latest
-    if latest is not None and latest.holds(message):  # it might replace that one and then be dropped
+    if latest is not None and latest.holds(message):  # the message would replace an entry and then be dropped
         if queue.logged and message.sequence != 0:
             queue.store.append_settle(message, queue)
         return False
@@ -84,17 +84,17 @@ def _find_consumer(queue: Queue, entry: QueueEntry) -> QueueConsumer | None:
         if not level.wants_work or not level.context.sees(entry):
             continue
         wanted = level
-        asked = _speakers(queue, level)
-        if len(asked) > 1:
-            consumer = _first_ready(queue, asked, entry)
-        elif next_in_time(queue, asked[0]) is entry:
+        candidates = _first_in_line(queue, level)
+        if len(candidates) > 1:
+            consumer = _first_ready(queue, candidates, entry)
+        elif next_in_time(queue, candidates[0]) is entry:
             consumer = _first_fit(level.interested, entry) or _first_fit(level.notified, entry)
         if consumer is not None:
             break
     return consumer
 
 
-def _speakers(queue: Queue, level: ConsumerLevel) -> list[QueueConsumer]:
+def _first_in_line(queue: Queue, level: ConsumerLevel) -> list[QueueConsumer]:
     """Return the consumers of `level` that want work, only one if all of them have the same next entry."""
     waiting = level.interested.head or level.notified.head
     if waiting is None:
@@ -120,12 +120,12 @@ def hand_over(queue: Queue) -> bool:
     be read.
     """
     for level in all_levels(queue):
-        asked = _speakers(queue, level)
-        for consumer in asked:
+        candidates = _first_in_line(queue, level)
+        for consumer in candidates:
             entry = next_in_time(queue, consumer)
             if entry is not None and entry.message.content is not None and _deliver_now(queue, entry):
                 return True
-        if asked and queue.alike:
+        if candidates and queue.alike:
             break
     return False
 
@@ -163,5 +163,5 @@ def _hand_over(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None
     if consumer.no_ack:
         queue.settle(entry)
     if queue.discipline is not None:
-        notify_consumer(queue, consumer)  # more entries may belong to it now
-    target.flush_soon()  # outside its turn, so the flush must be requested
+        notify_consumer(queue, consumer)  # more entries may belong to the consumer now
+    target.flush_soon()  # the target delivers outside a turn, so the flush must be requested

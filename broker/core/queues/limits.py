@@ -222,30 +222,30 @@ class Rules(QueueLimits):
 
     # ---- the rules
 
-    def apply(self, held: dict[str, object]) -> None:
+    def apply(self, effective: dict[str, object]) -> None:
         """Apply the arguments from now on. Existing entries keep their expiry."""
         was_careful = self.careful
-        self.ttl = number_argument(held, MESSAGE_TTL, -1)
-        self.max_length = number_argument(held, MAX_LENGTH, NO_LIMIT)
-        self.max_bytes = number_argument(held, MAX_LENGTH_BYTES, NO_LIMIT)
+        self.ttl = number_argument(effective, MESSAGE_TTL, -1)
+        self.max_length = number_argument(effective, MAX_LENGTH, NO_LIMIT)
+        self.max_bytes = number_argument(effective, MAX_LENGTH_BYTES, NO_LIMIT)
         self.limited = self.max_length != NO_LIMIT or self.max_bytes != NO_LIMIT
-        self.overflow = OVERFLOWS[text_argument(held, OVERFLOW) or "drop-head"]
-        exchange = text_argument(held, DEAD_LETTER_EXCHANGE)
+        self.overflow = OVERFLOWS[text_argument(effective, OVERFLOW) or "drop-head"]
+        exchange = text_argument(effective, DEAD_LETTER_EXCHANGE)
         self.dead_letter_reasons = 0
         if exchange is not None:
-            for name in dead_letter_reasons(held):
+            for name in dead_letter_reasons(effective):
                 self.dead_letter_reasons |= 1 << REASONS.index(name)
         self.dead_letter_exchange = exchange or ""
-        self.dead_letter_key = text_argument(held, DEAD_LETTER_ROUTING_KEY)
+        self.dead_letter_key = text_argument(effective, DEAD_LETTER_ROUTING_KEY)
         self.dead_letter_route = None
-        self.sure = exchange is not None and is_dead_lettered_surely(held, self.queue.arguments)
-        self.spares_messages = held.get(EXPIRES_IF_EMPTY) is True
-        expires = number_argument(held, EXPIRES, -1)
+        self.sure = exchange is not None and is_dead_lettered_surely(effective, self.queue.arguments)
+        self.spares_messages = effective.get(EXPIRES_IF_EMPTY) is True
+        expires = number_argument(effective, EXPIRES, -1)
         if expires != self.expires:
             self.expires = expires
             self.used = self.schedule.now()
         if self.careful != was_careful:
-            self.host.changed()  # routes depend on it
+            self.host.changed()  # resolved routes depend on this
         self.victims = None
         if self.limited and self.overflow == DROP_HEAD:
             self.victims = Victims.of(self.queue)
@@ -547,13 +547,13 @@ class Rules(QueueLimits):
 
 def apply(queue: Queue, host: DeathHost) -> None:
     """Apply the queue's effective arguments for limits and dead letters from now on."""
-    held = queue.effective
+    effective = queue.effective
     queue.host = host
     if queue.rules is None:
-        if not held or not any(name in held for name in _NAMES):
+        if not effective or not any(name in effective for name in _NAMES):
             return
         queue.rules = Rules(queue, host)
-    queue.rules.apply(held)
+    queue.rules.apply(effective)
 
 
 def touch(queue: Queue) -> None:

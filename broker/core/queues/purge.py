@@ -212,15 +212,15 @@ def purge(queue: Queue, schedule: Schedule, most: i64 = SLICE) -> Purge:
         Unsupported: the queue is a stream.
     """
     refuse_stream(queue, "purged")
-    asked = Purge(queue, schedule, most)
+    started = Purge(queue, schedule, most)
     purges = queue.manager.purges
     if queue.manager.returns and not purges:
-        asked.wait()  # for entries that are being requeued
+        started.wait()  # for entries that are being requeued
     elif purges:
-        purges.append(asked)  # each begins when the one before it is over
+        purges.append(started)  # a purge begins when the purge before it is over
     else:
-        asked.begin()
-    return asked
+        started.begin()
+    return started
 
 
 CLEARING_SLICE: Final[i64] = 5000  # entries of a deleted queue released in one turn: 1 or 2 milliseconds
@@ -285,13 +285,13 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
 
 def disposal_cost(queue: Queue) -> i64:
     """Return how many entries, or equal amounts of work, `dispose` handles at once."""
-    held = queue.messages
+    cost = queue.messages
     if queue.rules is not None and queue.rules.timetable is not None:
-        held += len(queue.rules.timetable)
+        cost += len(queue.rules.timetable)
     memory = memory_of(queue)
     if memory is not None:
-        held += len(memory)
-    return min(held, CLEARING_SLICE)
+        cost += len(memory)
+    return min(cost, CLEARING_SLICE)
 
 
 @final

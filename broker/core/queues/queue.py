@@ -306,7 +306,7 @@ def replace(queue: Queue, latest: Latest, old: QueueEntry, new: Message | None) 
 def replace_outdated(queue: Queue, old: QueueEntry) -> None:
     """Remove `old`, which is outdated: its consumer returns it, or it comes from before a restart."""
     latest = queue.entries.latest
-    assert latest is not None, "nothing is outdated where nothing is replaced"
+    assert latest is not None, "only a last-value queue has outdated entries"
     new = latest.successor(old)
     replace(queue, latest, old, None if new is None else new.message)
 
@@ -351,19 +351,19 @@ def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
         queue.election.delivery_ended()
     discipline = queue.discipline
     asks = not queue.alike and (discipline is None or not discipline.personal)
-    told: i64 = 0
+    notified: i64 = 0
     for entry in back:
         if queue.manager.interested == 0:
             break
-        if asks and told >= TOLD_MAX:
+        if asks and notified >= TOLD_MAX:
             wake_contexts(queue)
             break
         if entry.state == AVAILABLE:
             notify_one(queue, entry)
-            told += 1
+            notified += 1
 
 
-FILTERS_MAX: Final = 64  # of one queue, or one row of its index: each sees each message there
+FILTERS_MAX: Final = 64  # of a queue or a row of its index: each filter sees each message there
 
 
 def join_context(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
@@ -377,7 +377,7 @@ def join_context(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext
     row = None if queue.index is None else queue.index.row_for(entry_filter)
     contexts = queue.filtered if row is None else row.contexts
     for context in contexts:
-        assert context.filter is not None, "the context without a filter is not among them"
+        assert context.filter is not None, "every context in `filtered` has a filter"
         if context.filter.key == entry_filter.key:
             context.users += 1
             if row is not None and queue.index is not None:
@@ -509,7 +509,7 @@ def dead_letter_exhausted(queue: Queue) -> None:
     """Dead-letter, after recovery, entries whose last delivery, lost with the broker, was once too often."""
     if queue.delivery_limit >= 0:
         for entry in [entry for entry in queue.entries if is_exhausted(queue, entry)]:
-            if entry.state != DEQUEUED:  # else the dead letter of an earlier one has pushed it out
+            if entry.state != DEQUEUED:  # else the dead letter of an earlier entry has pushed it out
                 dead_letter_returned(queue, entry)
 
 
@@ -579,5 +579,5 @@ def refuse_stream(queue: Queue, what: str) -> None:
 def queue_of(consumer: QueueConsumer) -> Queue:
     """Return the queue of a consumer, whose own field has a wider type, as its module lies below this one."""
     queue = consumer.queue
-    assert isinstance(queue, Queue), "every queue is one"
+    assert isinstance(queue, Queue), "every QueueState is a Queue"
     return queue

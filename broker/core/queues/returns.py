@@ -34,8 +34,8 @@ from broker.core.queues.state import QueueState, make_available, make_dequeued, 
 from broker.core.schedule import Schedule
 
 SLICE: Final[i64] = 5000  # deliveries processed in one turn: one or two milliseconds
-DEAR: Final[i64] = 50  # the cost of one that is dead-lettered, or has a receipt, in plain ones
-FEW: Final[i64] = SLICE // DEAR  # so few are always processed at once
+DEAR: Final[i64] = 50  # the cost of a delivery that is dead-lettered or has a receipt, in plain deliveries
+FEW: Final[i64] = SLICE // DEAR  # so few deliveries are always processed at once
 
 Run = tuple[QueueConsumer, list[QueueEntry]]
 """Deliveries of one consumer."""
@@ -297,14 +297,14 @@ def discard_all(
     if not consumer.acquires:
         note_settled(entries, consumer)
         return
-    later = queue.manager.discards
-    if later is None and len(entries) > DISCARD_SLICE and queue.host is not None:
-        later = queue.manager.discards = RejectedEntries(queue, queue.host.schedule)
-    if later is not None:
-        later.add(entries, consumer, reason)
+    discards = queue.manager.discards
+    if discards is None and len(entries) > DISCARD_SLICE and queue.host is not None:
+        discards = queue.manager.discards = RejectedEntries(queue, queue.host.schedule)
+    if discards is not None:
+        discards.add(entries, consumer, reason)
         return
     for entry in entries:
-        if owns(consumer, entry, queue):  # else the dead letter of an earlier one has pushed it out
+        if owns(consumer, entry, queue):  # else the dead letter of an earlier entry has pushed it out
             dead_letter(queue, entry, reason)
 
 
@@ -459,7 +459,7 @@ def deliver_again(queue: Queue, entry: QueueEntry, owner: QueueConsumer) -> bool
     If False, the entry was returned too often and has left, was taken back, or is HELD for a retry.
     """
     if entry.owner is not owner or queue.deleted:
-        return False  # the queue has taken it back meanwhile
+        return False  # the queue has taken the entry back
     retry = queue.retry
     if retry is not None:
         if retry.delays(RECOVER):
@@ -521,8 +521,8 @@ def finish_returns(queue: Queue) -> None:
     gets the first message of the queue nevertheless.
     """
     if not _is_costly(queue):
-        for later in list(queue.manager.returns):
-            later.finish_queue(queue)
+        for requeue in list(queue.manager.returns):
+            requeue.finish_queue(queue)
 
 
 def _is_costly(queue: Queue) -> bool:
@@ -609,4 +609,4 @@ class ReturnedDeliveries(EndedDeliveries):
         if runs == 0:
             queue.manager.returns.append(self)
             for consumer in queue.manager.acquiring_consumers():
-                suspend(queue, consumer, BLOCKED_BY_RETURNS)  # nobody takes over
+                suspend(queue, consumer, BLOCKED_BY_RETURNS)  # no consumer takes over

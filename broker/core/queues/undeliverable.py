@@ -108,7 +108,7 @@ class Undeliverable(UndeliverableHook):
             budget -= 1
             entry = self._unseen.popleft()
             if entry.state == ACQUIRED:
-                continue  # it is checked when it is requeued
+                continue  # the entry is checked when it is requeued
             if entry.state == DEQUEUED or not reach.has_sent_away(entry):
                 self._entries.pop(entry, None)
             elif may_die and not reach.could_take(entry):

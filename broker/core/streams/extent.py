@@ -163,7 +163,7 @@ def stream_context(queue: Queue, consumer: QueueConsumer, known: StreamOffsets) 
     entries = queue.entries
     extent = consumer.extent or Extent()
     entry_filter = consumer.filter
-    assert isinstance(entries, StreamEntryList), "a queue with a stream has such a list"
+    assert isinstance(entries, StreamEntryList), "a queue with a stream has a StreamEntryList"
     partitions = entries.partitions
     if isinstance(extent, StreamExtent):
         _check_partition(queue, extent, len(partitions))
@@ -202,7 +202,7 @@ class ValueFilter(EntryFilter):
 
     def passes(self, entry: QueueEntry) -> bool:
         """Whether the message's filter value is wanted, and the other filter agrees."""
-        assert isinstance(entry, StreamEntry), "the entries of streams are such"
+        assert isinstance(entry, StreamEntry), "streams have StreamEntry only"
         page = entry.page
         value = b"" if page is None else page.filter_value(entry.offset)
         if value not in self._values and not (self._unfiltered and not value):
@@ -221,7 +221,7 @@ class EndFilter(EntryFilter):
 
     def passes(self, entry: QueueEntry) -> bool:
         """Whether the message was on disk then, and the other filter agrees."""
-        assert isinstance(entry, StreamEntry), "the entries of streams are such"
+        assert isinstance(entry, StreamEntry), "streams have StreamEntry only"
         if entry.order > self._ends[entry.partition]:
             return False
         return self._filter is None or self._filter.passes(entry)

@@ -140,7 +140,7 @@ class StreamEntryList(QueueEntryList):
 
     def before(self, entry: QueueEntry) -> QueueEntry:
         """Return the place before an entry."""
-        assert isinstance(entry, StreamEntry), "cursors stand on such"
+        assert isinstance(entry, StreamEntry), "cursors of streams stand on StreamEntry only"
         offsets = [int(entry.next_offset(partition)) for partition in range(len(self.partitions))]
         offsets[entry.partition] -= 1
         return self.place(offsets)
@@ -168,7 +168,7 @@ class StreamEntryList(QueueEntryList):
 
     def mark(self, entry: QueueEntry) -> str:
         """The text for the place of `entry` (QueueEntryList): the next offsets, one of each partition."""
-        assert isinstance(entry, StreamEntry), "the entries of a stream are such"
+        assert isinstance(entry, StreamEntry), "streams have StreamEntry only"
         return ".".join(str(int(entry.next_offset(n))) for n in range(len(self.partitions)))
 
     def stand_in(self, mark: str) -> QueueEntry:

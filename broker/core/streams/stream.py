@@ -57,7 +57,7 @@ class QueueStream(StreamSink):
         self.offsets = StreamOffsets(queue, host)
         self._retention = Retention(self)
         entries = queue.entries
-        assert isinstance(entries, StreamEntryList), "a queue of this kind has such a list"
+        assert isinstance(entries, StreamEntryList), "a queue with a stream has a StreamEntryList"
         self._entries = entries
         self.offsets.restore(entries.offsets_found)
         entries.offsets_found = None
@@ -67,11 +67,11 @@ class QueueStream(StreamSink):
             self.rows_durable(stored.behind)
         self.apply(queue.effective)
 
-    def apply(self, held: dict[str, object]) -> None:
+    def apply(self, effective: dict[str, object]) -> None:
         """Apply the arguments from now on."""
-        age = text_argument(held, MAX_AGE)
+        age = text_argument(effective, MAX_AGE)
         self.age_max = 0 if age is None else age_milliseconds(age)
-        self.bytes_max = number_argument(held, MAX_LENGTH_BYTES, 0)
+        self.bytes_max = number_argument(effective, MAX_LENGTH_BYTES, 0)
         self._retention.do_due_work()
 
     def append(self, message: Message) -> None:
@@ -162,7 +162,7 @@ class Retention(TimedTask):
 
     def __init__(self, stream: QueueStream) -> None:
         super().__init__()
-        self._stream: QueueStream | None = stream  # None: it has been dropped
+        self._stream: QueueStream | None = stream  # None: the stream was dropped
 
     def stop(self) -> None:
         """Cancel the task, and forget the stream, which is dropped."""
@@ -187,7 +187,7 @@ class Retention(TimedTask):
 def stream_of(queue: Queue) -> QueueStream | None:
     """Return the stream of a queue; None: the queue is no stream."""
     stream = queue.stream
-    assert stream is None or isinstance(stream, QueueStream), "streams are made here"
+    assert stream is None or isinstance(stream, QueueStream), "this module makes all streams"
     return stream
 
 

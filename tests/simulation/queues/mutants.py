@@ -293,7 +293,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a queue that is stopped gives on": Mutant(
         "core/queues/election.py",
-        "            suspend(queue, consumer, BLOCKED_BY_STOP)  # nobody takes over\n",
+        "            suspend(queue, consumer, BLOCKED_BY_STOP)  # no consumer takes over\n",
         "            pass\n",
         profile="stop",
     ),

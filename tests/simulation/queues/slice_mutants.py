@@ -72,14 +72,14 @@ SLICE_MUTANTS: dict[str, Mutant] = {
     ),
     "what is refused next leaves before what has turns to come": Mutant(
         "core/queues/returns.py",
-        "    if later is not None:\n        later.add(",
-        "    if later is not None and len(entries) > SLICE:\n        later.add(",
+        "    if discards is not None:\n        discards.add(",
+        "    if discards is not None and len(entries) > SLICE:\n        discards.add(",
         profile="many at once",
         haste=HASTE,
     ),
     "somebody is served before all is back": Mutant(
         "core/queues/returns.py",
-        "                suspend(queue, consumer, BLOCKED_BY_RETURNS)  # nobody takes over\n",
+        "                suspend(queue, consumer, BLOCKED_BY_RETURNS)  # no consumer takes over\n",
         "                pass\n",
         profile="many at once",
         haste=HASTE,
