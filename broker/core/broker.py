@@ -15,7 +15,7 @@ from broker.core.delivery.journal import SILENT, Journal
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed
 from broker.core.names import check_length
 from broker.core.operators.sink import Sinks
-from broker.core.operators.stage import STAGE, Staging
+from broker.core.operators.stage import STAGE, Stages
 from broker.core.ports import MessageStore
 from broker.core.publishing.receipts import ReceiptWriter, bare_receipt
 from broker.core.queues.death import LetterWriter, bare_letter
@@ -171,7 +171,7 @@ class Broker(Registry):
         self._trouble = trouble
         self._write_receipt = write_receipt
         self._warn = trouble if warn is None else warn
-        self.staging = Staging(self)
+        self.staging = Stages(self)
         self.appliers[STAGE] = self.staging.apply
         self.definers.append(self.staging.describe)
         self.sinks = Sinks(self)
@@ -221,7 +221,7 @@ class Broker(Registry):
             watcher(name)
         del self.vhosts[name]
         self.store.append_definition({"kind": VHOST + DELETED, "name": name})
-        self.sinks.leave(name)
+        self.sinks.forget_vhost(name)
         vhost.vacate().begin(partial(self._vacated, name))
 
     def limit_vhost(self, name: str, connections_max: int | None, queues_max: int | None) -> None:
@@ -297,7 +297,7 @@ class Broker(Registry):
             self.numbers.reserve(number_of(change, "number") - 1)
         elif kind == VHOST + DELETED:
             vhost = self.vhosts.pop(text_of(change, "name"), None)
-            self.sinks.leave(text_of(change, "name"))
+            self.sinks.forget_vhost(text_of(change, "name"))
             if vhost is not None:
                 vhost.vacate().finish()
         elif kind.split(".")[0] == VHOST:

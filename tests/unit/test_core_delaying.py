@@ -19,7 +19,7 @@ from broker.core.publishing.delay import (
 from broker.core.publishing.passage import REFUSED
 from broker.core.queues.queue import Queue
 from broker.core.routing.history import History
-from broker.core.schedule import RETRY_MS, Held, soonest_first
+from broker.core.schedule import RETRY_MS, HeldMessage, soonest_first
 from broker.core.transactions.transaction import HeldPublish
 from broker.core.vhosts.definitions import restore
 from protocol.amqp091.properties import Properties
@@ -67,7 +67,7 @@ class Field:
     def delays(self) -> QueueDelays:
         return delays_of(self.queue, self.vhost)
 
-    def places(self) -> list[Held]:
+    def places(self) -> list[HeldMessage]:
         return list(soonest_first(self.delays.places()))
 
 

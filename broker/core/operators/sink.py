@@ -591,7 +591,7 @@ class Sinks:
         self._registry.store.append_definition({"kind": SINK + DELETED, "vhost": name, "query": sink.query})
         sink.forget()
 
-    def leave(self, vhost: str) -> None:
+    def forget_vhost(self, vhost: str) -> None:
         """Forget the sinks of a deleted virtual host; its deletion is already in the log."""
         for key in [key for key in self._sinks if key[0] == vhost]:
             self._sinks.pop(key).forget()

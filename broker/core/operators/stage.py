@@ -371,7 +371,7 @@ class _StagedState:
 
 
 @final
-class Staging:
+class Stages:
     """All stages of a broker. The stages of deleted queues are dropped with them."""
 
     def __init__(self, registry: Registry) -> None:

@@ -15,7 +15,7 @@ from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Exchange, Keeper
 from broker.core.routing.kinds import DELAY, delay_of
 from broker.core.routing.topology import Topology
-from broker.core.schedule import RETRY_MS, Held, Schedule, Timetable
+from broker.core.schedule import RETRY_MS, HeldMessage, Schedule, Timetable
 from broker.core.values import show, type_name
 from broker.core.view import MessageView, milliseconds
 
@@ -139,7 +139,7 @@ class QueueDelays(DelayedMessages):
         self.topology.pass_on(copy, self.queue, logged)
         return True
 
-    def drop(self, held: Held) -> None:
+    def drop(self, held: HeldMessage) -> None:
         """Cancel a message: it is never put into the queue. The cancellation is logged."""
         message = held.message
         if message is None:
@@ -148,7 +148,7 @@ class QueueDelays(DelayedMessages):
         if self.queue.logged and message.sequence != 0:
             self.topology.store.append_settle(message, self.queue)
 
-    def move(self, held: Held, date: i64) -> Held | None:
+    def move(self, held: HeldMessage, date: i64) -> HeldMessage | None:
         """Set another date for a message; None if it does not wait any more.
 
         To the log it is a new message, in one step with the end of the old one.

@@ -217,7 +217,7 @@ class Backlog(BacklogHook):
                 dropped += 1
             if not deaths:
                 break
-        self._left()
+        self._note_departures()
         return dropped
 
     def seize(self, death: Death) -> None:
@@ -246,7 +246,7 @@ class Backlog(BacklogHook):
             if queue.journal is not None:
                 queue.journal.removed(death.message, death.order, death.deliveries)
             self._drop(death)
-        self._left()
+        self._note_departures()
 
     def _end_seizure(self, death: Death) -> None:
         death.is_seized = False
@@ -334,7 +334,7 @@ class Backlog(BacklogHook):
             went = self._try_lane(lane, left, now)
             arrived += went
             left -= went + 1
-        self._left()
+        self._note_departures()
         if self._due:
             schedule.set(self, now if arrived > 0 else now + PAUSE_MS)
         elif self._lanes:
@@ -413,7 +413,7 @@ class Backlog(BacklogHook):
         if len(self._numbers) > 2 * len(self._waiting) + STALE_MIN:
             self._numbers = list(self._waiting)
 
-    def _left(self) -> None:
+    def _note_departures(self) -> None:
         """Update queue and schedule: messages may have left, so the backlog may be empty."""
         queue = self.queue
         if queue.rules is not None and queue.rules.seekers:

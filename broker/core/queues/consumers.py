@@ -338,7 +338,7 @@ def notify_one(queue: ConsumedQueue, entry: QueueEntry) -> None:
             notify(queue, consumer)
 
 
-def notify_if_nobody_comes(queue: ConsumedQueue, entry: QueueEntry) -> None:
+def notify_if_unnotified(queue: ConsumedQueue, entry: QueueEntry) -> None:
     """Notify as `notify_one` does, unless a NOTIFIED consumer will do: at most one entry can be taken."""
     rank: i64 = 0
     wanted = False

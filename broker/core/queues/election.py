@@ -197,10 +197,10 @@ class Election(ElectionHook):
     def _waits(self) -> bool:
         """Whether deliveries are unsettled that precede the active consumer's deliveries."""
         if self._single_active or self.queue.effective.get(EXCLUSIVE_TAKEOVER) == DRAIN:
-            return self._others_hold()
+            return self._has_other_deliveries()
         return any(left.inflight > 0 for left in self._leavers)
 
-    def _others_hold(self) -> bool:
+    def _has_other_deliveries(self) -> bool:
         """Whether a consumer other than the active one has deliveries."""
         active = self.active
         own: i64 = 0 if active is None else active.inflight

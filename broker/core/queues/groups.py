@@ -16,7 +16,7 @@ from broker.core.entries.entry import AVAILABLE, Holder, QueueEntry
 from broker.core.queues.consumer import BLOCKED_BY_GROUPS, REMOVED, QueueConsumer, TargetSession
 from broker.core.queues.consumers import (
     clear_blocker,
-    notify_if_nobody_comes,
+    notify_if_unnotified,
     notify_one,
     suspend,
     wake_contexts,
@@ -483,7 +483,7 @@ class Groups(Discipline):
             if self.owner(entry) is not None:
                 notify_one(queue, entry)
             elif self.strict:  # the entry before it may have left without a delivery
-                notify_if_nobody_comes(queue, entry)
+                notify_if_unnotified(queue, entry)
 
     def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """Let the owner get the next entry of a strict group."""

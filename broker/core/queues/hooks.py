@@ -374,7 +374,7 @@ class QueueLimits(Chore):
         """
         raise NotImplementedError
 
-    def stay(self) -> None:
+    def keep_queue(self) -> None:
         """Keep the queue: it has been declared again. [RabbitMQ x-expires]"""
         raise NotImplementedError
 
@@ -393,7 +393,7 @@ class QueueLimits(Chore):
         """End the wait of `seeker` for room."""
         raise NotImplementedError
 
-    def outlasts(self, reason: i64) -> bool:
+    def starts_dead_lettering(self, reason: i64) -> bool:
         """Dead-letter the messages of the queue, which is about to be deleted, if its rules say so.
 
         True if the queue stays until the last message has left, in later turns. Then it is deleted, unless it

@@ -56,7 +56,7 @@ def admit_one_more(rules: Rules, entry: QueueEntry) -> None:
         rules.victims.offer(entry)
     if rules.overflow != DROP_HEAD:
         return
-    while rules.over() and hand_over(rules.queue):
+    while rules.is_over_limits() and hand_over(rules.queue):
         pass
     make_room(rules, ADMITTED_FOR)
 
@@ -64,7 +64,7 @@ def admit_one_more(rules: Rules, entry: QueueEntry) -> None:
 def make_room(rules: Rules, most: i64) -> None:
     """Drop excess entries: the lowest priority first, then the oldest first; at most `most` now."""
     queue = rules.queue
-    while rules.over():
+    while rules.is_over_limits():
         if most <= 0:
             rules.trimming = True
             rules.arm()
@@ -249,7 +249,7 @@ class Rules(QueueLimits):
         self.victims = None
         if self.limited and self.overflow == DROP_HEAD:
             self.victims = Victims.of(self.queue)
-            self.trimming = self.over()
+            self.trimming = self.is_over_limits()
         self.arm()
         self.room_made()
         if self.queue.backlog is not None:
@@ -265,7 +265,7 @@ class Rules(QueueLimits):
         """Whether a publish to the queue needs more than an append and an enqueue."""
         return self.ttl >= 0 or (self.limited and self.overflow != DROP_HEAD)
 
-    def over(self) -> bool:
+    def is_over_limits(self) -> bool:
         """Whether the queue is over its limits."""
         queue = self.queue
         return queue.ready > self.max_length or queue.ready_bytes > self.max_bytes
@@ -355,7 +355,7 @@ class Rules(QueueLimits):
             timer = Timer(self.schedule.now() + wait)
             entry.timer = timer
             self.timers.start(timer, entry, message.expiration < 0)
-        if self.limited and self.overflow == DROP_HEAD and self.over():
+        if self.limited and self.overflow == DROP_HEAD and self.is_over_limits():
             self.trimming = True
         self.arm()
 
@@ -398,7 +398,7 @@ class Rules(QueueLimits):
 
     # ---- time
 
-    def stay(self) -> None:
+    def keep_queue(self) -> None:
         """Keep the queue: it has been declared again."""
         self.leaving = NOT_LEAVING
         self.touch()
@@ -461,7 +461,7 @@ class Rules(QueueLimits):
                     now + self._look_ms()
                 )  # never too early: the queue may become empty long before the next check
             elif now - self.used >= self.expires:
-                if not self.outlasts(QUEUE_EXPIRED):
+                if not self.starts_dead_lettering(QUEUE_EXPIRED):
                     self.host.queue_unused(queue)
                 return False
         for _ in range(budget):
@@ -498,7 +498,7 @@ class Rules(QueueLimits):
         if not self.seekers and not queue.waiters.get(queue.entries.head):
             queue.waiters.pop(queue.entries.head, None)
 
-    def outlasts(self, reason: i64) -> bool:
+    def starts_dead_lettering(self, reason: i64) -> bool:
         """Dead-letter the messages of the queue, which is about to be deleted, if its rules say so.
 
         True if the queue stays until the last message has left, in later turns. Then it is deleted, unless it
@@ -559,4 +559,4 @@ def apply(queue: Queue, host: DeathHost) -> None:
 def touch(queue: Queue) -> None:
     """Keep the queue, which has been declared again. [RabbitMQ x-expires]"""
     if queue.rules is not None:
-        queue.rules.stay()
+        queue.rules.keep_queue()

@@ -16,7 +16,7 @@ from broker.core.arguments.queue import (
 )
 from broker.core.entries.entry import AVAILABLE, Holder, QueueEntry
 from broker.core.queues.consumer import NOTIFIED, QueueConsumer
-from broker.core.queues.consumers import notify, notify_if_nobody_comes, notify_one
+from broker.core.queues.consumers import notify, notify_if_unnotified, notify_one
 from broker.core.queues.group import GroupKeys
 from broker.core.queues.groups import IDLE_MAX, Groups
 from broker.core.queues.hooks import Discipline, able_consumers, first_idle
@@ -87,7 +87,7 @@ class StrictOrder(Discipline):
         elif owner is not None:
             notify_one(self.queue, first)
         elif entry.precedes(first):  # for a purge or many expiries one notification is enough
-            notify_if_nobody_comes(self.queue, first)
+            notify_if_unnotified(self.queue, first)
 
     def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """Let the same session get the next entry."""
@@ -122,7 +122,7 @@ class StrictOrder(Discipline):
         if self.queue.unacked != 0:
             self._wake_holder(first)
         else:
-            notify_if_nobody_comes(self.queue, first)
+            notify_if_unnotified(self.queue, first)
 
     def passed_on(self) -> None:
         """Notify another consumer of the session whose transaction has all entries in flight."""

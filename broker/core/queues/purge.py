@@ -82,7 +82,7 @@ class Purge(Chore):
             return
         self.wait()
         if last is not None:
-            self._stand_on(last)
+            self._move_cursor(last)
         self.continue_soon()
 
     def wait(self) -> None:
@@ -106,7 +106,7 @@ class Purge(Chore):
         if last is None:
             self._end()
             return False
-        self._stand_on(last)
+        self._move_cursor(last)
         return True
 
     def _drop_dead(self) -> bool:
@@ -144,7 +144,7 @@ class Purge(Chore):
         noted.end()
         return None if entry is None else last
 
-    def _stand_on(self, last: QueueEntry) -> None:
+    def _move_cursor(self, last: QueueEntry) -> None:
         """Set the cursor to `last`, after which the next slice begins."""
         cursor = self._cursor
         if cursor is None:

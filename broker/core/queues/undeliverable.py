@@ -26,11 +26,11 @@ _SWEEP_MIN: Final = 64
 class Reach:
     """The entries that consumers of a queue could take, by the filters of all but those of one target.
 
-    `anybody`: one of the consumers has no filter. `filters`: those of the consumers, if all have one.
+    `has_unfiltered`: a consumer has no filter. `filters`: those of the consumers, if all have one.
     """
 
     def __init__(self, queue: Queue, apart_from: ConsumerTarget | None = None) -> None:
-        self.anybody = False
+        self.has_unfiltered = False
         self.filters: dict[str, EntryFilter] = {}
         for consumer in queue.manager.acquiring_consumers():
             target = consumer.target
@@ -38,13 +38,13 @@ class Reach:
                 continue
             entry_filter = consumer.filter
             if entry_filter is None:
-                self.anybody = True
+                self.has_unfiltered = True
                 return
             self.filters[entry_filter.key] = entry_filter
 
     def could_take(self, entry: QueueEntry) -> bool:
         """Whether one of the consumers would get an entry as soon as it has credit."""
-        if self.anybody:
+        if self.has_unfiltered:
             return True
         return any(entry_filter.passes(entry) for entry_filter in self.filters.values())
 
@@ -95,7 +95,7 @@ class Undeliverable(UndeliverableHook):
         if queue.deleted:
             return False
         reach = Reach(queue)
-        if reach.anybody:
+        if reach.has_unfiltered:
             self._unseen.clear()
             self._all_unseen = False
             return False

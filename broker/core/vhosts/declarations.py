@@ -324,7 +324,7 @@ class Declarations(Publishing):
                 settlement.finish_before_deletion(queue)
         if queue.manager.discards is not None:
             queue.manager.discards.finish()
-        if queue.rules is not None and queue.rules.outlasts(QUEUE_DELETED):
+        if queue.rules is not None and queue.rules.starts_dead_lettering(QUEUE_DELETED):
             return  # it is deleted after its messages
         if queue.durable:  # first, because this record lets the store forget its messages
             self.store.append_definition(queue_deleted(self.name, queue))
