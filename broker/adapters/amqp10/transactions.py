@@ -126,7 +126,7 @@ class Transaction10(LinkTransaction):
         self.hold(number, entry, consumer, outcome, returned, addition)
         discipline = queue_of(consumer).discipline
         if discipline is not None and outcome != RELEASE and consumer.acquires:
-            discipline.promised(entry, consumer)
+            discipline.note_promise(entry, consumer)
         if len(by) < len(self.settlements):
             by.append(target)
 
@@ -170,7 +170,7 @@ class Transaction10(LinkTransaction):
             consumer = held.consumer
             discipline = queue_of(consumer).discipline
             if discipline is not None:
-                discipline.withdrawn(held.entries)
+                discipline.note_withdrawal(held.entries)
             link = target.link if isinstance(target, Target10) else None
             if link is None or link.leaving or link.session.gone:
                 back.append((consumer, held.entries))

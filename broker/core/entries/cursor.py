@@ -225,11 +225,11 @@ class Row:
 class CursorProgress:
     """The progress of a named consumer of a stream; `broker.core.streams.progress` extends this class."""
 
-    def delivered(self, entry: QueueEntry) -> None:
+    def note_delivery(self, entry: QueueEntry) -> None:
         """Note that the cursor has passed `entry`, which is being delivered."""
         raise NotImplementedError
 
-    def settled(self, entries: list[QueueEntry]) -> None:
+    def note_settled(self, entries: list[QueueEntry]) -> None:
         """Note that the consumer has settled `entries`."""
         raise NotImplementedError
 
@@ -340,7 +340,7 @@ class QueueContext:
     def passed(self, entry: QueueEntry) -> None:
         """Move past `entry`, the result of the latest look-up, which is being delivered."""
         if self.progress is not None:
-            self.progress.delivered(entry)
+            self.progress.note_delivery(entry)
         if self.first_behind() is entry:
             self.skip_first(entry)
         else:

@@ -42,7 +42,7 @@ def mark(queue: Queue, entry: QueueEntry, holder: QueueConsumer) -> None:
     make_acquired(queue, entry, holder)
     holder.target.use_credit(entry.message.size)
     if queue.discipline is not None:
-        queue.discipline.acquired(entry, holder)
+        queue.discipline.note_acquisition(entry, holder)
     if queue.waiters:
         wake_waiters(queue, entry)
 
@@ -69,7 +69,7 @@ def unmark(queue: Queue, entries: list[QueueEntry], holder: QueueConsumer) -> No
     discipline = queue.discipline
     if back:
         if discipline is not None:
-            discipline.returned(back)
+            discipline.note_return(back)
         offer_again(queue, back)
         if discipline is not None:
             discipline.wake()

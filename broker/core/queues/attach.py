@@ -81,11 +81,11 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
     if consumer.acquires and consumer.blockers & BLOCKED_BY_STANDBY == 0:
         consumer.target.activity_changed(consumer, True, ATTACHED)
     if election is not None and consumer.acquires:
-        election.attached(consumer)
+        election.note_attached(consumer)
     if gate is not None and consumer.acquires:
-        gate.attached()
+        gate.note_attached()
     if queue.discipline is not None and consumer.acquires:
-        queue.discipline.attached(consumer)
+        queue.discipline.note_attached(consumer)
 
 
 def _common_blockers(queue: Queue) -> i64:
@@ -127,7 +127,7 @@ def _use_context(queue: Queue, consumer: QueueConsumer, context: QueueContext) -
     forget_waiting(queue, consumer)
     queue.manager.change_context(consumer, context)
     if queue.discipline is not None:
-        queue.discipline.context_changed(consumer)
+        queue.discipline.note_context(consumer)
     notify_consumer(queue, consumer)
     pass_baton(queue)
 
@@ -144,7 +144,7 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcom
         if consumer.acquires:
             leave_context(queue, consumer.context)
             if queue.manager.gate is not None and not consumer.getting:
-                queue.manager.gate.detached()
+                queue.manager.gate.note_detached()
         else:
             if consumer.context.progress is not None:
                 consumer.context.progress.end()
@@ -154,11 +154,11 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcom
     if held:
         release_entries(queue, held, consumer, outcome)
     if queue.discipline is not None:
-        queue.discipline.detached(consumer)
+        queue.discipline.note_detached(consumer)
     if queue.manager.undeliverable is not None:
-        queue.manager.undeliverable.consumer_left()
+        queue.manager.undeliverable.note_detached()
     if queue.election is not None:
-        queue.election.detached()  # after the release: the successor gets the released entries first
+        queue.election.note_detached()  # after the release: the successor gets the released entries first
     pass_baton(queue)
 
 

@@ -119,7 +119,7 @@ class Election(ElectionHook):
         """Whether `consumer`, which acquires, may be elected."""
         return consumer.candidate or (self.everyone and not consumer.getting)
 
-    def attached(self, newcomer: QueueConsumer) -> None:
+    def note_attached(self, newcomer: QueueConsumer) -> None:
         """Note that `newcomer`, which acquires, is attached and stands by."""
         if not self.is_candidate(newcomer):
             return
@@ -132,7 +132,7 @@ class Election(ElectionHook):
         if active is None or self._takes_over(newcomer, active):
             self._hand_over(newcomer)
 
-    def detached(self) -> None:
+    def note_detached(self) -> None:
         """Note that a consumer is detached and its entries are released: O(log n) amortised."""
         left = self.active
         if left is None or left.state != REMOVED:
@@ -146,7 +146,7 @@ class Election(ElectionHook):
         if self.draining and not self._single_active:
             self._limit_drain()
 
-    def delivery_ended(self) -> None:
+    def note_delivery_end(self) -> None:
         """Note that a delivery has been settled or returned. The queue's state is consistent."""
         if self.draining and not self._waits():
             self._start()
@@ -189,7 +189,7 @@ class Election(ElectionHook):
         if not had_begun:
             self._stop_all()
         if successor is not None and self.queue.discipline is not None:
-            self.queue.discipline.served_alone(successor)
+            self.queue.discipline.free_other_groups(successor)
         self.draining = self._waits()
         if not self.draining:
             self._start()
@@ -320,7 +320,7 @@ class StartGate(GateHook):
         else:
             self._schedule.cancel(self)
 
-    def attached(self) -> None:
+    def note_attached(self) -> None:
         """Count a new acquiring consumer, which waits behind the gate if it is shut."""
         self._count += 1
         if self.is_open:
@@ -330,7 +330,7 @@ class StartGate(GateHook):
         elif self._count == 1 and self._delay >= 0:
             self._schedule.set(self, self._schedule.now() + self._delay)
 
-    def detached(self) -> None:
+    def note_detached(self) -> None:
         """Uncount an acquiring consumer that was detached."""
         self._count -= 1
         if self._count == 0:

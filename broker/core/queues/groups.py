@@ -237,7 +237,7 @@ def _park(groups: Groups, context: QueueContext, entry: QueueEntry) -> None:
             holding.add_head(group)
     rules = groups.queue.rules
     if rules is not None and context is groups.queue.context:
-        rules.parked(entry)
+        rules.note_parked(entry)
 
 
 def _first_own(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
@@ -379,7 +379,7 @@ class Groups(Discipline):
 
     # ---- changes
 
-    def linked(self, entry: QueueEntry) -> None:
+    def note_arrival(self, entry: QueueEntry) -> None:
         """Add the entry to its group, which is made for its first entry."""
         key = self._keys.key(entry.message)
         if not key:
@@ -398,7 +398,7 @@ class Groups(Discipline):
             heappush(group.line, entry)
         entry.group = group
 
-    def acquired(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+    def note_acquisition(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """Make the consumer the owner of a free group.
 
         Shut the group if this entry closes it.
@@ -418,7 +418,7 @@ class Groups(Discipline):
         if hidden:
             self._wake_waiters_of([group])
 
-    def left(self, entry: QueueEntry, owner: Holder | None) -> None:
+    def note_departure(self, entry: QueueEntry, owner: Holder | None) -> None:
         """Free the entry's group, or deliver the next entry, if `entry` held that up."""
         group = group_of(entry)
         if group is None:
@@ -438,7 +438,7 @@ class Groups(Discipline):
             self._update_strict(group)
             self.wake()
 
-    def returned(self, entries: list[QueueEntry]) -> None:
+    def note_return(self, entries: list[QueueEntry]) -> None:
         """Free the entries' groups that must be freed and have nothing in flight any more."""
         calm: list[Group] = []
         batching: dict[Group, None] = {}
@@ -485,7 +485,7 @@ class Groups(Discipline):
             elif self.strict:  # the entry before it may have left without a delivery
                 notify_if_unnotified(queue, entry)
 
-    def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+    def note_promise(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """Let the owner get the next entry of a strict group."""
         group = group_of(entry)
         if group is not None and self.strict and owns(consumer, entry, self.queue):
@@ -493,7 +493,7 @@ class Groups(Discipline):
             self._update_strict(group)
             self.wake()
 
-    def withdrawn(self, entries: list[QueueEntry]) -> None:
+    def note_withdrawal(self, entries: list[QueueEntry]) -> None:
         """Hold up the entries' groups until these are settled or requeued."""
         closed: dict[Group, None] = {}
         for entry in entries:
@@ -503,7 +503,7 @@ class Groups(Discipline):
         if closed:
             self._wake_waiters_of(list(closed))
 
-    def attached(self, consumer: QueueConsumer) -> None:
+    def note_attached(self, consumer: QueueConsumer) -> None:
         """Move the sticky groups, if they are rebalanced; not for a waiting basic.get."""
         if consumer.getting:
             consumer.holding = self._gets.get(consumer.target.peers)
@@ -511,7 +511,7 @@ class Groups(Discipline):
             self.moves += 1
             free_groups(self, [holding_of(consumer) for consumer in self.queue.manager.acquiring_consumers()])
 
-    def detached(self, consumer: QueueConsumer) -> None:
+    def note_detached(self, consumer: QueueConsumer) -> None:
         """Free the consumer's groups.
 
         A group with entries in flight stays until the entries are settled.
@@ -521,14 +521,14 @@ class Groups(Discipline):
                 return  # its session may get more; each group is freed when nothing of it is in flight
             free_groups(self, [holding_of(consumer)])
 
-    def context_changed(self, consumer: QueueConsumer) -> None:
+    def note_context(self, consumer: QueueConsumer) -> None:
         """Keep the consumer's groups: the new cursor finds entries that the old one parked."""
         holding = holding_of(consumer)
         if holding is not None:
             holding.context = consumer.context
             holding.heads.clear()
 
-    def sent_away(self, consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
+    def note_exclusion(self, consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
         """Shut the groups of `entries`, because only another owner can get these entries."""
         shut: list[Group] = []
         for entry in entries:
@@ -543,7 +543,7 @@ class Groups(Discipline):
         if shut:
             self._wake_waiters_of(shut)
 
-    def served_alone(self, consumer: QueueConsumer) -> None:
+    def free_other_groups(self, consumer: QueueConsumer) -> None:
         """Free the groups of other consumers as soon as no entry of theirs is in flight."""
         free_groups(
             self,

@@ -199,43 +199,43 @@ class Discipline:
 
     # ---- changes
 
-    def linked(self, entry: QueueEntry) -> None:
+    def note_arrival(self, entry: QueueEntry) -> None:
         """Note that `entry` is new, and has not been announced."""
 
-    def acquired(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+    def note_acquisition(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """Note that `consumer`, attached or a basic.get, has just acquired `entry`."""
 
-    def left(self, entry: QueueEntry, owner: Holder | None) -> None:
+    def note_departure(self, entry: QueueEntry, owner: Holder | None) -> None:
         """Note that `entry` is DEQUEUED; `owner` had acquired it, None: it was not acquired."""
 
-    def returned(self, entries: list[QueueEntry]) -> None:
+    def note_return(self, entries: list[QueueEntry]) -> None:
         """Note that `entries`, all of one call, have been requeued. Notify no consumer before `wake`."""
 
     def wake(self) -> None:
         """Notify consumers that can get more than the requeued entries, which cursors know already."""
 
-    def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+    def note_promise(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """Note that a transaction of `consumer`, which has `entry`, will remove it with its commit."""
 
-    def withdrawn(self, entries: list[QueueEntry]) -> None:
+    def note_withdrawal(self, entries: list[QueueEntry]) -> None:
         """Note that the transaction that would have removed `entries` has been rolled back."""
 
     def passed_on(self) -> None:
         """Notify another consumer that alone may have an entry, because a NOTIFIED one has dropped out."""
 
-    def attached(self, consumer: QueueConsumer) -> None:
+    def note_attached(self, consumer: QueueConsumer) -> None:
         """Note that `consumer`, which acquires, has been attached."""
 
-    def detached(self, consumer: QueueConsumer) -> None:
+    def note_detached(self, consumer: QueueConsumer) -> None:
         """Note that `consumer` has been detached and its entries have been requeued."""
 
-    def context_changed(self, consumer: QueueConsumer) -> None:
+    def note_context(self, consumer: QueueConsumer) -> None:
         """Note that `consumer` uses the cursor of another context, which has not moved yet."""
 
-    def sent_away(self, consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
+    def note_exclusion(self, consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
         """Note that `consumer`, which has `entries`, is about to return them and must not get them again."""
 
-    def served_alone(self, consumer: QueueConsumer) -> None:
+    def free_other_groups(self, consumer: QueueConsumer) -> None:
         """Note that from now on the queue serves `consumer` alone."""
 
 
@@ -351,19 +351,19 @@ class QueueLimits(Chore):
         """Apply the limits to `entry`, new and not announced; false if it is not AVAILABLE any more."""
         raise NotImplementedError
 
-    def handed_over(self, entry: QueueEntry) -> None:
+    def note_early_delivery(self, entry: QueueEntry) -> None:
         """Set the expiry of `entry`, new but already delivered, for a later requeue."""
         raise NotImplementedError
 
-    def restored(self, entry: QueueEntry) -> None:
+    def restore_expiry(self, entry: QueueEntry) -> None:
         """Continue the expiry of `entry`, which is from before a restart."""
         raise NotImplementedError
 
-    def returned(self, entries: list[QueueEntry]) -> None:
+    def note_returns(self, entries: list[QueueEntry]) -> None:
         """Apply the limits to `entries`, AVAILABLE or HELD again and not announced; some may leave."""
         raise NotImplementedError
 
-    def parked(self, entry: QueueEntry) -> None:
+    def note_parked(self, entry: QueueEntry) -> None:
         """Note that the discipline keeps `entry`, AVAILABLE, behind the cursor that consumers share."""
         raise NotImplementedError
 
@@ -460,15 +460,15 @@ class ElectionHook:
         """Whether `newcomer`, which acquires and is about to be attached, is not served for now."""
         raise NotImplementedError
 
-    def attached(self, newcomer: QueueConsumer) -> None:
+    def note_attached(self, newcomer: QueueConsumer) -> None:
         """Note that `newcomer`, which acquires, is attached and stands by."""
         raise NotImplementedError
 
-    def detached(self) -> None:
+    def note_detached(self) -> None:
         """Note that a consumer is detached and its entries are released."""
         raise NotImplementedError
 
-    def delivery_ended(self) -> None:
+    def note_delivery_end(self) -> None:
         """Note that a delivery has been settled or returned. The queue's state is consistent."""
         raise NotImplementedError
 
@@ -490,11 +490,11 @@ class GateHook(TimedTask):
         super().__init__()
         self.is_open: bool = False
 
-    def attached(self) -> None:
+    def note_attached(self) -> None:
         """Count a new acquiring consumer, which waits behind the gate if it is shut."""
         raise NotImplementedError
 
-    def detached(self) -> None:
+    def note_detached(self) -> None:
         """Uncount an acquiring consumer that was detached."""
         raise NotImplementedError
 
@@ -545,11 +545,11 @@ class UndeliverableHook(Chore):
         """Note entries that a consumer returns as undeliverable to itself; they are about to be requeued."""
         raise NotImplementedError
 
-    def returned(self, entries: list[QueueEntry]) -> None:
+    def check_returns(self, entries: list[QueueEntry]) -> None:
         """Check which of `entries`, all requeued, no consumer can get any more."""
         raise NotImplementedError
 
-    def consumer_left(self) -> None:
+    def note_detached(self) -> None:
         """Check all noted entries: a consumer of the queue was detached."""
         raise NotImplementedError
 

@@ -39,7 +39,7 @@ def enqueue_immediate(queue: Queue, message: Message) -> bool:
     _wake_for(queue, entry)
     if _deliver_now(queue, entry):
         if queue.rules is not None:
-            queue.rules.handed_over(entry)
+            queue.rules.note_early_delivery(entry)
         queue.published += 1
         queue.counters.made_ready += 1
         return True

@@ -338,13 +338,13 @@ class Rules(QueueLimits):
             return entry.state == AVAILABLE
         return True
 
-    def handed_over(self, entry: QueueEntry) -> None:
+    def note_early_delivery(self, entry: QueueEntry) -> None:
         """Set the expiry of `entry`, new but already delivered, for a later requeue."""
         wait = self._wait(entry)
         if wait >= 0:
             entry.timer = Timer(self.schedule.now() + wait)
 
-    def restored(self, entry: QueueEntry) -> None:
+    def restore_expiry(self, entry: QueueEntry) -> None:
         """Continue the expiry of `entry`, which is from before a restart."""
         message = entry.message
         wait = self._wait(entry)
@@ -359,7 +359,7 @@ class Rules(QueueLimits):
             self.trimming = True
         self.arm()
 
-    def returned(self, entries: list[QueueEntry]) -> None:
+    def note_returns(self, entries: list[QueueEntry]) -> None:
         """Apply the limits to `entries`, AVAILABLE or HELD again and not announced; some may leave."""
         if self.victims is not None:
             for entry in entries:
@@ -391,7 +391,7 @@ class Rules(QueueLimits):
             return expiration
         return self.ttl
 
-    def parked(self, entry: QueueEntry) -> None:
+    def note_parked(self, entry: QueueEntry) -> None:
         """Note `entry` as a victim for the length limits."""
         if self.victims is not None:
             self.victims.offer(entry)

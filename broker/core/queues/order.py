@@ -75,7 +75,7 @@ class StrictOrder(Discipline):
         top = max([consumer.rank for consumer in able], default=0)
         return [consumer for consumer in able if consumer.rank == top]
 
-    def left(self, entry: QueueEntry, owner: Holder | None) -> None:
+    def note_departure(self, entry: QueueEntry, owner: Holder | None) -> None:
         """Announce the present first entry, if `entry` was first, or in flight."""
         if self._batch:
             self._leave_batch(entry)
@@ -89,7 +89,7 @@ class StrictOrder(Discipline):
         elif entry.precedes(first):  # for a purge or many expiries one notification is enough
             notify_if_unnotified(self.queue, first)
 
-    def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+    def note_promise(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """Let the same session get the next entry."""
         holder = self._holder
         if holder is not None and holder.target.peers is not consumer.target.peers:
@@ -104,15 +104,15 @@ class StrictOrder(Discipline):
         if first is not None:
             self._wake_holder(first)
 
-    def withdrawn(self, entries: list[QueueEntry]) -> None:
+    def note_withdrawal(self, entries: list[QueueEntry]) -> None:
         """Hold up further entries until these are settled or requeued."""
         for entry in entries:
             self._leave_batch(entry)
 
-    def returned(self, entries: list[QueueEntry]) -> None:
+    def note_return(self, entries: list[QueueEntry]) -> None:
         """Remove these entries from the transaction."""
         if self._batch:
-            self.withdrawn(entries)
+            self.note_withdrawal(entries)
 
     def wake(self) -> None:
         """Announce the first entry, which may be a new one before the requeued ones."""

@@ -189,7 +189,7 @@ class Queue(ConsumedQueue):
         if self.counts:
             note_delivery(self, entry, consumer)
         if self.discipline is not None:
-            self.discipline.acquired(entry, consumer)
+            self.discipline.note_acquisition(entry, consumer)
         if self.waiters:
             wake_waiters(self, entry)
 
@@ -212,9 +212,9 @@ class Queue(ConsumedQueue):
         else:  # no cursor is affected
             self.entries.unlink(entry)
         if self.election is not None:
-            self.election.delivery_ended()
+            self.election.note_delivery_end()
         if self.discipline is not None:
-            self.discipline.left(entry, owner)
+            self.discipline.note_departure(entry, owner)
         if message.marks != 0 and self.host is not None:
             self.host.consumed(message, self)
 
@@ -228,7 +228,7 @@ class Queue(ConsumedQueue):
         entry = self.entries.append(message)
         count_linked(self, entry)
         if self.discipline is not None:
-            self.discipline.linked(entry)
+            self.discipline.note_arrival(entry)
         if self.places is not None:
             self.places.linked(entry)
         if self.index is not None or not self.entries.in_order:
@@ -253,11 +253,11 @@ def take_out(queue: Queue, entry: QueueEntry) -> None:
         queue.rules.timers.stop(timer)
     queue.unlink(entry)
     if queue.discipline is not None:
-        queue.discipline.left(entry, owner)
+        queue.discipline.note_departure(entry, owner)
     if queue.waiters:
         wake_waiters(queue, entry)
     if owner is not None and queue.election is not None:
-        queue.election.delivery_ended()
+        queue.election.note_delivery_end()
 
 
 def drop(queue: Queue, entry: QueueEntry) -> None:
@@ -340,7 +340,7 @@ def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
     if queue.index is not None:
         queue.index.offer(back, depth)
     if queue.rules is not None:
-        queue.rules.returned(back)  # some may leave with this
+        queue.rules.note_returns(back)  # some may leave with this
     if queue.waiting:
         if len(back) > TOLD_MAX:
             wake_for_some(queue, back)
@@ -348,7 +348,7 @@ def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
             for entry in back:
                 wake_for_earlier(queue, entry)
     if queue.election is not None:
-        queue.election.delivery_ended()
+        queue.election.note_delivery_end()
     discipline = queue.discipline
     asks = not queue.alike and (discipline is None or not discipline.personal)
     notified: i64 = 0

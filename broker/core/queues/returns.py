@@ -154,13 +154,13 @@ def settle_one(entry: QueueEntry, consumer: QueueConsumer) -> None:
     if consumer.acquires:
         queue_of(consumer).settle(entry)
     elif consumer.context.progress is not None:
-        consumer.context.progress.settled([entry])
+        consumer.context.progress.note_settled([entry])
 
 
 def note_settled(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     """Note `entries` as settled, if the consumer's stream remembers its progress."""
     if consumer.context.progress is not None:
-        consumer.context.progress.settled(entries)
+        consumer.context.progress.note_settled(entries)
 
 
 def settle_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
@@ -242,11 +242,11 @@ def settle_owned(entries: list[QueueEntry], consumer: QueueConsumer, logged: boo
         else:  # no cursor is affected
             linked.unlink(entry)
         if discipline is not None:
-            discipline.left(entry, consumer)
+            discipline.note_departure(entry, consumer)
         if message.marks != 0 and queue.host is not None:
             queue.host.consumed(message, queue)
     if queue.election is not None:
-        queue.election.delivery_ended()
+        queue.election.note_delivery_end()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -377,7 +377,7 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
         retry.hold_all(back)
     discipline = queue.discipline
     if discipline is not None:
-        discipline.returned(back)
+        discipline.note_return(back)
     if back and delayed:
         _note_held(queue, back)
     elif back:
@@ -385,7 +385,7 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
     if discipline is not None:
         discipline.wake()
     if queue.manager.undeliverable is not None:
-        queue.manager.undeliverable.returned(back)
+        queue.manager.undeliverable.check_returns(back)
     if outdated or exhausted:
         _remove_unreturned(queue, consumer, outdated, exhausted)
 
@@ -448,9 +448,9 @@ def _remove_unreturned(
 def _note_held(queue: Queue, entries: list[QueueEntry]) -> None:
     """Continue the expiry of HELD `entries`, and note that their deliveries have ended."""
     if queue.rules is not None:
-        queue.rules.returned(entries)
+        queue.rules.note_returns(entries)
     if queue.election is not None:
-        queue.election.delivery_ended()
+        queue.election.note_delivery_end()
 
 
 def deliver_again(queue: Queue, entry: QueueEntry, owner: QueueConsumer) -> bool:

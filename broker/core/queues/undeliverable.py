@@ -78,13 +78,13 @@ class Undeliverable(UndeliverableHook):
             self._sweep_at = 2 * len(self._entries) + _SWEEP_MIN
         self._look(entries)
 
-    def returned(self, entries: list[QueueEntry]) -> None:
+    def check_returns(self, entries: list[QueueEntry]) -> None:
         """Check those of `entries`, all requeued, that were returned as undeliverable before."""
         known = [entry for entry in entries if entry in self._entries]
         if known:
             self._look(known)
 
-    def consumer_left(self) -> None:
+    def note_detached(self) -> None:
         """Check all noted entries: a consumer of the queue was detached."""
         self._all_unseen = True
         self._set()

@@ -157,12 +157,12 @@ class StreamProgress(CursorProgress):
         # for each partition the orders of entries, in their order
         self._unsettled: list[dict[int, None]] = [{} for _ in range(partitions)]
 
-    def delivered(self, entry: QueueEntry) -> None:
+    def note_delivery(self, entry: QueueEntry) -> None:
         """Note that an entry was delivered."""
         assert isinstance(entry, StreamEntry), "streams have StreamEntry only"
         self._unsettled[entry.partition][entry.order] = None
 
-    def settled(self, entries: list[QueueEntry]) -> None:
+    def note_settled(self, entries: list[QueueEntry]) -> None:
         """Note that these entries were settled."""
         for entry in entries:
             assert isinstance(entry, StreamEntry), "streams have StreamEntry only"

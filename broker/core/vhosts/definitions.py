@@ -300,5 +300,5 @@ def restore(
     if message.expiration >= 0 and queue.rules is None and topology is not None:
         queue.rules = Rules(queue, topology)
     if queue.rules is not None:
-        queue.rules.restored(entry)
+        queue.rules.restore_expiry(entry)
     return True
