@@ -15,13 +15,13 @@ from broker.core.delivery.journal import SILENT, Journal
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed
 from broker.core.names import check_length
 from broker.core.operators.sink import Sinks
-from broker.core.operators.stage import STAGE, Staging
+from broker.core.operators.stage import STAGE, Stages
 from broker.core.ports import MessageStore
 from broker.core.publishing.receipts import ReceiptWriter, bare_receipt
 from broker.core.queues.death import LetterWriter, bare_letter
 from broker.core.queues.election import EXCLUSIVE_DRAIN
-from broker.core.queues.host import nobody_told
-from broker.core.queues.queue import drop_outdated, give_up_exhausted
+from broker.core.queues.host import ignore_report
+from broker.core.queues.queue import dead_letter_exhausted, drop_outdated
 from broker.core.schedule import Schedule
 from broker.core.streams.stream import open_stream
 from broker.core.vhosts.changes import (
@@ -154,7 +154,7 @@ class Broker(Registry):
         schedule: Schedule,
         views: Views = bare_view,
         write_letter: LetterWriter = bare_letter,
-        trouble: Callable[[str], None] = nobody_told,
+        trouble: Callable[[str], None] = ignore_report,
         write_receipt: ReceiptWriter = bare_receipt,
         warn: Callable[[str], None] | None = None,
     ) -> None:
@@ -171,7 +171,7 @@ class Broker(Registry):
         self._trouble = trouble
         self._write_receipt = write_receipt
         self._warn = trouble if warn is None else warn
-        self.staging = Staging(self)
+        self.staging = Stages(self)
         self.appliers[STAGE] = self.staging.apply
         self.definers.append(self.staging.describe)
         self.sinks = Sinks(self)
@@ -221,7 +221,7 @@ class Broker(Registry):
             watcher(name)
         del self.vhosts[name]
         self.store.append_definition({"kind": VHOST + DELETED, "name": name})
-        self.sinks.leave(name)
+        self.sinks.forget_vhost(name)
         vhost.dispose().begin(partial(self._disposed, name))
 
     def limit_vhost(self, name: str, connections_max: int | None, queues_max: int | None) -> None:
@@ -297,7 +297,7 @@ class Broker(Registry):
             self.numbers.reserve(number_of(change, "number") - 1)
         elif kind == VHOST + DELETED:
             vhost = self.vhosts.pop(text_of(change, "name"), None)
-            self.sinks.leave(text_of(change, "name"))
+            self.sinks.forget_vhost(text_of(change, "name"))
             if vhost is not None:
                 vhost.dispose().finish()
         elif kind.split(".")[0] == VHOST:
@@ -343,7 +343,7 @@ class Broker(Registry):
         self.sinks.recover()
         for queue in list(self.numbers.queues.values()):
             drop_outdated(queue)
-            give_up_exhausted(queue)
+            dead_letter_exhausted(queue)
 
     def _existing(self, name: str) -> VirtualHost:
         vhost = self.vhosts.get(name)

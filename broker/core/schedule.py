@@ -40,7 +40,7 @@ FAN_OUT: Final[i64] = 16  # queues of one message that are not worth counting
 class Worker:
     """A worker does the requests of a peer, in turns."""
 
-    def give_way(self) -> None:
+    def stop_turn(self) -> None:
         """Begin nothing more in this turn."""
         raise NotImplementedError
 
@@ -70,7 +70,7 @@ class Allowance:
         worker = self._worker
         if self._left < 0 and worker is not None:
             self._worker = None
-            worker.give_way()
+            worker.stop_turn()
 
 
 RUN_MS: Final = 5  # how long one call of `run` does due work before other work continues
@@ -253,7 +253,7 @@ STALE_DATES_MIN: Final = 64  # fewer places of cancelled messages are not worth 
 
 @final
 @mypyc_attr(acyclic=True)
-class Held:
+class HeldMessage:
     """A message's place in a timetable; `message` is None once it has left.
 
     `date`: when its message is due by the calendar. `due`: the same by the clock, if setting the calendar
@@ -266,13 +266,13 @@ class Held:
         self.due = due
         self.number = number
 
-    def __lt__(self, other: Held) -> bool:
+    def __lt__(self, other: HeldMessage) -> bool:
         return self.due < other.due or (self.due == other.due and self.number < other.number)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Timetable(Chore):
-    """Releases messages at their `date`; those of one date in the order in which they were added.
+    """Releases messages at their `date`, and messages of one date in the order in which they were added.
 
     A message that waits for the end of a delay is released by the clock, as times to live end. A message that
     waits for a time of day is released by the calendar, which may be set.
@@ -284,8 +284,8 @@ class Timetable(Chore):
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(schedule, SLICE)
         self.count: i64 = 0
-        self._by_clock: list[Held] = []
-        self._by_calendar: list[Held] = []
+        self._by_clock: list[HeldMessage] = []
+        self._by_calendar: list[HeldMessage] = []
         self._numbers: i64 = 0
 
     def waits_by_clock(self, message: Message) -> bool:
@@ -302,7 +302,7 @@ class Timetable(Chore):
     def __len__(self) -> int:
         return self.count
 
-    def places(self) -> list[list[Held]]:
+    def places(self) -> list[list[HeldMessage]]:
         """Return every present place, also of messages that have left; see `soonest_first`."""
         return [list(self._by_clock), list(self._by_calendar)]
 
@@ -312,22 +312,22 @@ class Timetable(Chore):
             if held.message is not None:
                 yield held.message
 
-    def add(self, message: Message) -> Held:
+    def add(self, message: Message) -> HeldMessage:
         """Hold `message` until its date."""
         return self.hold(message, message.date, self.waits_by_clock(message))
 
-    def hold(self, message: Message, date: i64, by_clock: bool) -> Held:
+    def hold(self, message: Message, date: i64, by_clock: bool) -> HeldMessage:
         """Hold `message` until this date. The message, which others may share, keeps its own date."""
         self._numbers += 1
         heap = self._by_clock if by_clock else self._by_calendar
-        held = Held(message, date, self.schedule.due_at(date) if by_clock else date, self._numbers)
+        held = HeldMessage(message, date, self.schedule.due_at(date) if by_clock else date, self._numbers)
         heappush(heap, held)
         self.count += 1
         if heap[0] is held:
             self._set_due(0)
         return held
 
-    def cancel(self, held: Held) -> None:
+    def cancel(self, held: HeldMessage) -> None:
         """Stop holding a message, without a release."""
         if held.message is None:
             return
@@ -367,7 +367,7 @@ class Timetable(Chore):
             self._set_due(wait)
         return False
 
-    def _first_due(self, now: i64, date: i64) -> list[Held] | None:
+    def _first_due(self, now: i64, date: i64) -> list[HeldMessage] | None:
         """Return the heap with the message to release next; None if none is due."""
         clock, calendar = self._by_clock, self._by_calendar
         if not clock or clock[0].due > now:
@@ -376,7 +376,7 @@ class Timetable(Chore):
             return clock
         return calendar if _order(calendar[0]) < _order(clock[0]) else clock
 
-    def _release_first(self, heap: list[Held]) -> i64:
+    def _release_first(self, heap: list[HeldMessage]) -> i64:
         held = heappop(heap)
         message = held.message
         if message is None:
@@ -404,12 +404,12 @@ class Timetable(Chore):
             self.schedule.set(self, now + max(wait, left))
 
 
-def _order(held: Held) -> tuple[int, int]:
+def _order(held: HeldMessage) -> tuple[int, int]:
     """Return the place of a message among all, whichever heap it is in."""
     return held.date, held.number
 
 
-def soonest_first(heaps: list[list[Held]]) -> Iterator[Held]:
+def soonest_first(heaps: list[list[HeldMessage]]) -> Iterator[HeldMessage]:
     """Yield the places of a timetable in order; the first ones cost little however many follow."""
     waiting = [(heap[0].date, heap[0].number, which, 0) for which, heap in enumerate(heaps) if heap]
     heapify(waiting)

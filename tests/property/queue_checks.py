@@ -171,7 +171,7 @@ def check_entries(model: Model, held: dict[QueueEntry, QueueConsumer]) -> None:
         if item.state == KEPT:
             assert queue.retry is not None
             assert 0 < queue.retry.due <= item.until, "R1: its time will not be told"
-    for entry, waiters in queue.awaited.items():
+    for entry, waiters in queue.waiters.items():
         assert entry.state == AVAILABLE, "nobody waits on what cannot be had"
         assert waiters
         assert all(waiter.waiting_on is entry for waiter in waiters)

@@ -49,7 +49,7 @@ def check_groups(queue: Queue) -> None:
         assert len(set(group.line)) == len(group.line), "G4: an entry is in its line once"
         check_owner(groups, group)
         check_parked(groups, group)
-    later = groups.later
+    later = groups.release
     assert groups.pauses == (later is not None), "G5"
     assert later is None or later.due > 0, "G5: those that wait have turns to come"
     assert not groups._freed, "G4: everybody has been told"
@@ -66,7 +66,7 @@ def are_requests(owners: set[QueueConsumer], owner: QueueConsumer | None) -> boo
 
 
 def waits(groups: Groups, group: Group) -> bool:
-    return groups.later is not None and groups.later.waits(group)
+    return groups.release is not None and groups.release.contains(group)
 
 
 def check_owner(groups: Groups, group: Group) -> None:

@@ -198,10 +198,10 @@ class GroupRule(Rule):
         """The groups that are to be free in their turn: until then each is its owner's."""
         groups = self.model.queue.discipline
         waiting: set[str] = set()
-        if not isinstance(groups, Groups) or groups.later is None:
+        if not isinstance(groups, Groups) or groups.release is None:
             return waiting
         for group in groups.by_key.values():
-            if group.owner is not None and group.inflight == 0 and groups.later.waits(group):
+            if group.owner is not None and group.inflight == 0 and groups.release.contains(group):
                 holder = self.holders.setdefault(group.key, Holder(group.owner, True))
                 if holder.owner is group.owner:
                     waiting.add(group.key)

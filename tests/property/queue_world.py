@@ -196,7 +196,7 @@ class World:
             for consumer, entry in probe.held[start : start + count]:
                 discipline = queue_of(consumer).discipline
                 if consumer.acquires and discipline is not None:
-                    discipline.promised(entry, consumer)
+                    discipline.note_promise(entry, consumer)
                     self.model_of(queue_of(consumer)).rule.promised(self.items[number_of(entry)])
 
     def roll_back(self, wire: int) -> None:
@@ -210,7 +210,7 @@ class World:
                     self.model_of(queue_of(consumer)).rule.withdrawn(self.items[number_of(entry)])
                 discipline = queue_of(consumer).discipline
                 if entries and discipline is not None:
-                    discipline.withdrawn(entries)
+                    discipline.note_withdrawal(entries)
 
     def purge(self, queue: int) -> None:
         model = self.models[queue % len(self.models)]

@@ -185,7 +185,7 @@ class World:
             rules = queue.rules
             assert rules is not None
             assert (rules.reserved, rules.reserved_bytes) == (0, 0), "room that nobody uses"
-            assert bool(queue.awaited) == bool(rules.seekers), "who is told of room"
+            assert bool(queue.waiters) == bool(rules.seekers), "who is told of room"
             lacking = queue.ready + queue.dead >= rules.max_length
             assert lacking or not rules.seekers, (
                 f"there is room in {queue.name}, and dead letters wait for it"
@@ -231,7 +231,7 @@ class World:
             wanted = [number for number in self.died[name] if number in set(waited)]
             assert waited == wanted, f"those that waited in {name} come in the order in which they died"
         for queue in vhost.topology.queues.values():
-            assert (queue.messages, queue.awaited) == (0, {})
+            assert (queue.messages, queue.waiters) == (0, {})
             assert queue.rules is not None
             assert not queue.rules.seekers
 

@@ -18,7 +18,7 @@ from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.returns import Later
+from broker.core.queues.returns import EndedDeliveries
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.errors import SYNTAX_ERROR, ProtocolError
@@ -68,8 +68,8 @@ def _unsettled(channel: ChannelState) -> Iterator[tuple[QueueConsumer, QueueEntr
             for entry in held.entries:
                 yield held.consumer, entry
     for later in channel.virtual_host.settlements:
-        if isinstance(later, Later) and later.session is channel.session:
-            for consumer, entries in later.rest():
+        if isinstance(later, EndedDeliveries) and later.session is channel.session:
+            for consumer, entries in later.remaining_runs():
                 for entry in entries:
                     yield consumer, entry
 

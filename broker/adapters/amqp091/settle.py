@@ -20,7 +20,13 @@ from broker.core.queues.attach import detach
 from broker.core.queues.consumer import REMOVED, QueueConsumer
 from broker.core.queues.lease import Lease
 from broker.core.queues.queue import queue_of
-from broker.core.queues.returns import deliver_again, discard_all, release_entries, restore, settle_runs
+from broker.core.queues.returns import (
+    deliver_again,
+    discard_all,
+    release_entries,
+    restore_credit,
+    settle_runs,
+)
 from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE
 from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
 from protocol.errors import PRECONDITION_FAILED
@@ -118,7 +124,7 @@ def give_back(channel: ChannelState, tag: i64, multiple: bool, to_queue: bool, m
         runs = unacked.take_up_to(tag) if multiple else list(take_back(unacked, [tag]).items())
         for consumer, entries in runs:
             discard_all(queue_of(consumer), entries, consumer)
-            restore(entries, consumer)
+            restore_credit(entries, consumer)
 
 
 def requeue(channel: ChannelState, tags: list[i64], outcome: i64) -> None:
@@ -130,7 +136,7 @@ def requeue(channel: ChannelState, tags: list[i64], outcome: i64) -> None:
 
 
 def _release(channel: ChannelState, taken: dict[QueueConsumer, list[QueueEntry]], outcome: i64) -> None:
-    core.give_back(list(taken.items()), outcome, channel.session, channel.virtual_host)
+    core.requeue_runs(list(taken.items()), outcome, channel.session, channel.virtual_host)
 
 
 def take_back(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[QueueEntry]]:

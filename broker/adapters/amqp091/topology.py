@@ -205,7 +205,7 @@ def queue_purge(channel: ChannelState, frame: commands.Queue.Purge) -> None:
     purge = requests.purge_queue(connection, channel.virtual_host, name)
     if not purge.over:
         connection.hold(HELD_FOR_REPLY)
-    purge.tell(PurgeReply(channel, frame.nowait))
+    purge.set_waiter(PurgeReply(channel, frame.nowait))
 
 
 @final

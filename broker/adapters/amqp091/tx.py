@@ -60,7 +60,7 @@ class Transaction091(ChannelTransaction):
             held.entries.append(entry)
             discipline = queue_of(consumer).discipline
             if discipline is not None and outcome != RELEASE and consumer.acquires:
-                discipline.promised(entry, consumer)
+                discipline.note_promise(entry, consumer)
 
     def forget(self, most: i64) -> i64:
         """Forget settlements of deleted queues (ChannelTransaction)."""
@@ -101,7 +101,7 @@ class Transaction091(ChannelTransaction):
             self.channel.unacked.put_back(held.tags, held.entries, held.consumer)
             discipline = queue_of(held.consumer).discipline
             if discipline is not None:
-                discipline.withdrawn(held.entries)
+                discipline.note_withdrawal(held.entries)
         self.settlements = []
         self._tags.clear()
         self._run = self._known = 0

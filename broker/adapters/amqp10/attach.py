@@ -95,8 +95,12 @@ class TakenUpLater(DurableWaiter):
         session = self._session
         handle = self._attach.handle
         before = session.links.get(handle)
-        if not session.gone:
-            self._again(session, self._attach)
+        try:
+            if not session.gone:
+                self._again(session, self._attach)
+        except BaseException:
+            hear_again(session)
+            raise
         if session.gone or session.links.get(handle) is not before:
             hear_again(session)
         # else it waits once more: another link has come first, and this one takes its deliveries

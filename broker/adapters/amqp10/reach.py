@@ -97,7 +97,7 @@ def exclude(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> No
                 continue
         known.exclude(entries)
     if queue.discipline is not None:
-        queue.discipline.sent_away(consumer, entries)
+        queue.discipline.note_exclusion(consumer, entries)
     manager = queue.manager
     if manager.undeliverable is None and queue.host is not None:
         manager.undeliverable = Undeliverable(queue, queue.host.schedule)

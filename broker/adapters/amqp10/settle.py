@@ -29,7 +29,7 @@ from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.returns import (
     DEAR,
     Addition,
-    Later,
+    EndedDeliveries,
     Run,
     annotate,
     are_few,
@@ -84,7 +84,7 @@ class SessionLeases(Leases):
             session.peer.out.write(
                 disposition(session.channel, False, delivery_id, delivery_id, True, RELEASED_VALUE)
             )
-        returns.give_back(list(runs.items()), TIMEOUT, session, session.vhost)
+        returns.requeue_runs(list(runs.items()), TIMEOUT, session, session.vhost)
         session.peer.end_turn()
 
     def whose(self) -> tuple[str, str, i64]:
@@ -229,12 +229,12 @@ def send_away(session: Session10State, runs: list[Run], outcome: i64, addition: 
     for consumer, entries in back:
         _keep_away(consumer, entries)
     if back:
-        returns.give_back(back, outcome, session, session.vhost, addition)
+        returns.requeue_runs(back, outcome, session, session.vhost, addition)
     if not dying:
         return
     later = SentAway(dying, session, outcome, addition)
     if are_few(dying):
-        later.take_all()
+        later.process_all()
     else:
         later.begin()
 
@@ -247,7 +247,7 @@ def _keep_away(consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
 
 
 @final
-class SentAway(Later):
+class SentAway(EndedDeliveries):
     """Deliveries that are undeliverable to their link, and perhaps to every consumer."""
 
     def __init__(
@@ -258,16 +258,16 @@ class SentAway(Later):
         self._outcome = outcome
         self._addition = addition
 
-    def take_all(self) -> None:
+    def process_all(self) -> None:
         """Release or dead-letter all of them in this turn."""
-        runs = self.rest()
+        runs = self.remaining_runs()
         while runs:
             consumer, entries = runs.pop()
             entries.reverse()
-            self.take(entries, consumer)
+            self.process(entries, consumer)
 
-    def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Dead-letter the entries that no other consumer could take, and release the rest (Later)."""
+    def process(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+        """Dead-letter the entries that no other consumer could take, and release the rest."""
         others = Reach(queue_of(consumer), consumer.target)
         back: list[QueueEntry] = []
         dead: list[QueueEntry] = []
@@ -276,7 +276,7 @@ class SentAway(Later):
                 (back if others.could_take(entry) else dead).append(entry)
         if back:
             _keep_away(consumer, back)
-            returns.give_back(
+            returns.requeue_runs(
                 [(consumer, back)], self._outcome, self.session, self._virtual_host, self._addition
             )
         if dead:
@@ -285,7 +285,7 @@ class SentAway(Later):
             discard_all(queue_of(consumer), dead, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
-        """Return the cost of a dead letter (Later)."""
+        """Return the cost of a dead letter."""
         return DEAR if self._addition is None else DEAR + self._addition.cost
 
 
@@ -355,7 +355,7 @@ def apply(
         for consumer, entries in runs:
             discard_all(queue_of(consumer), entries, consumer)
     elif code == d.RELEASED:
-        returns.give_back(runs, RELEASED, session, virtual_host)
+        returns.requeue_runs(runs, RELEASED, session, virtual_host)
     elif code == d.MODIFIED and state is not None:
         outcome = NACK if state.delivery_failed else RELEASED
         addition = modification(state)
@@ -365,10 +365,10 @@ def apply(
         if state.undeliverable_here:
             send_away(session, runs, outcome, addition)
             return
-        returns.give_back(runs, outcome, session, virtual_host, addition)
+        returns.requeue_runs(runs, outcome, session, virtual_host, addition)
     else:
         for run in runs:
-            returns.give_back([run], abandoned(run[0]), session, virtual_host)
+            returns.requeue_runs([run], abandoned(run[0]), session, virtual_host)
 
 
 def _retire(session: Session10State, said: Disposition, state: DeliveryState, first: i64, last: i64) -> None:

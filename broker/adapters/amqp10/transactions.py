@@ -129,7 +129,7 @@ class Transaction10(LinkTransaction):
         self.hold_settlement(number, entry, consumer, outcome, returned, addition)
         discipline = queue_of(consumer).discipline
         if discipline is not None and outcome != RELEASE and consumer.acquires:
-            discipline.promised(entry, consumer)
+            discipline.note_promise(entry, consumer)
         if len(by) < len(self.settlements):
             by.append(target)
 
@@ -173,7 +173,7 @@ class Transaction10(LinkTransaction):
             consumer = held.consumer
             discipline = queue_of(consumer).discipline
             if discipline is not None:
-                discipline.withdrawn(held.entries)
+                discipline.note_withdrawal(held.entries)
             link = target.link if isinstance(target, Target10) else None
             if link is None or link.leaving or link.session.gone:
                 back.append((consumer, held.entries))
@@ -198,7 +198,7 @@ class Transaction10(LinkTransaction):
         self.acquired = []
         for consumer, entries in back:
             if consumer.acquires:
-                returns.give_back([(consumer, entries)], abandoned(consumer), None, self.host)
+                returns.requeue_runs([(consumer, entries)], abandoned(consumer), None, self.host)
 
     def committed(self) -> None:
         """Send the outcomes, and answer the discharge (Transaction)."""

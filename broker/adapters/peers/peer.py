@@ -113,7 +113,7 @@ class Turns(Worker):
         self._next: _NextTurn | None = None  # while a turn is due
         self._ended: str | None = None  # the reason why the socket has closed, if it has
 
-    def give_way(self) -> None:
+    def stop_turn(self) -> None:
         """Take no more frames in this turn (Worker)."""
         connection = self._connection
         if connection is not None and not connection.is_deaf():

@@ -17,7 +17,7 @@ from broker.core.arguments.rule import MILLISECONDS_MAX
 from broker.core.message import Message
 from broker.core.publishing.delay import QueueDelays
 from broker.core.queues.queue import Queue
-from broker.core.schedule import Held, soonest_first
+from broker.core.schedule import HeldMessage, soonest_first
 
 CHANGED: Final = 204
 LOOKED_AT_ONCE: Final = 1000
@@ -87,7 +87,7 @@ def _delays(queue: Queue) -> QueueDelays | None:
     return delays if isinstance(delays, QueueDelays) else None
 
 
-async def _find(queue: Queue, place: str) -> tuple[QueueDelays, Held]:
+async def _find(queue: Queue, place: str) -> tuple[QueueDelays, HeldMessage]:
     """The place with this id, with a message that waits there still. Raises ApiError."""
     delays = _delays(queue)
     if delays is None:
@@ -109,12 +109,12 @@ def _absent(queue: Queue, place: str) -> ApiError:
     return not_found(f"no delayed message '{place}' in queue '{queue.name}' in vhost '{queue.vhost}'")
 
 
-def _id(held: Held, message: Message) -> str:
+def _id(held: HeldMessage, message: Message) -> str:
     """Return the message's number in the log, or an id that no message has after a restart."""
     return str(message.sequence) if message.sequence > 0 else f"{held.date}-{held.number}"
 
 
-def _shown(held: Held, message: Message) -> dict[str, Any]:
+def _shown(held: HeldMessage, message: Message) -> dict[str, Any]:
     return {
         "id": _id(held, message),
         "delivery_time": held.date,

@@ -33,7 +33,7 @@ from broker.core.queues.access import PlaceSearch, Search, may_take
 from broker.core.queues.attach import begin_get, get_chosen, get_one
 from broker.core.queues.consumer import QueueConsumer, make_holder
 from broker.core.queues.consumers import next_entry, pass_baton
-from broker.core.queues.queue import Queue, join, leave, refuse_stream
+from broker.core.queues.queue import Queue, join_context, leave_context, refuse_stream
 from broker.core.queues.returns import release_entries
 
 COUNT_MAX: Final = 10_000
@@ -208,12 +208,12 @@ async def take(
 ) -> list[str]:
     """The same of messages that leave the queue: all of them when the last one has been written."""
     holder = make_holder(queue)
-    holder.context = cursor = join(queue, sieve)
+    holder.context = cursor = join_context(queue, sieve)
     try:
         return await _take(queue, holder, count, mode, write)
     finally:
         if not queue.deleted:  # which let go of all cursors
-            leave(queue, cursor)
+            leave_context(queue, cursor)
             pass_baton(queue)
 
 

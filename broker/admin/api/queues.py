@@ -166,7 +166,7 @@ class _Purged(PurgeWaiter):
 
     def __init__(self, purge: Purge) -> None:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        purge.tell(self)
+        purge.set_waiter(self)
 
     def on_purged(self, purge: Purge) -> None:
         """The queue is purged (PurgeWaiter)."""

@@ -17,7 +17,7 @@ from broker.core.queues.access import FirstSearch, IdSearch, Search, is_message_
 from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.death import Death
 from broker.core.queues.hooks import EXHAUSTED, REJECTED
-from broker.core.queues.queue import Queue, browsing
+from broker.core.queues.queue import Queue, open_browser_context
 from broker.core.queues.state import begin_browsing, end_browsing, places_of
 from broker.core.selector.selector import Selector
 from broker.core.streams.list import RowSearch
@@ -46,7 +46,7 @@ async def ready_entries(queue: Queue, sieve: EntryFilter | None) -> AsyncGenerat
     """
     slices = Slices()
     newest = queue.entries.sequence
-    cursor = browsing(queue, sieve)
+    cursor = open_browser_context(queue, sieve)
     begin_browsing(queue, cursor)
     try:
         while True:

@@ -107,7 +107,7 @@ def check_checkpoint(sink: Sink, body: Fields) -> str:
 
 def check_there(sink: Sink) -> None:
     """Refuse what was deleted meanwhile. Raises ApiError."""
-    if sink.gone:
+    if sink.is_deleted:
         raise not_found(f"{sink.where()} was deleted")
 
 

@@ -144,7 +144,7 @@ async def release_reader(
             raise not_found(f"{_where(stage)} was released")
         await _forget_retained(management, stage)
         management.broker.staging.release(stage)
-        while stage.give_back():
+        while stage.requeue_some():
             await slices.breathe()
     await durable(management.store)
     return Response(status_code=204)
@@ -204,7 +204,7 @@ async def _advance(management: Management, stage: Stage, acknowledged: int, rows
         if stage.logged:
             management.store.require()
     except BaseException:
-        stage.put_back()
+        stage.release_marked()
         raise
     broker.staging.append(stage, stage.step(acknowledged, broker.schedule.now()))
     try:
@@ -219,7 +219,7 @@ async def _advance(management: Management, stage: Stage, acknowledged: int, rows
 async def _let_go(stage: Stage) -> None:
     """Have everything leave that is acknowledged and not retained."""
     slices = Slices()
-    while stage.leave():
+    while stage.settle_some():
         await slices.breathe()
 
 

@@ -37,10 +37,10 @@ class Connection:
     `scheduled`: a turn has been requested. `blocked`: the transport accepts no more, so nothing is delivered.
     `full`: this turn has delivered enough, whatever its budget. The code that flushes the output clears the
     flag.
-    `gives_way`: consumers of other connections want the next message of the same queue too. The turn ends as
-    soon as each waiting target has had one message. So consumers get equal shares, on one connection or on
+    `shares_turn`: consumers of other connections want the next message of the same queue too. The turn ends
+    as soon as each waiting target has had one message. So consumers get equal shares, on one connection or on
     several.
-    `in_round`: the turn ended before that, so the connection's next turn precedes those of other connections.
+    `in_round`: the turn ended earlier, so the connection's next turn precedes the turns of other connections.
     `spent`: looking for messages has used up this turn, which ends at once.
     `patient`: the next turn comes after the sockets have been served.
     `early`: this turn runs within the turn of another connection. The requested turn runs too.
@@ -56,7 +56,7 @@ class Connection:
         self.scheduled: bool = False
         self.blocked: bool = False
         self.full: bool = False
-        self.gives_way: bool = False
+        self.shares_turn: bool = False
         self.in_round: bool = False
         self.spent: bool = False
         self.patient: bool = False
@@ -80,7 +80,7 @@ class Connection:
 
     def wait_for_sockets(self) -> None:
         """End the turn after a browser's share; the next turn comes after the sockets have been served."""
-        self.gives_way = True
+        self.shares_turn = True
         self.patient = True
 
     def pump(self, budget: i64) -> None:
@@ -90,7 +90,7 @@ class Connection:
         """
         left = budget
         if not self.in_round:
-            self.gives_way = False
+            self.shares_turn = False
             self._round_end = self.last_pending
         self.in_round = False
         self.spent = False
@@ -115,14 +115,14 @@ class Connection:
                     self._append(target)
                 if not ends_round:
                     unfinished = True
-                elif self.gives_way:
+                elif self.shares_turn:
                     break
                 else:
                     self._round_end = self.last_pending
         finally:  # also after an exception: a connection marked as scheduled for ever would never run again
             self.scheduled = self.early
             if self.first_pending is not None:
-                self.in_round = unfinished and self.gives_way and not self.spent and not self.patient
+                self.in_round = unfinished and self.shares_turn and not self.spent and not self.patient
                 self.schedule()
 
     def forget_targets(self) -> None:
@@ -234,7 +234,7 @@ class PullingTarget(ConsumerTarget):
         self.desired = self.wants_work()
 
     def is_sized(self) -> bool:
-        """Whether there is a window of bytes, or one that other targets share (ConsumerTarget)."""
+        """Whether there is a window of bytes, or one that other targets share."""
         return self.session_credit is not None or self.credit.bytes_max != 0
 
     # ---- credit and interest
@@ -304,14 +304,14 @@ class PullingTarget(ConsumerTarget):
             self.session.connection.notify_work(self)
 
     def flush_soon(self) -> None:
-        """Ask the connection for a turn (ConsumerTarget)."""
+        """Ask the connection for a turn."""
         self.session.connection.schedule()
 
     def process_pending(self, quota: i64) -> i64:
         """Run the target's turn: deliver one message, or up to `quota` while no other target waits.
 
         Returns the number of deliveries. With several queues, the target serves them round-robin by message.
-        While other consumers of the queue are NOTIFIED too, the connection sets `gives_way`: all of them
+        While other consumers of the queue are NOTIFIED too, the connection sets `shares_turn`: all of them
         share even a small burst by message.
         """
         self.again = False
@@ -340,7 +340,7 @@ class PullingTarget(ConsumerTarget):
                 self.again = True
                 manager = queue.manager
                 if manager.notified > 1:
-                    self.session.connection.gives_way = True
+                    self.session.connection.shares_turn = True
                 if consumer.state == NON_ACQUIRING and manager.acquiring != 0:
                     self.session.connection.wait_for_sockets()
                 return 1
@@ -358,7 +358,7 @@ class PullingTarget(ConsumerTarget):
         while queue.deliver_single_message(consumer):
             delivered += 1
             if consumers.notified > 1 or context.effort >= EFFORT_MAX:
-                connection.gives_way = True
+                connection.shares_turn = True
                 self.again = consumer.state >= NOTIFIED
                 return delivered
             if delivered >= quota or connection.full or connection.first_pending is not None:
@@ -370,7 +370,7 @@ class PullingTarget(ConsumerTarget):
     def _browse(self, consumer: QueueConsumer, quota: i64) -> i64:
         """Run the turn of a browser of a queue that has acquiring consumers."""
         browsers = consumer.queue.browsers
-        assert browsers is not None, "who has a browser has this"
+        assert browsers is not None, "a queue with a browser has `browsers`"
         share = browsers.share(consumer.context, consumer.queue.delivered)
         if share >= quota:
             return self._pull(consumer, quota)
@@ -409,7 +409,7 @@ def serve_notified(queue: Queue) -> i64:
         for level in all_levels(queue):
             for consumer in level.notified:
                 target = consumer.target
-                assert isinstance(target, PullingTarget), "who is notified pulls"
+                assert isinstance(target, PullingTarget), "the target of a NOTIFIED consumer pulls"
                 connections[target.session.connection] = None
         for connection in connections:
             connection.pump_early(EARLY_MAX - served)
@@ -425,4 +425,4 @@ class NoTurns(Scheduler):
     """A scheduler for connections that never deliver, so no turn is needed."""
 
     def schedule(self, connection: Connection) -> None:
-        """Ignored (Scheduler)."""
+        """Ignored."""

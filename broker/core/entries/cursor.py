@@ -34,7 +34,7 @@ class Browsers:
         if len(there) == 1 and not cursor.last.stood_on:
             del self.standing[before]
             before.stood_on = False
-            before.let_go()
+            before.release_page()
             self.standing[cursor.last] = there
             cursor.last.stood_on = True
         else:
@@ -44,7 +44,7 @@ class Browsers:
     def offer(self, entry: QueueEntry, depth: i64) -> None:
         """Offer `entry`, which is new in a queue of `depth` entries, to all cursors.
 
-        It may not be the last entry.
+        The entry may be before the last entry of the queue.
         """
         for cursor in self.cursors:
             cursor.offer(entry, depth)
@@ -92,10 +92,10 @@ class Browsers:
         if not there:
             del self.standing[entry]
             entry.stood_on = False
-            entry.let_go()
+            entry.release_page()
 
     def share(self, cursor: QueueContext, total: i64) -> i64:
-        """Return how many messages a browser may see in its turn while the queue has acquiring consumers.
+        """Return how many messages a browser may see in one turn while the queue has acquiring consumers.
 
         `cursor` is the browser's cursor. `total`: the messages that the queue has delivered. With these
         shares, consumers are hardly slowed down, whether they run at full speed or wait for their clients.
@@ -225,16 +225,16 @@ class Row:
 class CursorProgress:
     """The progress of a named consumer of a stream; `broker.core.streams.progress` extends this class."""
 
-    def delivered(self, entry: QueueEntry) -> None:
+    def note_delivery(self, entry: QueueEntry) -> None:
         """Note that the cursor has passed `entry`, which is being delivered."""
         raise NotImplementedError
 
-    def settled(self, entries: list[QueueEntry]) -> None:
+    def note_settled(self, entries: list[QueueEntry]) -> None:
         """Note that the consumer has settled `entries`."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """End the progress: the consumer is detached. Its unsettled messages do not count as processed."""
+        """End the progress of a detached consumer, whose unsettled messages do not count as processed."""
         raise NotImplementedError
 
 
@@ -330,7 +330,7 @@ class QueueContext:
 
     def passes(self, entry: QueueEntry) -> bool:
         """Whether the filter lets `entry` pass in a look-up, which costs `effort`. The filter must exist."""
-        assert self.filter is not None, "only contexts with a filter ask it"
+        assert self.filter is not None, "only contexts with a filter call this"
         message = entry.message
         self.effort += FILTER_COST
         if message.content is None:
@@ -340,7 +340,7 @@ class QueueContext:
     def passed(self, entry: QueueEntry) -> None:
         """Move past `entry`, the result of the latest look-up, which is being delivered."""
         if self.progress is not None:
-            self.progress.delivered(entry)
+            self.progress.note_delivery(entry)
         if self.first_behind() is entry:
             self.skip_first(entry)
         else:

@@ -110,11 +110,11 @@ class QueueEntry:
         """The number of the entry's deliveries that count."""
         return self.delivery_count - i64(self.uncounted)
 
-    def let_go(self) -> None:
-        """Note that the last browser's cursor on this entry has moved on."""
+    def release_page(self) -> None:
+        """Release the page of a stream's row, on which no cursor stands any more; an entry has no page."""
 
     def precedes(self, other: QueueEntry) -> bool:
-        """Whether the entry's place in the queue is before that of `other`."""
+        """Whether the entry's place in the queue is before the place of `other`."""
         return self.order < other.order
 
     def __lt__(self, other: QueueEntry) -> bool:

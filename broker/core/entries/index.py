@@ -26,12 +26,12 @@ class RowEntries(QueueEntryList):
         self._row = row
 
     def next(self, entry: QueueEntry) -> QueueEntry | None:
-        """The next entry with the value (QueueEntryList)."""
+        """The next entry with the value."""
         after = self._row.first if entry is self.head else self._index.place(entry, self._row).after
         return None if after is None else after.entry
 
     def before(self, entry: QueueEntry) -> QueueEntry:
-        """The entry with the value before this one (QueueEntryList)."""
+        """The entry with the value before this one."""
         before = self._index.place(entry, self._row).before
         return self.head if before is None else before.entry
 
@@ -113,7 +113,7 @@ class Index:
                 after.before = before
             place.before = None
             place.after = None
-            self._let_go(row)
+            self._drop_row(row)
             place = place.other
         if first is not None:
             del self._places[entry]
@@ -149,7 +149,7 @@ class Index:
     def release(self, row: Row) -> None:
         """Release the row for one of its users."""
         row.users -= 1
-        self._let_go(row)
+        self._drop_row(row)
 
     def served_rows(self, entry: QueueEntry) -> list[Row]:
         """Return the rows of `entry`, or nothing if no row has consumers."""
@@ -166,7 +166,7 @@ class Index:
             row = self.rows[header][value] = Row(header, value)
         return row
 
-    def _let_go(self, row: Row) -> None:
+    def _drop_row(self, row: Row) -> None:
         if row.users == 0 and row.first is None:
             del self.rows[row.header][row.value]
 

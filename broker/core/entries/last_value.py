@@ -20,7 +20,7 @@ from broker.core.view import Headers, identity
 @final
 @mypyc_attr(acyclic=True)
 class LastValueEntry(QueueEntry):
-    """An entry with the `number` of its arrival, because its place may be that of an earlier entry.
+    """An entry with the `number` of its arrival, because it may take the place of an earlier entry.
 
     `key`: the value that the entry shares with the entries that it replaces, and that replace it; None: no
     value.
@@ -59,32 +59,32 @@ class LatestValues(Latest):
             del self.current[key]
 
     def is_outdated(self, entry: QueueEntry) -> bool:
-        """Whether a later message than that of `entry` has come (Latest)."""
+        """Whether a later message than the message of `entry` has arrived."""
         key = _key_of(entry)
         return key is not None and self.current.get(key) is not entry
 
     def successor(self, entry: QueueEntry) -> QueueEntry | None:
-        """The entry of the latest message with the value of an outdated `entry` (Latest)."""
+        """The entry of the latest message with the value of an outdated `entry`."""
         return self.current.get(_key_of(entry))
 
     def holds(self, message: Message) -> bool:
-        """Whether a message that `message` would replace is in the queue (Latest)."""
+        """Whether a message that `message` would replace is in the queue."""
         return self.key(message) in self.current
 
     def displaceable(self, message: Message) -> QueueEntry | None:
-        """The entry whose place `message` would take (Latest)."""
+        """The entry whose place `message` would take."""
         entry = self.current.get(self.key(message))
         return None if entry is None or entry.state == ACQUIRED else entry
 
     def set_aside(self, message: Message) -> None:
-        """Mark the entry that the recovered `message` replaces as outdated (Latest)."""
+        """Mark the entry that the recovered `message` replaces as outdated."""
         old = self.current.pop(self.key(message), None)
         if old is not None:
             self.outdated.append(old)
 
 
 def _key_of(entry: QueueEntry) -> object | None:
-    assert isinstance(entry, LastValueEntry), "the entries of a last-value queue are such"
+    assert isinstance(entry, LastValueEntry), "last-value queues have LastValueEntry only"
     return entry.key
 
 
@@ -103,7 +103,7 @@ class LastValueEntryList(QueueEntryList):
 
     @staticmethod
     def of(arguments: Arguments, headers: Headers) -> QueueEntryList:
-        """The list for a queue with these arguments."""
+        """Return the list for a queue with these arguments."""
         header = arguments[LAST_VALUE_KEY]
         assert isinstance(header, str), "arguments are checked before a queue is made"
         return LastValueEntryList(header, headers)
@@ -134,6 +134,6 @@ class LastValueEntryList(QueueEntryList):
         super().unlink(entry)
 
     def arrival(self, entry: QueueEntry) -> i64:
-        """The number of the entry's arrival (QueueEntryList)."""
-        assert isinstance(entry, LastValueEntry), "the entries of a last-value list are such"
+        """The number of the entry's arrival."""
+        assert isinstance(entry, LastValueEntry), "last-value lists have LastValueEntry only"
         return entry.number

@@ -206,7 +206,7 @@ class FifoEntryList(QueueEntryList):
 
     @staticmethod
     def of(arguments: Arguments, headers: Headers) -> QueueEntryList:
-        """The list for a queue with these arguments."""
+        """Return the list for a queue with these arguments."""
         return FifoEntryList()
 
     def append(self, message: Message) -> QueueEntry:

@@ -1,9 +1,9 @@
 """The places of a queue's entries: the nth entry, the entry with an id, and the count of entries before one.
 
-A queue has no places until the first question. That question counts the entries up to the one that it is
-about. From then on each arrival, delivery, return and departure of a counted entry is noted in O(log n), and
-each question is answered in O(log n). When a queue has had many changes without a question, its places are
-dropped.
+A queue has no places until the first question. The first question counts the entries up to the entry in
+question. From then on each arrival, delivery, return and departure of a counted entry is noted in O(log n),
+and each question is answered in O(log n). When a queue has had many changes without a question, its places
+are dropped.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ class Places:
             if not ready or other.state == AVAILABLE:
                 before += 1
             following = other.next
-            assert following is not None, "it is in its block"
+            assert following is not None, "an entry of the block precedes its end"
             other = following
         return before
 

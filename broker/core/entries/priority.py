@@ -44,13 +44,13 @@ class PriorityEntryList(QueueEntryList):
 
     @staticmethod
     def of(arguments: Arguments, headers: Headers) -> QueueEntryList:
-        """The list for a queue with these arguments."""
+        """Return the list for a queue with these arguments."""
         highest = arguments.get(MAX_PRIORITY, HIGHEST)
         assert isinstance(highest, int), "arguments are checked before a queue is made"
         return PriorityEntryList(highest + 1, headers) if highest > 0 else FifoEntryList()
 
     def apply(self, arguments: Arguments) -> None:
-        """Map or cap the priorities of later messages (QueueEntryList)."""
+        """Map or cap the priorities of later messages."""
         self._mapped = arguments.get(PRIORITY_MAPPING) == AMQP
 
     def append(self, message: Message) -> QueueEntry:
@@ -87,11 +87,11 @@ class PriorityEntryList(QueueEntryList):
         super().unlink(entry)
 
     def rank_before(self, rank: i64) -> i64:
-        """The last rank before this one that has entries, -1 if none has (QueueEntryList)."""
+        """The last rank before this one that has entries, -1 if none has."""
         return (self._filled & (_bit(rank) - 1)).bit_length() - 1
 
     def first_of(self, rank: i64) -> QueueEntry | None:
-        """The first entry of a rank that has entries (QueueEntryList)."""
+        """The first entry of a rank that has entries."""
         return self._end_before(rank).next
 
     def _end_before(self, rank: i64) -> QueueEntry:
@@ -103,7 +103,7 @@ class PriorityEntryList(QueueEntryList):
 def mapped_level(priority: i64, levels: i64) -> i64:
     """Return the level of a priority where the ten of JMS and AMQP 1.0 are mapped onto `levels` levels.
 
-    Of fewer than ten levels, each middle level has one priority. The lowest and the highest level take the
+    With fewer than ten levels, each middle level has one priority. The lowest and the highest level take the
     priorities that are left on either side. More than ten levels are capped. [amqp-1.0 3.2.1, AMQP 0-10]
     """
     lowest: i64 = 0

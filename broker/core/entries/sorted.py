@@ -28,7 +28,7 @@ class SortedEntry(QueueEntry):
         self.key: Any = (key[0], key[1], number)
 
     def precedes(self, other: QueueEntry) -> bool:
-        """Whether the entry's key is smaller (QueueEntry); no entry is before the head of a list."""
+        """Whether the entry's key is smaller; no entry is before the head of a list."""
         if not isinstance(other, SortedEntry):
             return False
         before: bool = self.key < other.key
@@ -63,7 +63,7 @@ class SortedEntryList(QueueEntryList):
 
     @staticmethod
     def of(arguments: Arguments, headers: Headers) -> QueueEntryList:
-        """The list for a queue with these arguments."""
+        """Return the list for a queue with these arguments."""
         header = arguments[SORT_KEY]
         assert isinstance(header, str), "arguments are checked before a queue is made"
         return SortedEntryList(header, headers)
@@ -81,7 +81,7 @@ class SortedEntryList(QueueEntryList):
         block = self._blocks[at]
         index: i64 = bisect_left(block.keys, key)
         before = block.entries[index].prev
-        assert before is not None, "what is in a block is linked"
+        assert before is not None, "an entry in a block is linked"
         block.entries.insert(index, entry)
         block.keys.insert(index, key)
         self.link(entry, before)
@@ -91,7 +91,7 @@ class SortedEntryList(QueueEntryList):
 
     def unlink(self, entry: QueueEntry) -> None:
         """Take `entry` out and cut its links; O(log n)."""
-        assert isinstance(entry, SortedEntry), "the entries of a sorted list are such"
+        assert isinstance(entry, SortedEntry), "sorted lists have SortedEntry only"
         key = entry.key
         at: i64 = bisect_left(self._ends, key)
         assert at < len(self._ends), "only a linked entry can be unlinked"
@@ -109,12 +109,12 @@ class SortedEntryList(QueueEntryList):
 
     def mark(self, entry: QueueEntry) -> str:
         """The text for the place of `entry` (QueueEntryList): its number, and the value of its header."""
-        assert isinstance(entry, SortedEntry), "the entries of a sorted list are such"
+        assert isinstance(entry, SortedEntry), "sorted lists have SortedEntry only"
         key = entry.key
         return f"{key[2]} {key_text((key[0], key[1]))}"
 
     def stand_in(self, mark: str) -> QueueEntry:
-        """An unlinked entry at the place that `mark` names (QueueEntryList). Raises ValueError."""
+        """An unlinked entry at the place that `mark` names. Raises ValueError."""
         number, _, key = mark.partition(" ")
         return SortedEntry(self.head.message, super().stand_in(number).order, key_of_text(key))
 

@@ -21,9 +21,9 @@ class Timers:
     def __init__(self) -> None:
         self.count: i64 = 0
         self._heap: list[Timer] = []
-        self._lane: Timer | None = None  # the first of it,
+        self._lane: Timer | None = None  # the first timer of the lane,
         self._lane_end: Timer | None = None  # and the last
-        self._back: Timer | None = None  # the last requeued one in the lane; it may have been stopped since
+        self._back: Timer | None = None  # the last requeued timer in the lane; it may be stopped
 
     def start(self, timer: Timer, entry: QueueEntry, in_turn: bool) -> None:
         """Start a stopped timer for `entry`.
@@ -161,7 +161,7 @@ class Timers:
 
 
 def _is_sooner(timer: Timer, other: Timer) -> bool:
-    """Whether `timer` ends before `other`. Of two timers due together, the earlier entry's ends first."""
+    """Whether `timer` ends before `other`; the earlier entry decides between two that are due together."""
     if timer.due != other.due:
         return timer.due < other.due
     entry, that = timer.entry, other.entry

@@ -1,4 +1,4 @@
-"""Operations: an operator moves, copies, edits or removes many messages of a queue, all of them or none.
+"""Operations: an operator moves, copies, edits or removes many messages of a queue, all or none.
 
 [Bernstein and Newcomer, Principles of Transaction Processing 4.5: random access, queue forwarding]
 
@@ -36,14 +36,14 @@ def is_over(queue: Queue, entry: QueueEntry) -> bool:
 
 def mark(queue: Queue, entry: QueueEntry, holder: QueueConsumer) -> None:
     """Acquire `entry` for `holder`, which is not attached: AVAILABLE → ACQUIRED. This is no delivery."""
-    assert entry.state == AVAILABLE, "what somebody has is not marked"
+    assert entry.state == AVAILABLE, "only AVAILABLE entries are marked"
     if entry.timer is not None:
         stop_timer(queue, entry)
     make_acquired(queue, entry, holder)
     holder.target.use_credit(entry.message.size)
     if queue.discipline is not None:
-        queue.discipline.acquired(entry, holder)
-    if queue.awaited:
+        queue.discipline.note_acquisition(entry, holder)
+    if queue.waiters:
         wake_waiters(queue, entry)
 
 
@@ -57,7 +57,7 @@ def unmark(queue: Queue, entries: list[QueueEntry], holder: QueueConsumer) -> No
     outdated: list[QueueEntry] = []
     for entry in entries:
         if not owns(holder, entry, queue):
-            continue  # the queue has taken it back meanwhile
+            continue  # the queue has taken the entry back
         size = entry.message.size
         if latest is not None and latest.is_outdated(entry):
             holder.target.restore_all(1, size)
@@ -69,7 +69,7 @@ def unmark(queue: Queue, entries: list[QueueEntry], holder: QueueConsumer) -> No
     discipline = queue.discipline
     if back:
         if discipline is not None:
-            discipline.returned(back)
+            discipline.note_return(back)
         offer_again(queue, back)
         if discipline is not None:
             discipline.wake()
@@ -91,7 +91,7 @@ class OperatorPublish(HeldPublish):
         message.marks = 0 if copied else message.marks & TELLS_CONSUMED
 
     def resolve(self, publisher: Publisher, source: Source) -> str:
-        """Find the queues (HeldPublish)."""
+        """Find the queues."""
         refusal = super().resolve(publisher, source)
         if refusal or self.passage.queues or self.passage.keepers:
             return refusal
@@ -104,7 +104,7 @@ class OperatorPublish(HeldPublish):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Operation(Transaction):
-    """An operation on one queue. Its `holder` owns the marked entries and no others.
+    """An operation on one queue. The `holder` owns the marked entries and no others.
 
     `way`: the journal's word for the operation, a constant of `broker.core.queues.source`. PUBLISHED: the
     journal has no word for it and records its steps only.
@@ -129,7 +129,7 @@ class Operation(Transaction):
     def remove_dead(self, death: Death) -> None:
         """Seize a message that waits to be dead-lettered; it leaves the queue with the commit."""
         backlog = existing_backlog(self.queue)
-        assert backlog is not None, "what does not wait is not seized"
+        assert backlog is not None, "a message in a backlog is seized"
         backlog.seize(death)
         self.deaths.append(death)
 
@@ -138,7 +138,7 @@ class Operation(Transaction):
         self.publishes.append(OperatorPublish(route, message, self.way == COPIED))
 
     def commit(self) -> None:
-        """Commit the operation (Transaction). Raises NotFound too, if the queue has been deleted."""
+        """Commit the operation. Raises NotFound too, if the queue has been deleted."""
         if self.queue.deleted:
             raise NotFound(f"no queue '{self.queue.name}' in vhost '{self.queue.vhost}'")
         journal = self.host.journal
@@ -178,7 +178,7 @@ class Operation(Transaction):
         super()._done()
 
     def on_durable(self, batch: i64) -> None:
-        """Finish: the batch of the operation is on disk, or none of it has to be (DurableWaiter)."""
+        """Finish: the batch of the operation is on disk, or nothing was appended."""
         journal = self.host.journal
         before = journal.actor
         journal.actor = self._by
@@ -188,7 +188,7 @@ class Operation(Transaction):
             journal.actor = before
 
     def on_store_failed(self, reason: str) -> None:
-        """Abort: the log has failed (DurableWaiter)."""
+        """Abort: the log has failed."""
         self._unreserve()
         self.abort()
         self.failed(reason)

@@ -113,7 +113,7 @@ class Attempt:
     def take_back(self, entries: list[QueueEntry]) -> None:
         """Remove entries that the log could not store."""
         for entry in entries:
-            if entry.state != DEQUEUED:  # else the attempt was dropped meanwhile
+            if entry.state != DEQUEUED:  # else the attempt was dropped before
                 self.rows -= rows_in(entry.message)
                 drop(self.queue, entry)
 
@@ -138,11 +138,11 @@ class _Added(DurableWaiter):
         self._done = done
 
     def on_durable(self, batch: i64) -> None:
-        """Report that the chunks are on disk (DurableWaiter)."""
+        """Report that the chunks are on disk."""
         self._done("")
 
     def on_store_failed(self, reason: str) -> None:
-        """Remove the chunks and report the failure (DurableWaiter)."""
+        """Remove the chunks and report the failure."""
         self._attempt.take_back(self._entries)
         self._done(reason)
 
@@ -168,7 +168,7 @@ class RowPublish(HeldPublish):
         self.nowhere = False
 
     def resolve(self, publisher: Publisher, source: Source) -> str:
-        """Find the queues (HeldPublish)."""
+        """Find the queues."""
         refusal = super().resolve(publisher, source)
         passage = self.passage
         if refusal or not self.mandatory or passage.queues or passage.keepers or passage.is_duplicate:
@@ -247,11 +247,11 @@ class Move(Operation):
         self._told = done
 
     def committed(self) -> None:
-        """Report success (Transaction)."""
+        """Report success."""
         self._told("")
 
     def failed(self, reason: str) -> None:
-        """Report that the log has failed (Transaction)."""
+        """Report that the log has failed."""
         self._told(f"the log has failed: {reason}")
 
     def _refusal_text(self, number: int, why: str) -> str:
@@ -273,7 +273,7 @@ class Sink(Chore):
     `epoch` grows with each attachment; each attempt belongs to one epoch. `last`: the last committed batch,
     NO_BATCH: none.
     `moving`: attempts that are committed and not completely published. `blocked`: why the next chunk cannot
-    be published now, "" if it can. `mandatory`: a row without a queue is an error. `gone`: the sink was
+    be published now, "" if it can. `mandatory`: a row without a queue is an error. `is_deleted`: the sink was
     deleted.
     `by`: the actor of the last commit, from `Journal.current_actor`; None: `user`, before a restart.
     """
@@ -290,7 +290,7 @@ class Sink(Chore):
         self.attempts: dict[int, Attempt] = {}  # uncommitted attempts, by their numbers
         self.moving: list[Attempt] = []
         self.blocked = ""
-        self.gone: bool = False
+        self.is_deleted: bool = False
         self.by: object | None = None
         self.gate: object | None = None  # a lock for changes of the sink; the core does not read it
         self.open_rows = open_rows
@@ -371,7 +371,7 @@ class Sink(Chore):
 
     def idle(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` once, when all committed rows are published or the sink is deleted."""
-        if self.moving and not self.gone:
+        if self.moving and not self.is_deleted:
             self._watchers.append(watcher)
         else:
             watcher()
@@ -383,17 +383,17 @@ class Sink(Chore):
 
     def forget(self) -> None:
         """Release everything: the sink or its virtual host has been deleted."""
-        self.gone = True
+        self.is_deleted = True
         self.virtual_host.schedule.cancel(self)
         for attempt in [*self.attempts.values(), *self.moving]:
-            self.let_go(attempt)
+            self.dispose_attempt(attempt)
         self.attempts = {}
         self.moving = []
-        self._tell()
+        self._notify_watchers()
 
     # ---- publishing after a decision
 
-    def go_on(self) -> None:
+    def publish_soon(self) -> None:
         """Schedule the publishing of committed rows, if there are any."""
         if self.moving:
             self.continue_soon()
@@ -410,18 +410,18 @@ class Sink(Chore):
         return False
 
     def _publish_chunk(self) -> None:
-        if self.gone or self._under_way:
+        if self.is_deleted or self._under_way:
             return
         moving = self.moving
         while moving and moving[0].queue.depth == 0:
             self._finish(moving[0])
         if not moving:
-            self._tell()
+            self._notify_watchers()
             return
         attempt = moving[0]
         entries = attempt.queue.entries
         entry = entries.next(entries.head)
-        assert entry is not None, "what has a depth has an entry"
+        assert entry is not None, "a queue with a depth has an entry"
         move: Move | None = None
         self._under_way = True
         self._rows_under_way = rows_in(entry.message)
@@ -438,7 +438,7 @@ class Sink(Chore):
 
     def _moved(self, trouble: str) -> None:
         self._under_way = False
-        if self.gone:
+        if self.is_deleted:
             return
         schedule = self.virtual_host.schedule
         if trouble and trouble != self.blocked:
@@ -453,9 +453,9 @@ class Sink(Chore):
         self.moving.remove(attempt)
         if not self.moving:
             self.virtual_host.store.append_definition(self.describe())
-        self.let_go(attempt)
+        self.dispose_attempt(attempt)
 
-    def _tell(self) -> None:
+    def _notify_watchers(self) -> None:
         for _ in range(len(self._watchers)):
             self._watchers.pop(0)()
 
@@ -464,9 +464,9 @@ class Sink(Chore):
             del self.attempts[attempt.number]
         self.virtual_host.store.append_definition(self.describe())
         for attempt in attempts:
-            self.let_go(attempt)
+            self.dispose_attempt(attempt)
 
-    def let_go(self, attempt: Attempt) -> None:
+    def dispose_attempt(self, attempt: Attempt) -> None:
         """Dispose of an attempt whose end is already in the log."""
         self.virtual_host.topology.numbers.queues.pop(attempt.number, None)
         dispose(attempt.queue, self.virtual_host.schedule)
@@ -509,19 +509,19 @@ class Decision(DurableWaiter):
         self._checkpoint_before = sink.checkpoint
 
     def on_durable(self, batch: i64) -> None:
-        """Start publishing: the decision is on disk (DurableWaiter)."""
+        """Start publishing: the decision is on disk."""
         sink = self._sink
         for attempt in self._losers:
-            sink.let_go(attempt)
-        sink.go_on()
+            sink.dispose_attempt(attempt)
+        sink.publish_soon()
         self._done("")
 
     def on_store_failed(self, reason: str) -> None:
-        """Undo the decision, which is not on disk (DurableWaiter)."""
+        """Undo the decision, which is not on disk."""
         sink = self._sink
-        if sink.gone:
+        if sink.is_deleted:
             for attempt in self._losers:
-                sink.let_go(attempt)
+                sink.dispose_attempt(attempt)
         else:
             sink.last = self._before
             sink.checkpoint = self._checkpoint_before
@@ -565,8 +565,8 @@ class Sinks:
     def attach(self, virtual_host: VirtualHost, query: str, user: str, since: i64 = 0) -> Sink:
         """Return the sink of a query, a new one if there is none; earlier attachments become invalid.
 
-        `since`: the epochs of a new sink come after it. It must grow with time, so that a program with an
-        epoch of an earlier sink of this name has none of the new one.
+        `since`: the epochs of a new sink come after this number. The number must grow with time, so that the
+        epochs of an earlier sink of this name differ from all epochs of the new sink.
 
         Raises:
             LimitReached: the virtual host has too many sinks.
@@ -593,7 +593,7 @@ class Sinks:
         self._registry.store.append_definition({"kind": SINK + DELETED, "vhost": name, "query": sink.query})
         sink.forget()
 
-    def leave(self, vhost: str) -> None:
+    def forget_vhost(self, vhost: str) -> None:
         """Forget the sinks of a deleted virtual host; its deletion is already in the log."""
         for key in [key for key in self._sinks if key[0] == vhost]:
             self._sinks.pop(key).forget()
@@ -631,11 +631,11 @@ class Sinks:
             _apply(sink, change)
 
     def recover(self) -> None:
-        """Continue publishing after recovery, before the broker serves anybody."""
+        """Continue publishing after recovery, before the broker serves clients."""
         for sink in self._sinks.values():
             for attempt in [*sink.attempts.values(), *sink.moving]:
                 attempt.count()
-            sink.go_on()
+            sink.publish_soon()
 
 
 def _apply(sink: Sink, change: Change) -> None:
@@ -658,7 +658,7 @@ def _apply(sink: Sink, change: Change) -> None:
         known = before.pop(number, None)
         found[number] = known if known is not None else Attempt(sink.virtual_host, *numbers)
     for gone in before.values():
-        sink.let_go(gone)
+        sink.dispose_attempt(gone)
     try:
         sink.moving = [found.pop(number) for number in _numbers(change, "moving")]
     except KeyError as error:

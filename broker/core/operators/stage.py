@@ -133,7 +133,7 @@ class Stage:
         _extend(self._coming_runs, entry)
         return entry.message.size
 
-    def put_back(self) -> None:
+    def release_marked(self) -> None:
         """Release the marked messages at their places."""
         coming, self._coming = self._coming, []
         self._coming_runs = []
@@ -142,8 +142,8 @@ class Stage:
     def step(self, first: i64, now: i64) -> Change:
         """Stage the marked messages, acknowledge those before `first`, and return the record for the log.
 
-        When the record is on disk, call `durable`, then `leave` until it returns false. If that fails, call
-        `undo`.
+        When the record is on disk, call `durable`, then `settle_some` until it returns false. If the log
+        fails, call `undo`.
         """
         coming, self._coming = self._coming, []
         runs, self._coming_runs = self._coming_runs, []
@@ -186,14 +186,14 @@ class Stage:
         self._runs = [each for each in self._runs if each[0] <= self.next]
         self._unmark(failed)
 
-    def leave(self) -> bool:
+    def settle_some(self) -> bool:
         """Settle some acknowledged messages that are not retained; false: none are left."""
         count = min(self.oldest - self.kept, STEP)
         if count > 0:
             settle_all(self._pop(count), self.holder)
         return self.kept < self.oldest
 
-    def give_back(self) -> bool:
+    def requeue_some(self) -> bool:
         """Requeue some messages, redelivered, because the reader was deleted; false: none are left."""
         back = self._pop(min(self.next - self.kept, STEP))
         for entry in back:
@@ -295,7 +295,7 @@ class Stage:
         for entry in entries:
             _extend(runs, entry)
         self._runs = [(int(self.next), runs)]
-        while self.leave():
+        while self.settle_some():
             pass
 
 
@@ -304,7 +304,7 @@ STAGE_RELEASED: Final = "stage.delete"
 
 
 @final
-class _Told:
+class _StagedState:
     """The state of a stage as recovery reads it from the log.
 
     `numbers`: the numbers in the log of its messages from `kept` on, 0: a message had none.
@@ -371,13 +371,13 @@ class _Told:
 
 
 @final
-class Staging:
+class Stages:
     """All stages of a broker. The stages of deleted queues are dropped with them."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._stages: dict[Queue, dict[str, Stage]] = {}
-        self._told: dict[tuple[int, str], _Told] = {}  # until recovery is over
+        self._staged: dict[tuple[int, str], _StagedState] = {}  # until recovery is over
 
     def found(self, queue: Queue, reader: str) -> Stage | None:
         """Return the stage of a reader; None: it has none."""
@@ -446,7 +446,7 @@ class Staging:
         self.append(stage, stage.describe())
 
     def release(self, stage: Stage) -> None:
-        """Delete a reader; `Stage.give_back` requeues its messages. Raises StoreFailed."""
+        """Delete a reader; `Stage.requeue_some` requeues its messages. Raises StoreFailed."""
         if stage.logged:
             self._registry.store.require()
         del self._stages[stage.queue][stage.reader]
@@ -454,9 +454,9 @@ class Staging:
 
     def describe(self) -> Iterator[list[Change]]:
         """Describe each stage, for the log, whose first segment begins before recovery ends."""
-        for (number, reader), told in list(self._told.items()):
+        for (number, reader), staged in list(self._staged.items()):
             if self._registry.queue_numbered(number) is not None:
-                yield [told.describe(number, reader)]
+                yield [staged.describe(number, reader)]
         for queue, stages in list(self._stages.items()):
             for stage in list(stages.values()):
                 if stage.logged and not queue.deleted and stages.get(stage.reader) is stage:
@@ -466,15 +466,15 @@ class Staging:
         """Apply a change from the log; its queue may come later. Raises ValueError."""
         key = number_of(change, "queue"), text_of(change, "reader")
         if change["kind"] == STAGE_RELEASED:
-            self._told.pop(key, None)
+            self._staged.pop(key, None)
         else:
-            self._told.setdefault(key, _Told()).apply(change)
+            self._staged.setdefault(key, _StagedState()).apply(change)
 
     def recover(self) -> None:
-        """Restore all stages after recovery, before the broker serves anybody."""
-        told, self._told = self._told, {}
+        """Restore all stages after recovery, before the broker serves clients."""
+        staged, self._staged = self._staged, {}
         found: dict[int, dict[int, QueueEntry]] = {}
-        for (number, reader), each in told.items():
+        for (number, reader), each in staged.items():
             queue = self._registry.queue_numbered(number)
             if queue is None:
                 continue

@@ -395,7 +395,7 @@ class DeadLetters:
 def has_waiting_predecessor(death: Death) -> bool:
     """Whether messages of the same queue and route wait to be dead-lettered."""
     backlog = existing_backlog(death.queue)
-    return backlog is not None and backlog.queues_up(death)
+    return backlog is not None and backlog.must_wait(death)
 
 
 def failure_of(chain: list[Death]) -> i64:

@@ -16,7 +16,7 @@ from broker.core.queues.source import BROKER, Source
 from broker.core.routing.graph import Exchange, Keeper
 from broker.core.routing.host import RoutingHost
 from broker.core.routing.kinds import DELAY, delay_of
-from broker.core.schedule import RETRY_MS, Held, Schedule, Timetable
+from broker.core.schedule import RETRY_MS, HeldMessage, Schedule, Timetable
 from broker.core.values import show, type_name
 from broker.core.view import MessageView, milliseconds
 
@@ -140,7 +140,7 @@ class QueueDelays(DelayedMessages):
         self.host.put_delayed(copy, self.queue, logged)
         return True
 
-    def drop(self, held: Held) -> None:
+    def drop(self, held: HeldMessage) -> None:
         """Cancel a message, which is never put into the queue. The cancellation is logged."""
         message = held.message
         if message is None:
@@ -149,7 +149,7 @@ class QueueDelays(DelayedMessages):
         if self.queue.logged and message.sequence != 0:
             self.host.store.append_settle(message, self.queue)
 
-    def move(self, held: Held, date: i64) -> Held | None:
+    def move(self, held: HeldMessage, date: i64) -> HeldMessage | None:
         """Set another date for a message. The result is None if the message does not wait any more.
 
         To the log the message is new, in one step with the end of the old one.

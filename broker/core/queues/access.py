@@ -14,7 +14,7 @@ from broker.core.entries.cursor import QueueContext
 from broker.core.entries.entry import AVAILABLE, EntryFilter, QueueEntry
 from broker.core.entries.places import NO_NUMBER
 from broker.core.message import Message
-from broker.core.queues.queue import Queue, browsing, is_late
+from broker.core.queues.queue import Queue, is_late, open_browser_context
 from broker.core.queues.state import begin_browsing, end_browsing, places_of
 
 LOGGED: Final = "log-"
@@ -55,7 +55,8 @@ def is_message_id(text: str) -> bool:
 class Search:
     """A search for one entry of a queue, in steps between which other work is done.
 
-    `found`: the entry, if there is one, when `step` has returned true. It is linked until other work runs.
+    `found`: the entry, if there is one, when `step` has returned true. The entry is linked until other work
+    runs.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -85,7 +86,7 @@ class IdSearch(Search):
         self._arrival: i64 = NO_NUMBER if logged else number
 
     def step(self, most: i64) -> bool:
-        """Count more entries, until the wanted one is among them (Search)."""
+        """Count more entries, until the wanted one is among them."""
         places = places_of(self.queue)
         entry = self._find()
         over = entry is None and not places.extend(most)
@@ -113,7 +114,7 @@ class PlaceSearch(Search):
         self._place = place
 
     def step(self, most: i64) -> bool:
-        """Count more entries, until there are enough (Search)."""
+        """Count more entries, until there are enough."""
         queue = self.queue
         while most > 0:
             if self._place >= queue.ready:
@@ -139,12 +140,12 @@ class FirstSearch(Search):
 
     def __init__(self, queue: Queue, entry_filter: EntryFilter | None) -> None:
         super().__init__(queue)
-        self._cursor: QueueContext = browsing(queue, entry_filter)
+        self._cursor: QueueContext = open_browser_context(queue, entry_filter)
         self._ended = False
         begin_browsing(queue, self._cursor)
 
     def step(self, most: i64) -> bool:
-        """Continue the search from the cursor (Search)."""
+        """Continue the search from the cursor."""
         cursor = self._cursor
         cursor.scan_budget = most
         while most > 0:
@@ -158,7 +159,7 @@ class FirstSearch(Search):
         return False
 
     def end(self) -> None:
-        """Remove the cursor (Search)."""
+        """Remove the cursor."""
         if not self._ended:
             self._ended = True
             end_browsing(self.queue, self._cursor)

@@ -31,7 +31,14 @@ from broker.core.queues.consumer import (
 from broker.core.queues.consumers import forget_waiting, notify_consumer, pass_baton
 from broker.core.queues.election import Election, check_dequeue
 from broker.core.queues.extent import browser_context
-from broker.core.queues.queue import Queue, browsing, join, leave, next_in_time, stop_timer
+from broker.core.queues.queue import (
+    Queue,
+    join_context,
+    leave_context,
+    next_in_time,
+    open_browser_context,
+    stop_timer,
+)
 from broker.core.queues.returns import finish_returns, release_entries
 from broker.core.queues.state import begin_browsing, end_browsing
 
@@ -48,19 +55,19 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
         if queue.stream is not None:
             consumer.context = queue.stream.open_cursor(consumer)
         elif consumer.extent is None:
-            consumer.context = browsing(queue, consumer.filter)
+            consumer.context = open_browser_context(queue, consumer.filter)
         else:
             consumer.context = browser_context(queue, consumer.extent, consumer.filter)
         begin_browsing(queue, consumer.context)
     else:
-        consumer.context = join(queue, consumer.filter)
+        consumer.context = join_context(queue, consumer.filter)
     consumer.blockers = 0 if consumer.target.desired else BLOCKED_BY_TARGET
     if election is None and consumer.candidate:
         election = queue.election = Election(queue, single_active=False, everyone=False)
     if election is not None and consumer.acquires and election.stands_by(consumer):
         consumer.blockers |= BLOCKED_BY_STANDBY
     if consumer.acquires:
-        consumer.blockers |= _what_holds_all(queue)
+        consumer.blockers |= _common_blockers(queue)
     gate = None if consumer.getting else queue.manager.gate
     if gate is not None and not gate.is_open and consumer.acquires:
         consumer.blockers |= BLOCKED_BY_GATE
@@ -74,14 +81,14 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
     if consumer.acquires and consumer.blockers & BLOCKED_BY_STANDBY == 0:
         consumer.target.activity_changed(consumer, True, ATTACHED)
     if election is not None and consumer.acquires:
-        election.attached(consumer)
+        election.note_attached(consumer)
     if gate is not None and consumer.acquires:
-        gate.attached()
+        gate.note_attached()
     if queue.discipline is not None and consumer.acquires:
-        queue.discipline.attached(consumer)
+        queue.discipline.note_attached(consumer)
 
 
-def _what_holds_all(queue: Queue) -> i64:
+def _common_blockers(queue: Queue) -> i64:
     """Return the blockers that apply to all acquiring consumers."""
     blockers: i64 = 0
     if queue.stops is not None and queue.stops.dequeue:
@@ -98,29 +105,29 @@ def _what_holds_all(queue: Queue) -> i64:
 def change_filter(queue: Queue, consumer: QueueConsumer, entry_filter: EntryFilter) -> None:
     """Change the filter of `consumer`, which acquires and is attached.
 
-    The consumer keeps its place, its turn, its deliveries and its activity.
+    The consumer keeps its place among the consumers, its deliveries and its activity.
 
     Raises:
         PreconditionFailed: the consumers of the queue have too many different filters. Nothing has changed.
     """
-    leave(queue, consumer.context)  # first, because the old filter may make room for the new one
+    leave_context(queue, consumer.context)  # first, because the old filter may make room for the new one
     try:
-        context = join(queue, entry_filter)
+        context = join_context(queue, entry_filter)
     except PreconditionFailed:
-        _see(queue, consumer, join(queue, consumer.filter))
+        _use_context(queue, consumer, join_context(queue, consumer.filter))
         raise
     consumer.filter = entry_filter
-    _see(queue, consumer, context)
+    _use_context(queue, consumer, context)
 
 
-def _see(queue: Queue, consumer: QueueConsumer, context: QueueContext) -> None:
+def _use_context(queue: Queue, consumer: QueueConsumer, context: QueueContext) -> None:
     """Let `consumer` look for its next entry with the cursor `context`."""
     if consumer in queue.waiting:
         consumer.blockers &= ~BLOCKED_BY_SIZE
     forget_waiting(queue, consumer)
     queue.manager.change_context(consumer, context)
     if queue.discipline is not None:
-        queue.discipline.context_changed(consumer)
+        queue.discipline.note_context(consumer)
     notify_consumer(queue, consumer)
     pass_baton(queue)
 
@@ -133,11 +140,11 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcom
     `consumer` is detached already, only `held` is released.
     """
     if consumer.state != REMOVED:
-        forget(queue, consumer)
+        remove_consumer(queue, consumer)
         if consumer.acquires:
-            leave(queue, consumer.context)
+            leave_context(queue, consumer.context)
             if queue.manager.gate is not None and not consumer.getting:
-                queue.manager.gate.detached()
+                queue.manager.gate.note_detached()
         else:
             if consumer.context.progress is not None:
                 consumer.context.progress.end()
@@ -147,15 +154,15 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcom
     if held:
         release_entries(queue, held, consumer, outcome)
     if queue.discipline is not None:
-        queue.discipline.detached(consumer)
+        queue.discipline.note_detached(consumer)
     if queue.manager.undeliverable is not None:
-        queue.manager.undeliverable.consumer_left()
+        queue.manager.undeliverable.note_detached()
     if queue.election is not None:
-        queue.election.detached()  # after the release: the successor gets the released entries first
+        queue.election.note_detached()  # after the release: the successor gets the released entries first
     pass_baton(queue)
 
 
-def forget(queue: Queue, consumer: QueueConsumer) -> None:
+def remove_consumer(queue: Queue, consumer: QueueConsumer) -> None:
     """Remove `consumer` from every list that contains it."""
     forget_waiting(queue, consumer)
     queue.manager.remove(consumer)

@@ -2,8 +2,8 @@
 
 A message that dies in a queue with at-least-once dead-lettering waits in the backlog while its exchange does
 not exist, while its route has no queue, and while a queue of its route is full. The message has left the
-order of the queue, so that no consumer gets it. It still counts among the queue's messages and towards its
-limits. The log records that it waits, so that it goes on waiting after a restart.
+order of the queue, so that no consumer gets it. The message still counts among the queue's messages and
+towards its limits. The log records that the message waits, so that it waits after a restart too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RETRY_MS: Final = 1000  # every lane is tried again after this time
 SOON_MS: Final = 20  # the least time between two rounds, however often routes change
 UNREADABLE_MS: Final = 60_000  # an unreadable message is tried again after this time
 TRIES: Final[i64] = 100  # in one turn: a dead letter takes up to 50 us
-PAUSE_MS: Final = 100  # after a turn in which none arrived
+PAUSE_MS: Final = 100  # after a turn in which no dead letter arrived
 STALE_MIN: Final = 64  # fewer numbers of messages that have left are not worth a sweep
 
 
@@ -85,14 +85,14 @@ class Lane(Seeker):
 class Backlog(BacklogHook):
     """The messages of `queue` that wait to be dead-lettered.
 
-    They are in lanes by exchange and routing key. A message whose own content decides its route has its own
-    lane. A lane is tried each second, when routes change, and when the full queue for which it waits has
-    room. A try starts with the first message of the lane, so the cost grows with the lanes, not with the
+    The messages are in lanes by exchange and routing key. A message whose own content decides its route has
+    its own lane. A lane is tried each second, when routes change, and when the full queue for which it waits
+    has room. A try starts with the first message of the lane, so the cost grows with the lanes, not with the
     messages in them.
 
     Operators see the messages in the order in which they died, or by their ids, and can take single ones
-    away. Such an operation seizes a message, which is not tried any more, and removes it when the operation
-    is on disk.
+    away. An operation seizes a message, which is not tried any more, and removes the message when the
+    operation is on disk.
     """
 
     def __init__(self, queue: Queue, host: DeathHost) -> None:
@@ -132,14 +132,14 @@ class Backlog(BacklogHook):
         """Return the death of the message with this sequence in the log, or, if that is 0, this arrival."""
         return self._by_id.get(sequence if sequence > 0 else -arrival)
 
-    def queues_up(self, death: Death) -> bool:
+    def must_wait(self, death: Death) -> bool:
         """Whether other messages wait for the same route, so that `death` must wait behind them."""
         return _route_key(death) in self._lanes
 
-    def add(self, death: Death, full: list[QueueLimits], told: bool = False) -> None:
+    def add(self, death: Death, full: list[QueueLimits], is_logged: bool = False) -> None:
         """Add `death`; `full`: the rules of queues that have no room for its letter.
 
-        `told`: the log already has the record.
+        `is_logged`: the log has the record already.
         """
         queue = self.queue
         self.host.backlog_began(self)
@@ -147,8 +147,8 @@ class Backlog(BacklogHook):
         self.numbers += 1
         death.number = self.numbers
         death.passage = None  # frees the letter's content
-        if not told:
-            tell_log(death)
+        if not is_logged:
+            append_wait(death)
         key: object = death if death.apart else _route_key(death)
         lane = self._lanes.get(key)
         if lane is None:
@@ -195,7 +195,7 @@ class Backlog(BacklogHook):
             past.expired_while = "held" if was_held(count) else "ready"
         past.annotations = annotations
         death.past = past if past.deliveries > 0 or past.expired_by or annotations else None
-        self.add(death, [], told=True)
+        self.add(death, [], is_logged=True)
 
     def drop(self, most: i64, newest: i64, by: object | None) -> i64:
         """Drop up to `most` messages that began to wait no later than number `newest`. Return how many.
@@ -217,7 +217,7 @@ class Backlog(BacklogHook):
                 dropped += 1
             if not deaths:
                 break
-        self._left()
+        self._note_departures()
         return dropped
 
     def seize(self, death: Death) -> None:
@@ -246,7 +246,7 @@ class Backlog(BacklogHook):
             if queue.journal is not None:
                 queue.journal.removed(death.message, death.order, death.deliveries, way)
             self._drop(death)
-        self._left()
+        self._note_departures()
 
     def _end_seizure(self, death: Death) -> None:
         death.is_seized = False
@@ -258,7 +258,7 @@ class Backlog(BacklogHook):
         """Remove `death` from its lane and from the log."""
         queue = self.queue
         lane = _lane_of(death)
-        assert lane is not None, "what has left is not dropped"
+        assert lane is not None, "a death that has left its lane is not dropped"
         del lane.deaths[death]
         self._forget(death)
         self._unlist(death)
@@ -268,7 +268,7 @@ class Backlog(BacklogHook):
         if not lane.deaths:
             self._end(lane)
         elif not lane.is_woken:
-            lane.wake()  # another one may be the first: it may need less room, and has not been tried
+            lane.wake()  # the new first death may need less room, and was not tried
 
     def take(self, most: i64) -> list[Message]:
         """Return up to `most` messages, which wait no longer, and report nothing: the queue is deleted."""
@@ -334,7 +334,7 @@ class Backlog(BacklogHook):
             went = self._try_lane(lane, left, now)
             arrived += went
             left -= went + 1
-        self._left()
+        self._note_departures()
         if self._due:
             schedule.set(self, now if arrived > 0 else now + PAUSE_MS)
         elif self._lanes:
@@ -348,7 +348,7 @@ class Backlog(BacklogHook):
         while lane.deaths and arrived < most:
             death = lane.first
             if death.is_seized:
-                break  # its operation wakes the lane
+                break  # the operation wakes the lane
             if not self._try(death):
                 self._keep(lane, death, now)
                 break
@@ -361,7 +361,7 @@ class Backlog(BacklogHook):
             self._due.appendleft(lane)
         for rules in waited_for:
             if rules not in lane.sought:
-                rules.room_made()  # for others that wait there
+                rules.room_made()  # for other lanes that wait there
         return arrived
 
     def _try(self, death: Death) -> bool:
@@ -413,7 +413,7 @@ class Backlog(BacklogHook):
         if len(self._numbers) > 2 * len(self._waiting) + STALE_MIN:
             self._numbers = list(self._waiting)
 
-    def _left(self) -> None:
+    def _note_departures(self) -> None:
         """Update queue and schedule: messages may have left, so the backlog may be empty."""
         queue = self.queue
         if queue.rules is not None and queue.rules.seekers:
@@ -425,7 +425,7 @@ class Backlog(BacklogHook):
             if queue.entries.lifespan is not None:
                 queue.entries.lifespan.look()
             if queue.rules is not None:
-                queue.rules.none_waits()
+                queue.rules.note_empty_backlog()
 
 
 def _lane_of(death: Death) -> Lane | None:
@@ -443,7 +443,7 @@ def first_of_lane(death: Death) -> Death:
 def existing_backlog(queue: Queue) -> Backlog | None:
     """Return the backlog of `queue`; None: no message has waited."""
     backlog = queue.backlog
-    assert backlog is None or isinstance(backlog, Backlog), "backlogs are made here"
+    assert backlog is None or isinstance(backlog, Backlog), "this module makes all backlogs"
     return backlog
 
 
@@ -456,7 +456,7 @@ def backlog_of(queue: Queue, host: DeathHost) -> Backlog:
     return backlog
 
 
-def tell_log(death: Death) -> None:
+def append_wait(death: Death) -> None:
     """Append that the message of `death` waits to be dead-lettered; a restart restores it so."""
     queue = death.queue
     message = death.message

@@ -16,9 +16,9 @@ from broker.core.queues.state import QueueState
 
 # States. The order matters: up to NOT_INTERESTED nothing is delivered; from NOTIFIED on a turn is kept.
 REMOVED: Final = 0  # not attached
-NOT_INTERESTED: Final = 1  # some blocker is set: the queue does not rely on it
-INTERESTED: Final = 2  # would take an entry now
-NOTIFIED: Final = 3  # the queue relies on it: it pulls until it gets nothing or is suspended
+NOT_INTERESTED: Final = 1  # some blocker is set: the queue does not rely on the consumer
+INTERESTED: Final = 2  # the consumer would take an entry now
+NOTIFIED: Final = 3  # the queue relies on the consumer to pull until it gets nothing or is suspended
 NON_ACQUIRING: Final = 4  # a browser: notified of every entry
 
 # Blockers: why a consumer is NOT_INTERESTED. Bits, so that further reasons are further bits.
@@ -128,7 +128,7 @@ class ConsumerTarget:
         raise NotImplementedError
 
     def no_messages_available(self, consumer: QueueConsumer) -> None:
-        """Note that `consumer` looked for an entry in vain, although it has credit."""
+        """Note that `consumer` found no entry, although it has credit."""
 
     def acquisition_removed(self, entry: QueueEntry) -> None:
         """Note that a deleted queue has taken back an entry of this target.
@@ -162,7 +162,7 @@ class OwnedGroups:
 class QueueConsumer(Holder):
     """A subscription of `target` to `queue`.
 
-    It lasts from `queue.add_consumer` to `queue.remove_consumer`.
+    The subscription lasts from `attach` to `detach` of `broker.core.queues.attach`.
 
     `acquires`: False makes it a browser, which sees every entry in order and takes none.
     `priority`: consumers of higher priority are served first while they have credit; default 0. [RabbitMQ
@@ -209,14 +209,14 @@ class QueueConsumer(Holder):
         self.woken: bool = False
         self.context: QueueContext = queue.context
         self.waiting_on: QueueEntry | None = None
-        self.holding: OwnedGroups | None = None  # the groups that it owns, once it has owned one
+        self.holding: OwnedGroups | None = None  # the groups of the consumer, from its first group on
         # set and read by the queue's QueueConsumerManager only
         self.level: ConsumerLevel | None = None
         self.prev: QueueConsumer | None = None
         self.next: QueueConsumer | None = None
 
     def acquisition_removed(self, entry: QueueEntry) -> None:
-        """Inform the target that a deleted queue has taken `entry` back (Holder)."""
+        """Inform the target that a deleted queue has taken `entry` back."""
         self.target.acquisition_removed(entry)
 
     def notify_work(self) -> None:
@@ -339,11 +339,11 @@ class ConsumerLevel:
         """Remove the level from `home`."""
         home = self.home
         self.listed = False
-        if home[0] is self:  # as it mostly is
+        if home[0] is self:  # most often
             del home[0]
             return
         index = self._place() - 1
-        while home[index] is not self:  # equal levels that were inserted later are behind it
+        while home[index] is not self:  # equal levels that were inserted later are behind `self`
             index -= 1
         del home[index]
 

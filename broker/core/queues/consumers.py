@@ -4,7 +4,7 @@
 
 While entries are ready, the highest priority with an unblocked consumer has a NOTIFIED consumer. This
 consumer pulls until it gets nothing. If it drops out, another one takes over. So no wake-up is lost, and no
-consumer polls. A notification only requests a turn. It never delivers.
+consumer polls. A notification only requests a turn, and never delivers.
 
 More consumers of a level are NOTIFIED if there is work for them too. Where all consumers see the same
 entries, at most as many are NOTIFIED as there are ready entries. Elsewhere the number of entries that a
@@ -113,7 +113,7 @@ class QueueConsumerManager:
             level.members += 1
             consumer.level = level
 
-    def takers(self) -> list[QueueConsumer]:
+    def acquiring_consumers(self) -> list[QueueConsumer]:
         """Return the acquiring consumers in the order in which they were attached, waiting gets last."""
         return [consumer for consumer in [*self.all, *self.gets] if consumer.acquires]
 
@@ -128,8 +128,8 @@ class QueueConsumerManager:
     def change_context(self, consumer: QueueConsumer, context: QueueContext) -> None:
         """Let `consumer`, which acquires and is attached, see the entries of `context` from now on.
 
-        Its place among all consumers and its rank stay. It becomes INTERESTED, or NOT_INTERESTED if it has a
-        blocker.
+        The consumer keeps its place among all consumers and its rank. Afterwards it is INTERESTED, or
+        NOT_INTERESTED with a blocker.
         """
         self.move(consumer, NOT_INTERESTED)
         self._leave_level(consumer)
@@ -180,7 +180,7 @@ class QueueConsumerManager:
         return self.levels[0].rank > consumer.rank
 
     def rotate(self, level: ConsumerLevel) -> None:
-        """Put `level`, which was asked just now, behind the other levels of its rank."""
+        """Put `level`, which was notified just now, behind the other levels of its rank."""
         self._rotations += 1
         if len(level.home) > 1:
             level.delist()
@@ -233,7 +233,7 @@ class ConsumedQueue(QueueState):
     """A queue with its consumers, and with the features that decide which consumer gets which entry.
 
     `waiting`: consumers whose next entry is too large for their byte window. `gated`: consumers whose next
-    entry is left to a consumer of higher priority. `awaited`: both, by the entry for which they wait.
+    entry is left to a consumer of higher priority. `waiters`: both, by the entry for which they wait.
     `discipline`: assigns entries to consumers, unless every consumer may get each entry that it sees; set
     before there are entries. `rules`: the queue's limits in time and space.
     """
@@ -253,7 +253,7 @@ class ConsumedQueue(QueueState):
         self.manager = QueueConsumerManager(counters)
         self.waiting: dict[QueueConsumer, None] = {}
         self.gated: dict[QueueConsumer, None] = {}
-        self.awaited: dict[QueueEntry, list[QueueConsumer]] = {}
+        self.waiters: dict[QueueEntry, list[QueueConsumer]] = {}
         self.discipline: Discipline | None = None
         self.rules: QueueLimits | None = None
 
@@ -289,7 +289,7 @@ def wait_on(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) ->
     """Register `consumer` as a waiter for `entry`, and for no other."""
     forget_waiting(queue, consumer)
     consumer.waiting_on = entry
-    queue.awaited.setdefault(entry, []).append(consumer)
+    queue.waiters.setdefault(entry, []).append(consumer)
 
 
 def forget_waiting(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
@@ -300,10 +300,10 @@ def forget_waiting(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
     consumer.waiting_on = None
     queue.waiting.pop(consumer, None)
     queue.gated.pop(consumer, None)
-    waiters = queue.awaited[entry]
+    waiters = queue.waiters[entry]
     waiters.remove(consumer)
     if not waiters:
-        del queue.awaited[entry]
+        del queue.waiters[entry]
 
 
 def notify(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
@@ -338,7 +338,7 @@ def notify_one(queue: ConsumedQueue, entry: QueueEntry) -> None:
             notify(queue, consumer)
 
 
-def notify_if_nobody_comes(queue: ConsumedQueue, entry: QueueEntry) -> None:
+def notify_if_unnotified(queue: ConsumedQueue, entry: QueueEntry) -> None:
     """Notify as `notify_one` does, unless a NOTIFIED consumer will do: at most one entry can be taken."""
     rank: i64 = 0
     wanted = False
@@ -362,7 +362,7 @@ def notify_consumer(queue: ConsumedQueue, consumer: QueueConsumer, together: boo
         consumer.notify_work()
     elif consumer.state == INTERESTED and queue.ready != 0:
         level = consumer.level
-        assert level is not None, "who is INTERESTED acquires"
+        assert level is not None, "an INTERESTED consumer acquires"
         if not queue.alike:
             _look(queue, level, consumer, together)
         elif level.notified.count < queue.ready and not queue.manager.outranked(consumer):
@@ -380,7 +380,7 @@ def pass_baton(queue: ConsumedQueue, left: QueueConsumer | None = None) -> None:
         level = None if left is None else left.level
         if level is None or not level.wants_work:
             wake_contexts(queue)
-        elif level.notified.head is None:  # else that one sees the same entries
+        elif level.notified.head is None:  # else the NOTIFIED consumer sees the same entries
             _look(queue, level, level.interested.head)
         if queue.discipline is not None:
             queue.discipline.passed_on()
@@ -410,7 +410,7 @@ def share_work(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
 def found_nothing(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
     """Put a consumer whose pull found nothing at the back of Interested.
 
-    It stays NOTIFIED if it has only used up its scan budget.
+    A consumer that has only used up its scan budget stays NOTIFIED.
     """
     if consumer.context.more:
         if consumer.state == INTERESTED:
@@ -494,7 +494,7 @@ def _look(
     entry = next_entry(queue, consumer)
     if entry is None:
         if level.context.more:
-            notify(queue, consumer)  # it continues the look-up in its turn
+            notify(queue, consumer)  # the consumer continues the look-up in its turn
     elif _is_wanted_above(queue, consumer, entry):
         wait_for_turn(queue, consumer, entry)
     else:
@@ -593,7 +593,7 @@ def clear_blocker(queue: ConsumedQueue, consumers: list[QueueConsumer], blocker:
         consumer.blockers &= ~blocker
         if consumer.state == NOT_INTERESTED and consumer.blockers == 0:
             queue.manager.move(consumer, INTERESTED)
-    woken: i64 = 0  # others that are NOTIFIED already may be of a lower priority, and then do not count
+    woken: i64 = 0  # NOTIFIED consumers of a lower priority do not count
     for consumer in consumers:
         if queue.alike and woken >= queue.ready:
             break
@@ -606,7 +606,7 @@ def clear_blocker(queue: ConsumedQueue, consumers: list[QueueConsumer], blocker:
 def wait_for_size(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> None:
     """Let the consumer wait: `entry`, its next, is too large for its byte window.
 
-    It looks again when either changes.
+    The consumer looks again when its next entry or its window changes.
     """
     wait_on(queue, consumer, entry)
     queue.waiting[consumer] = None
@@ -628,7 +628,7 @@ def wake_waiters(queue: ConsumedQueue, entry: QueueEntry) -> None:
 
     Dead letters that wait for room in the queue wait for every entry.
     """
-    for consumer in list(queue.awaited.get(entry, ())):
+    for consumer in list(queue.waiters.get(entry, ())):
         stop_waiting(queue, consumer)
     if queue.rules is not None and queue.rules.seekers:
         queue.rules.room_made()
@@ -645,7 +645,7 @@ def wake_for_earlier(queue: ConsumedQueue, entry: QueueEntry) -> None:
 def wake_for_some(queue: ConsumedQueue, entries: list[QueueEntry]) -> None:
     """Wake consumers for many entries at once, as if the first of them were as small as the smallest.
 
-    A woken consumer may look in vain.
+    A woken consumer may find nothing.
     """
     first = entries[0]
     size = first.message.size

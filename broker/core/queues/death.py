@@ -175,7 +175,8 @@ class DeadLetter:
     def ends_cycle(self, queue: str) -> bool:
         """Whether the message died in `queue` before, and no client has rejected it since.
 
-        It would die there again and again, without any client. [RabbitMQ automatic dead-letter cycles]
+        The message would die there again and again, without any client. [RabbitMQ automatic dead-letter
+        cycles]
         """
         for where, reason in self.deaths:
             if reason == _REJECTED:
@@ -221,7 +222,7 @@ def past_of(queue: Queue, entry: QueueEntry, reason: i64) -> Past | None:
     past = Past()
     if queue.counts:
         past.deliveries = entry.delivery_count
-        is_refused = reason == REJECTED and entry.owner is not None  # else it was returned before
+        is_refused = reason == REJECTED and entry.owner is not None  # else the entry was returned before
         past.returns = entry.counted - 1 if is_refused else entry.counted
     if reason == EXPIRED:
         past.expired_by = "message" if entry.own_time else "queue"

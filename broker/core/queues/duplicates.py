@@ -1,8 +1,9 @@
 """Deduplication: a queue remembers messages, so that it accepts none of them twice.
 
-A queue remembers message-ids, for a time and up to a number. It also remembers the highest sequence of each
-producer that numbers its messages. For persistent messages the log stores this too: as separate records, in
-the batch of the message, each with a settle when it is forgotten. So the memory outlives the message.
+A queue remembers message-ids, for a time and up to a number, and the highest sequence of each producer that
+numbers its messages. For persistent messages the log has separate records of both, in the batch of the
+message. Each record is settled when the queue forgets the id or the producer. So the memory outlives the
+message.
 """
 
 from __future__ import annotations
@@ -90,11 +91,11 @@ class Memory(MemoryHook):
         self._reserved: set[str] = set()
         self._reserved_sequences: dict[str, list[int]] = {}
 
-    def apply(self, held: dict[str, object]) -> None:
-        """Apply these arguments from now on."""
-        self.window = number_argument(held, DEDUP_WINDOW, 0)
-        self.limit = number_argument(held, DEDUP_LIMIT, LIMIT)
-        self.producers_max = number_argument(held, DEDUP_PRODUCERS, 0)
+    def apply(self, effective: dict[str, object]) -> None:
+        """Apply the arguments from now on."""
+        self.window = number_argument(effective, DEDUP_WINDOW, 0)
+        self.limit = number_argument(effective, DEDUP_LIMIT, LIMIT)
+        self.producers_max = number_argument(effective, DEDUP_PRODUCERS, 0)
         if len(self) > 0 or self._is_off():
             self._arm(0)
 
@@ -275,18 +276,18 @@ class Memory(MemoryHook):
 def memory_of(queue: Queue) -> Memory | None:
     """Return the duplicates filter of `queue`; None: the queue remembers nothing."""
     memory = queue.memory
-    assert memory is None or isinstance(memory, Memory), "memories are made here"
+    assert memory is None or isinstance(memory, Memory), "this module makes all memories"
     return memory
 
 
 def apply(queue: Queue, host: QueueHost) -> None:
     """Apply the queue's effective arguments for deduplication from now on."""
-    held = queue.effective
+    effective = queue.effective
     memory = memory_of(queue)
     if memory is None:
-        if DEDUP_WINDOW not in held and DEDUP_PRODUCERS not in held:
+        if DEDUP_WINDOW not in effective and DEDUP_PRODUCERS not in effective:
             return
         memory = Memory(queue, host)
         queue.memory = memory
-        host.changed()  # routes depend on it
-    memory.apply(held)
+        host.changed()  # resolved routes depend on this
+    memory.apply(effective)

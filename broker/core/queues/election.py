@@ -1,8 +1,8 @@
 """The selection of the consumers that a queue serves: exclusive service, the start gate, and stopped queues.
 
 A queue may serve one consumer at a time, serve none before enough are attached, or serve none while it is
-stopped. A consumer that is not served stands by: it is NOT_INTERESTED, so it is never notified and never
-asked. So a message costs no more than with a single consumer.
+stopped. A consumer that is not served stands by: it is NOT_INTERESTED, and is never notified. So a message
+costs no more than with a single consumer.
 
 [Bernstein and Newcomer, Principles of Transaction Processing 4.5, queue management]
 """
@@ -58,19 +58,19 @@ class Election(ElectionHook):
 
     `everyone`: all consumers are candidates, and the election lasts as long as the queue. Otherwise only
     those that ask for it are candidates (`QueueConsumer.candidate`). Then the election begins with the first
-    candidate, even if other consumers are attached. It ends with the last candidate, and all consumers are
-    served again.
+    candidate, even if other consumers are attached. The election ends with the last candidate, and all
+    consumers are served again.
 
     `active` is the elected consumer. A newcomer takes over from an active one of lower priority. When the
     active one is detached, the one of the highest priority follows; of equals, the one that was attached
     first.
 
     A takeover may drain (`draining`): no consumer is served until deliveries of others are settled or
-    returned. So no message is processed before its predecessors. The drain waits for these deliveries:
+    returned. So no message is processed before its predecessors. The drain waits for some deliveries.
 
-    - single active consumer, and `x-exclusive-takeover` = `drain`: all deliveries of all others;
-    - without that argument: those of consumers that were cancelled while they were served;
-    - `immediate`: none.
+    - Single active consumer, and `x-exclusive-takeover` = `drain`: all deliveries of all other consumers.
+    - Without this argument: the deliveries of consumers that were cancelled while they were served.
+    - `immediate`: no deliveries.
 
     After a cancel, an exclusive consumer waits for `QueueHost.exclusive_drain` milliseconds at most.
     Otherwise a client may keep deliveries without limit, unless a lease ends that.
@@ -83,7 +83,7 @@ class Election(ElectionHook):
         self.draining: bool = False
         self._single_active = single_active
         self._leavers: list[QueueConsumer] = []  # cancelled, with deliveries that the drain awaits
-        self._limit: DrainLimit | None = None  # while it runs
+        self._limit: DrainLimit | None = None  # while the limit runs
         self._turns: i64 = 0
         # the next one first: negative priority, turn of attaching; some are detached
         self._candidates: list[tuple[int, int, QueueConsumer]] = []
@@ -119,7 +119,7 @@ class Election(ElectionHook):
         """Whether `consumer`, which acquires, may be elected."""
         return consumer.candidate or (self.everyone and not consumer.getting)
 
-    def attached(self, newcomer: QueueConsumer) -> None:
+    def note_attached(self, newcomer: QueueConsumer) -> None:
         """Note that `newcomer`, which acquires, is attached and stands by."""
         if not self.is_candidate(newcomer):
             return
@@ -132,7 +132,7 @@ class Election(ElectionHook):
         if active is None or self._takes_over(newcomer, active):
             self._hand_over(newcomer)
 
-    def detached(self) -> None:
+    def note_detached(self) -> None:
         """Note that a consumer is detached and its entries are released: O(log n) amortised."""
         left = self.active
         if left is None or left.state != REMOVED:
@@ -146,7 +146,7 @@ class Election(ElectionHook):
         if self.draining and not self._single_active:
             self._limit_drain()
 
-    def delivery_ended(self) -> None:
+    def note_delivery_end(self) -> None:
         """Note that a delivery has been settled or returned. The queue's state is consistent."""
         if self.draining and not self._waits():
             self._start()
@@ -167,7 +167,7 @@ class Election(ElectionHook):
     def activity_of(self, consumer: QueueConsumer) -> str:
         """Return the activity of `consumer`, which acquires.
 
-        It is SINGLE_ACTIVE, WAITING or DRAINING; UP before the election begins.
+        The activity is SINGLE_ACTIVE, WAITING or DRAINING, and UP before the election begins.
         """
         if consumer is self.active and not self.draining:
             return SINGLE_ACTIVE
@@ -189,18 +189,18 @@ class Election(ElectionHook):
         if not had_begun:
             self._stop_all()
         if successor is not None and self.queue.discipline is not None:
-            self.queue.discipline.served_alone(successor)
+            self.queue.discipline.free_other_groups(successor)
         self.draining = self._waits()
         if not self.draining:
             self._start()
 
     def _waits(self) -> bool:
-        """Whether deliveries are unsettled that precede those of the active consumer."""
+        """Whether deliveries are unsettled that precede the active consumer's deliveries."""
         if self._single_active or self.queue.effective.get(EXCLUSIVE_TAKEOVER) == DRAIN:
-            return self._others_hold()
+            return self._has_other_deliveries()
         return any(left.inflight > 0 for left in self._leavers)
 
-    def _others_hold(self) -> bool:
+    def _has_other_deliveries(self) -> bool:
         """Whether a consumer other than the active one has deliveries."""
         active = self.active
         own: i64 = 0 if active is None else active.inflight
@@ -249,7 +249,7 @@ class Election(ElectionHook):
             consumer.target.activity_changed(consumer, False, OUTRANKED)
 
     def _bystanders(self) -> list[QueueConsumer]:
-        return [each for each in self.queue.manager.takers() if not self.is_candidate(each)]
+        return [each for each in self.queue.manager.acquiring_consumers() if not self.is_candidate(each)]
 
 
 def activity_of(consumer: QueueConsumer) -> str:
@@ -292,8 +292,8 @@ def declared_election(queue: Queue) -> Election | None:
 class StartGate(GateHook):
     """A gate, shut until `wanted` acquiring consumers are attached, or `delay` ms after the first of them.
 
-    `wanted` 0: their number does not open it. `delay` -1: time does not open it. It is shut again when none
-    of them is left. Browsers and basic.get do not count.
+    `wanted` 0: the number of consumers does not open the gate. `delay` -1: time does not open the gate. The
+    gate shuts again when no acquiring consumer is left. Browsers and basic.get do not count.
     """
 
     def __init__(self, queue: Queue, schedule: Schedule) -> None:
@@ -320,7 +320,7 @@ class StartGate(GateHook):
         else:
             self._schedule.cancel(self)
 
-    def attached(self) -> None:
+    def note_attached(self) -> None:
         """Count a new acquiring consumer, which waits behind the gate if it is shut."""
         self._count += 1
         if self.is_open:
@@ -330,7 +330,7 @@ class StartGate(GateHook):
         elif self._count == 1 and self._delay >= 0:
             self._schedule.set(self, self._schedule.now() + self._delay)
 
-    def detached(self) -> None:
+    def note_detached(self) -> None:
         """Uncount an acquiring consumer that was detached."""
         self._count -= 1
         if self._count == 0:
@@ -350,7 +350,7 @@ class StartGate(GateHook):
         self.is_open = True
         self._schedule.cancel(self)
         queue = self._queue
-        clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_GATE)
+        clear_blocker(queue, queue.manager.acquiring_consumers(), BLOCKED_BY_GATE)
 
 
 def _apply_gate(queue: Queue, schedule: Schedule) -> None:
@@ -393,12 +393,12 @@ def set_stopped(queue: Queue, names: list[str]) -> None:
     was = stopped(queue)
     queue.stops = Stops(ENQUEUE in names, DEQUEUE in names) if names else None
     if (ENQUEUE in was) != (ENQUEUE in names) and queue.host is not None:
-        queue.host.changed()  # routes depend on it
+        queue.host.changed()  # resolved routes depend on this
     if DEQUEUE in names and DEQUEUE not in was:
-        for consumer in queue.manager.takers():
-            suspend(queue, consumer, BLOCKED_BY_STOP)  # nobody takes over
+        for consumer in queue.manager.acquiring_consumers():
+            suspend(queue, consumer, BLOCKED_BY_STOP)  # no consumer takes over
     elif DEQUEUE in was and DEQUEUE not in names:
-        clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_STOP)
+        clear_blocker(queue, queue.manager.acquiring_consumers(), BLOCKED_BY_STOP)
 
 
 def check_enqueue(queues: list[Queue]) -> None:

@@ -14,7 +14,7 @@ from broker.core.entries.cursor import SCAN_BUDGET, QueueContext
 from broker.core.entries.entry import AVAILABLE, EntryFilter, QueueEntry
 from broker.core.entries.list import QueueEntryList
 from broker.core.ports import MessageStore
-from broker.core.queues.queue import Queue, browsing
+from broker.core.queues.queue import Queue, open_browser_context
 from broker.core.view import Views, bare_view
 
 ACQUIRED_MAX: Final[i64] = 10 * SCAN_BUDGET  # entries to look at for the last AVAILABLE one
@@ -27,7 +27,7 @@ def browser_context(queue: Queue, extent: Extent, entry_filter: EntryFilter | No
         views = bare_view if queue.host is None else queue.host.views
         entry_filter = PartFilter(extent, entries, entry_filter, views, queue.store)
     elif extent.beginning == FIRST:
-        return browsing(queue, entry_filter)
+        return open_browser_context(queue, entry_filter)
     context = QueueContext(entries, entry_filter)
     if extent.beginning == NEXT:
         context.last = entries.tail
@@ -75,7 +75,7 @@ class PartFilter(EntryFilter):
         self._newest: i64 = entries.sequence
 
     def passes(self, entry: QueueEntry) -> bool:
-        """Whether the entry is within the extent, and the other filter agrees (EntryFilter)."""
+        """Whether the entry is within the extent, and the other filter agrees."""
         is_new = self._entries.arrival(entry) > self._newest
         if is_new and self._snapshot:
             return False

@@ -84,7 +84,7 @@ class Group(EntryGroup):
         self.last: QueueEntry | None = None
 
     def disown(self) -> None:
-        """Forget its owner (EntryGroup)."""
+        """Forget its owner."""
         self.owner = None
 
     def first(self) -> QueueEntry | None:
@@ -140,7 +140,7 @@ class Group(EntryGroup):
         heap = self.parked.get(context)
         if heap is None:
             for left in [each for each in self.parked if each.is_left]:
-                del self.parked[left]  # else each consumer with its own filter would leave some here
+                del self.parked[left]  # else each consumer with its own filter would leave entries here
             heap = self.parked[context] = []
         heappush(heap, entry)
         is_first = heap[0] is entry
@@ -170,7 +170,7 @@ class Group(EntryGroup):
         if not heap:
             del self.parked[context]
 
-    def forget_left(self) -> None:
+    def drop_left_entries(self) -> None:
         """Drop entries that have left from the lists, once they may outnumber the others."""
         if self.entries == 0:
             self.parked.clear()
@@ -209,8 +209,8 @@ class Holding(OwnedGroups):
     For every group that is not shut and has a parked entry, the heap has a head at or before that entry.
     Further heads may be stale. Shut groups need not be in the holding.
 
-    `moves`: the value of `Groups.moves`. A holding with another value must give up all its groups. They are
-    not shut yet, because there may be very many, but the consumer gets nothing until they are.
+    `moves`: the value of `Groups.moves`. A holding with another value must give up all its groups. The groups
+    may be very many, and are shut in later turns. Until then the consumer gets nothing.
     """
 
     def __init__(self, context: QueueContext, moves: i64) -> None:
@@ -220,14 +220,14 @@ class Holding(OwnedGroups):
         self.heads: list[Head] = []
 
     def owns_some(self) -> bool:
-        """Whether the consumer owns a group (OwnedGroups)."""
+        """Whether the consumer owns a group."""
         return len(self.groups) > 0
 
     def is_empty(self) -> bool:
         """Whether no group or head is left to give up."""
         return not self.groups and not self.heads
 
-    def let_go(self, most: i64) -> list[Group]:
+    def shut_some(self, most: i64) -> list[Group]:
         """Shut and forget up to `most` of its groups, the last ones; later calls do the others."""
         shut: list[Group] = []
         while self.groups and len(shut) < most:
@@ -267,12 +267,12 @@ class Holding(OwnedGroups):
 def group_of(entry: QueueEntry) -> Group | None:
     """Return the group of an entry; None: the entry is in no group."""
     group = entry.group
-    assert group is None or isinstance(group, Group), "groups are made here"
+    assert group is None or isinstance(group, Group), "this module makes all groups"
     return group
 
 
 def holding_of(consumer: QueueConsumer) -> Holding | None:
     """Return the groups that `consumer` has owned and their parked entries; None: no group."""
     holding = consumer.holding
-    assert holding is None or isinstance(holding, Holding), "holdings are made here"
+    assert holding is None or isinstance(holding, Holding), "this module makes all holdings"
     return holding

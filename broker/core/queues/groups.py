@@ -16,7 +16,7 @@ from broker.core.entries.entry import AVAILABLE, Holder, QueueEntry
 from broker.core.queues.consumer import BLOCKED_BY_GROUPS, REMOVED, QueueConsumer, TargetSession
 from broker.core.queues.consumers import (
     clear_blocker,
-    notify_if_nobody_comes,
+    notify_if_unnotified,
     notify_one,
     suspend,
     wake_contexts,
@@ -24,7 +24,7 @@ from broker.core.queues.consumers import (
     wake_waiters,
 )
 from broker.core.queues.group import Group, GroupKeys, Head, Holding, group_of, holding_of
-from broker.core.queues.hooks import Discipline, able_in, first_idle
+from broker.core.queues.hooks import Discipline, able_consumers, first_idle
 from broker.core.queues.queue import Queue
 from broker.core.queues.state import owns
 from broker.core.schedule import Chore, Schedule
@@ -32,7 +32,7 @@ from broker.core.schedule import Chore, Schedule
 SLICE: Final[i64] = 2000  # groups freed in one turn: a millisecond or two
 
 
-def lets_go(groups: Groups, owner: QueueConsumer) -> bool:
+def must_free(groups: Groups, owner: QueueConsumer) -> bool:
     """Whether each group of `owner` is freed as soon as none of its entries is in flight."""
     if owner.state == REMOVED or owner.getting:
         return True
@@ -40,7 +40,7 @@ def lets_go(groups: Groups, owner: QueueConsumer) -> bool:
     return holding is not None and holding.moves != groups.moves
 
 
-def let_go(groups: Groups, holdings: list[Holding | None]) -> None:
+def free_groups(groups: Groups, holdings: list[Holding | None]) -> None:
     """Shut all groups of `holdings`, and free each as soon as none of its entries is in flight.
 
     A large number of groups is done in later turns.
@@ -49,54 +49,54 @@ def let_go(groups: Groups, holdings: list[Holding | None]) -> None:
     for holding in holdings:
         if holding is not None:
             count += len(holding.groups)
-    if count > groups.most or groups.later is not None:
-        _later(groups).add_holdings(holdings)
+    if count > groups.most or groups.release is not None:
+        _begin_release(groups).add_holdings(holdings)
         return
     shut: list[Group] = []
     for holding in holdings:
         if holding is not None:
             holding.moves = groups.moves
-            shut += holding.let_go(groups.most)
+            shut += holding.shut_some(groups.most)
     groups.rest(shut)
 
 
-def takes_time(groups: Groups, calm: list[Group]) -> bool:
+def frees_in_slices(groups: Groups, calm: list[Group]) -> bool:
     """Free `calm` groups in later turns if they are many; False: they are few, and the caller frees them."""
-    if len(calm) <= groups.most and groups.later is None:
+    if len(calm) <= groups.most and groups.release is None:
         return False
-    _later(groups).add(calm)
+    _begin_release(groups).add(calm)
     return True
 
 
-def _later(groups: Groups) -> FreedLater:
+def _begin_release(groups: Groups) -> GroupRelease:
     """Return the task that frees groups in later turns.
 
     No attached consumer is served until it is done. So to consumers all these groups are freed at once, and
     the order is unchanged. A basic.get may come in between, and finds the groups that are free by then.
     """
-    later = groups.later
-    if later is None:
-        later = groups.later = FreedLater(groups)
+    release = groups.release
+    if release is None:
+        release = groups.release = GroupRelease(groups)
         groups.pauses = True
         queue = groups.queue
-        for consumer in queue.manager.takers():
+        for consumer in queue.manager.acquiring_consumers():
             suspend(queue, consumer, BLOCKED_BY_GROUPS)  # no consumer takes over
-    return later
+    return release
 
 
 @final
-class FreedLater(Chore):
+class GroupRelease(Chore):
     """The groups that may be freed in later turns: until then each belongs to its owner, who gets nothing.
 
-    A group is not touched before its turn, and is dropped from the lists in its turn. Counting, marking or
-    dropping all of them at once would take too long.
+    A step changes the groups of its slice only, and drops them from the lists. Counting, marking or dropping
+    all groups at once would take too long.
     """
 
     def __init__(self, groups: Groups) -> None:
         super().__init__(groups.schedule, groups.most)
         self._groups = groups
         self._holdings: dict[Holding, None] = {}  # with groups to shut
-        self._calm: list[list[Group]] = []  # in reverse order, as is each list in it
+        self._calm: list[list[Group]] = []  # in reverse order, and so is each list
 
     def add(self, calm: list[Group]) -> None:
         """Add groups of which nothing is in flight; the list is taken over."""
@@ -113,7 +113,7 @@ class FreedLater(Chore):
                 self._holdings[holding] = None
         self.continue_soon()
 
-    def waits(self, group: Group) -> bool:
+    def contains(self, group: Group) -> bool:
         """Whether `group` is still to be freed; looks at every group."""
         if any(group in holding.groups for holding in self._holdings):
             return True
@@ -128,9 +128,9 @@ class FreedLater(Chore):
             groups.rest(found)
         if self._holdings or self._calm:
             return True
-        groups.later = None
+        groups.release = None
         groups.pauses = False
-        clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_GROUPS)
+        clear_blocker(queue, queue.manager.acquiring_consumers(), BLOCKED_BY_GROUPS)
         return False
 
     def _shut(self, most: i64) -> list[Group]:
@@ -138,7 +138,7 @@ class FreedLater(Chore):
         shut: list[Group] = []
         while self._holdings and len(shut) < most:
             holding, _ = self._holdings.popitem()
-            shut += holding.let_go(most - len(shut))
+            shut += holding.shut_some(most - len(shut))
             if not holding.is_empty():
                 self._holdings[holding] = None
                 break
@@ -187,9 +187,9 @@ def next_for(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
     if own is None:
         return _scan(groups, consumer, context, limit)
     holding = groups.holding_of(consumer)
-    assert holding is not None, "who has something parked owns a group"
+    assert holding is not None, "a consumer with a parked entry owns a group"
     holding.take_first()
-    heappush(context.behind, own)  # there it is the first, and `acquire` finds it
+    heappush(context.behind, own)  # the entry is the first there, and `acquire` finds it
     return own
 
 
@@ -226,18 +226,18 @@ def _scan(groups: Groups, consumer: QueueConsumer, context: QueueContext, limit:
 def _park(groups: Groups, context: QueueContext, entry: QueueEntry) -> None:
     """Park an entry that `context` passes because another consumer owns its group."""
     group = group_of(entry)
-    assert group is not None, "what is in no group is for everybody"
+    assert group is not None, "a parked entry is in a group"
     owner = group.owner
     is_first = group.park(context, entry)
     if owner is not None:
         holding = holding_of(owner)
-        assert holding is not None, "it knows its groups"
+        assert holding is not None, "the owner of a group has a holding"
         is_first = is_first or (groups.strict and group.first_parked(context) is entry)
         if is_first and holding.context is context and groups.is_open(entry):
             holding.add_head(group)
     rules = groups.queue.rules
     if rules is not None and context is groups.queue.context:
-        rules.parked(entry)
+        rules.note_parked(entry)
 
 
 def _first_own(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
@@ -246,7 +246,7 @@ def _first_own(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
     if holding is None or holding.context is not consumer.context:
         return None
     if holding.moves != groups.moves and consumer.state == REMOVED:
-        holding.shut_all(groups.moves)  # a get of several messages; attached consumers get nothing meanwhile
+        holding.shut_all(groups.moves)  # a get of several messages; attached consumers get nothing until then
     heads = holding.heads
     while heads:
         head = heads[0]
@@ -311,7 +311,7 @@ class Groups(Discipline):
         self.by_key: dict[str, Group] = {}
         self.idle: OrderedDict[Group, None] = OrderedDict()
         self.schedule = schedule
-        self.later: FreedLater | None = None
+        self.release: GroupRelease | None = None
         self.most: i64 = SLICE
         self.moves: i64 = 0
         self._keys = keys
@@ -325,11 +325,11 @@ class Groups(Discipline):
     # ---- questions
 
     def next_entry(self, consumer: QueueConsumer) -> QueueEntry | None:
-        """Return the first entry that the consumer sees and may get (Discipline)."""
+        """Return the first entry that the consumer sees and may get."""
         return next_for(self, consumer)
 
     def is_open(self, entry: QueueEntry) -> bool:
-        """Whether the entry's group is not shut and, if strict, the entry is the next one (Discipline)."""
+        """Whether the entry's group is not shut and, if strict, the entry is the next one."""
         group = group_of(entry)
         if group is None:
             return True
@@ -338,14 +338,14 @@ class Groups(Discipline):
         return not self.strict or group.in_order() is entry
 
     def owner(self, entry: QueueEntry) -> QueueConsumer | None:
-        """Return the owner of the entry's group (Discipline)."""
+        """Return the owner of the entry's group."""
         group = group_of(entry)
         if group is None or group.owner is None:
             return None
         return first_idle(self._gets_for(entry, group)) or group.owner
 
     def contenders(self, entry: QueueEntry) -> list[QueueConsumer]:
-        """Return the owner of the entry's group, or waiting basic.gets of its transaction (Discipline)."""
+        """Return the owner of the entry's group, or waiting basic.gets of its transaction."""
         group = group_of(entry)
         if group is None or group.owner is None:
             return []
@@ -356,7 +356,7 @@ class Groups(Discipline):
         owner = group.owner
         if owner is None or group.batch is None or not _is_getting(owner):
             return []
-        return [each for each in able_in(owner.target.peers, self.queue, entry) if each.getting]
+        return [each for each in able_consumers(owner.target.peers, self.queue, entry) if each.getting]
 
     def owns(self, consumer: QueueConsumer, group: Group) -> bool:
         """Whether `consumer` owns `group`, or gets more of it for the transaction of the owner."""
@@ -374,13 +374,13 @@ class Groups(Discipline):
         return holding_of(consumer)
 
     def parked_in(self, context: QueueContext) -> list[QueueEntry]:
-        """The entries that the cursor of `context` has passed (Discipline)."""
+        """The entries that the cursor of `context` has passed."""
         return [entry for group in self.by_key.values() for entry in group.parked.get(context, ())]
 
     # ---- changes
 
-    def linked(self, entry: QueueEntry) -> None:
-        """Add the entry to its group, made if need be (Discipline)."""
+    def note_arrival(self, entry: QueueEntry) -> None:
+        """Add the entry to its group, which is made for its first entry."""
         key = self._keys.key(entry.message)
         if not key:
             return
@@ -398,10 +398,10 @@ class Groups(Discipline):
             heappush(group.line, entry)
         entry.group = group
 
-    def acquired(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+    def note_acquisition(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """Make the consumer the owner of a free group.
 
-        Shut the group if this entry closes it (Discipline).
+        Shut the group if this entry closes it.
         """
         group = group_of(entry)
         if group is None:
@@ -416,16 +416,16 @@ class Groups(Discipline):
             if group.owner is not consumer:  # an operator; a consumer would be the only waiter
                 hidden = True
         if hidden:
-            self._look_again([group])
+            self._wake_waiters_of([group])
 
-    def left(self, entry: QueueEntry, owner: Holder | None) -> None:
-        """Free the entry's group, or deliver the next entry, if `entry` held that up (Discipline)."""
+    def note_departure(self, entry: QueueEntry, owner: Holder | None) -> None:
+        """Free the entry's group, or deliver the next entry, if `entry` held that up."""
         group = group_of(entry)
         if group is None:
             return
         entry.group = None
         group.entries -= 1
-        group.forget_left()
+        group.drop_left_entries()
         if group.closers is not None:
             group.closers.pop(entry, None)
         if owner is not None:
@@ -435,11 +435,11 @@ class Groups(Discipline):
             self._rest(group)
             self.wake()
         elif group.batch is not None and not promised:
-            self._go_on(group)
+            self._update_strict(group)
             self.wake()
 
-    def returned(self, entries: list[QueueEntry]) -> None:
-        """Free the entries' groups that must be freed and have nothing in flight any more (Discipline)."""
+    def note_return(self, entries: list[QueueEntry]) -> None:
+        """Free the entries' groups that must be freed and have nothing in flight any more."""
         calm: list[Group] = []
         batching: dict[Group, None] = {}
         for entry in entries:
@@ -453,19 +453,19 @@ class Groups(Discipline):
                     calm.append(group)
         for group in batching:
             if group.inflight != 0:
-                self._go_on(group)
-        if not takes_time(self, calm):
+                self._update_strict(group)
+        if not frees_in_slices(self, calm):
             for group in calm:
                 self._rest(group)
 
     def wake(self) -> None:
-        """Let a consumer of each context look, if a group has been freed (Discipline)."""
+        """Let a consumer of each context look, if a group has been freed."""
         queue = self.queue
         opened = self._opened
         if self._closed:
             closed = self._closed
             self._closed = []
-            self._look_again(closed)
+            self._wake_waiters_of(closed)
         if not opened and not self._freed:
             return
         freed = self._freed
@@ -482,54 +482,54 @@ class Groups(Discipline):
                 continue
             if self.owner(entry) is not None:
                 notify_one(queue, entry)
-            elif self.strict:  # its predecessor may have left without a delivery
-                notify_if_nobody_comes(queue, entry)
+            elif self.strict:  # the entry before it may have left without a delivery
+                notify_if_unnotified(queue, entry)
 
-    def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """Let the owner get the next entry of a strict group (Discipline)."""
+    def note_promise(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """Let the owner get the next entry of a strict group."""
         group = group_of(entry)
         if group is not None and self.strict and owns(consumer, entry, self.queue):
             group.promise(entry)
-            self._go_on(group)
+            self._update_strict(group)
             self.wake()
 
-    def withdrawn(self, entries: list[QueueEntry]) -> None:
-        """Hold up the entries' groups until these are settled or requeued (Discipline)."""
+    def note_withdrawal(self, entries: list[QueueEntry]) -> None:
+        """Hold up the entries' groups until these are settled or requeued."""
         closed: dict[Group, None] = {}
         for entry in entries:
             group = group_of(entry)
             if group is not None and group.withdraw(entry):
                 closed[group] = None
         if closed:
-            self._look_again(list(closed))
+            self._wake_waiters_of(list(closed))
 
-    def attached(self, consumer: QueueConsumer) -> None:
-        """Move the sticky groups, if they are rebalanced; not for a waiting basic.get (Discipline)."""
+    def note_attached(self, consumer: QueueConsumer) -> None:
+        """Move the sticky groups, if they are rebalanced; not for a waiting basic.get."""
         if consumer.getting:
             consumer.holding = self._gets.get(consumer.target.peers)
         if self.rebalances and not consumer.getting:
             self.moves += 1
-            let_go(self, [holding_of(taker) for taker in self.queue.manager.takers()])
+            free_groups(self, [holding_of(consumer) for consumer in self.queue.manager.acquiring_consumers()])
 
-    def detached(self, consumer: QueueConsumer) -> None:
+    def note_detached(self, consumer: QueueConsumer) -> None:
         """Free the consumer's groups.
 
-        Those with entries in flight stay until these are settled (Discipline).
+        A group with entries in flight stays until the entries are settled.
         """
         if holding_of(consumer) is not None and consumer.state == REMOVED:
             if self.strict and consumer.getting:
                 return  # its session may get more; each group is freed when nothing of it is in flight
-            let_go(self, [holding_of(consumer)])
+            free_groups(self, [holding_of(consumer)])
 
-    def context_changed(self, consumer: QueueConsumer) -> None:
-        """Keep the consumer's groups: the new cursor finds entries that the old one parked (Discipline)."""
+    def note_context(self, consumer: QueueConsumer) -> None:
+        """Keep the consumer's groups: the new cursor finds entries that the old one parked."""
         holding = holding_of(consumer)
         if holding is not None:
             holding.context = consumer.context
             holding.heads.clear()
 
-    def sent_away(self, consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
-        """Shut the groups of `entries`, because only another owner can get these entries (Discipline)."""
+    def note_exclusion(self, consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
+        """Shut the groups of `entries`, because only another owner can get these entries."""
         shut: list[Group] = []
         for entry in entries:
             group = group_of(entry)
@@ -541,11 +541,18 @@ class Groups(Discipline):
                 holding.groups.pop(group, None)
             shut.append(group)
         if shut:
-            self._look_again(shut)
+            self._wake_waiters_of(shut)
 
-    def served_alone(self, consumer: QueueConsumer) -> None:
-        """Free the groups of other consumers as soon as no entry of theirs is in flight (Discipline)."""
-        let_go(self, [holding_of(other) for other in self.queue.manager.takers() if other is not consumer])
+    def free_other_groups(self, consumer: QueueConsumer) -> None:
+        """Free the groups of other consumers as soon as no entry of theirs is in flight."""
+        free_groups(
+            self,
+            [
+                holding_of(other)
+                for other in self.queue.manager.acquiring_consumers()
+                if other is not consumer
+            ],
+        )
 
     # ---- ownership
 
@@ -570,19 +577,19 @@ class Groups(Discipline):
         return holding
 
     def rest(self, groups: list[Group]) -> None:
-        """Free those of `groups` that must be freed and of which nothing is in flight."""
+        """Free the `groups` that must be freed and have nothing in flight."""
         for group in groups:
-            if group.inflight == 0 and group.owner is not None:  # else it was freed meanwhile
+            if group.inflight == 0 and group.owner is not None:  # else the group was freed before
                 self._rest(group)
-        self._look_again(groups)
+        self._wake_waiters_of(groups)
         self.wake()
 
-    def _look_again(self, groups: list[Group]) -> None:
+    def _wake_waiters_of(self, groups: list[Group]) -> None:
         """Wake consumers that wait for an entry of `groups`, because it may not be for them any more."""
-        awaited = self.queue.awaited
-        if awaited:
+        waiters = self.queue.waiters
+        if waiters:
             changed = set(groups)
-            for entry in [entry for entry in awaited if group_of(entry) in changed]:
+            for entry in [entry for entry in waiters if group_of(entry) in changed]:
                 wake_waiters(self.queue, entry)
 
     def _rest(self, group: Group) -> None:
@@ -590,7 +597,7 @@ class Groups(Discipline):
         owner = group.owner
         if owner is None:
             self._open(group)
-        elif not self.sticky or group.shut or lets_go(self, owner):
+        elif not self.sticky or group.shut or must_free(self, owner):
             self._free(group)
         elif group.entries == 0:
             self.idle[group] = None
@@ -604,7 +611,7 @@ class Groups(Discipline):
         owner = group.owner
         assert owner is not None, "only a group with an owner is freed"
         holding = holding_of(owner)
-        assert holding is not None, "it knows its groups"
+        assert holding is not None, "the owner of a group has a holding"
         if group.shut:
             holding.groups.pop(group, None)  # a shut group may be missing there
             group.shut = False
@@ -651,7 +658,7 @@ class Groups(Discipline):
         if entry is not None:
             self._opened.append(entry)
 
-    def _go_on(self, group: Group) -> None:
+    def _update_strict(self, group: Group) -> None:
         """Update a strict group: a transaction may remove all its entries in flight now, or no longer."""
         owner = group.owner
         if owner is None or group.shut:

@@ -190,47 +190,47 @@ class Discipline:
 
     # ---- changes
 
-    def linked(self, entry: QueueEntry) -> None:
+    def note_arrival(self, entry: QueueEntry) -> None:
         """Note that `entry` is new, and has not been announced."""
 
-    def acquired(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+    def note_acquisition(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """Note that `consumer`, attached or a basic.get, has just acquired `entry`."""
 
-    def left(self, entry: QueueEntry, owner: Holder | None) -> None:
+    def note_departure(self, entry: QueueEntry, owner: Holder | None) -> None:
         """Note that `entry` is DEQUEUED; `owner` had acquired it, None: it was not acquired."""
 
-    def returned(self, entries: list[QueueEntry]) -> None:
+    def note_return(self, entries: list[QueueEntry]) -> None:
         """Note that `entries`, all of one call, have been requeued. Notify no consumer before `wake`."""
 
     def wake(self) -> None:
         """Notify consumers that can get more than the requeued entries, which cursors know already."""
 
-    def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+    def note_promise(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """Note that a transaction of `consumer`, which has `entry`, will remove it with its commit."""
 
-    def withdrawn(self, entries: list[QueueEntry]) -> None:
+    def note_withdrawal(self, entries: list[QueueEntry]) -> None:
         """Note that the transaction that would have removed `entries` has been rolled back."""
 
     def passed_on(self) -> None:
         """Notify another consumer that alone may have an entry, because a NOTIFIED one has dropped out."""
 
-    def attached(self, consumer: QueueConsumer) -> None:
+    def note_attached(self, consumer: QueueConsumer) -> None:
         """Note that `consumer`, which acquires, has been attached."""
 
-    def detached(self, consumer: QueueConsumer) -> None:
+    def note_detached(self, consumer: QueueConsumer) -> None:
         """Note that `consumer` has been detached and its entries have been requeued."""
 
-    def context_changed(self, consumer: QueueConsumer) -> None:
+    def note_context(self, consumer: QueueConsumer) -> None:
         """Note that `consumer` uses the cursor of another context, which has not moved yet."""
 
-    def sent_away(self, consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
+    def note_exclusion(self, consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
         """Note that `consumer`, which has `entries`, is about to return them and must not get them again."""
 
-    def served_alone(self, consumer: QueueConsumer) -> None:
+    def free_other_groups(self, consumer: QueueConsumer) -> None:
         """Note that from now on the queue serves `consumer` alone."""
 
 
-def able_in(session: TargetSession, queue: QueueState, entry: QueueEntry) -> Iterator[QueueConsumer]:
+def able_consumers(session: TargetSession, queue: QueueState, entry: QueueEntry) -> Iterator[QueueConsumer]:
     """Yield the consumers of `session` that want work from `queue` and see `entry`."""
     for target in session.targets:
         for consumer in target.consumers:
@@ -334,38 +334,38 @@ class QueueLimits(Chore):
         """Reserve room for messages of a transaction, or release it if negative."""
         raise NotImplementedError
 
-    def apply(self, held: dict[str, object]) -> None:
-        """Apply these arguments from now on. Existing entries keep their expiry."""
+    def apply(self, effective: dict[str, object]) -> None:
+        """Apply the arguments from now on. Existing entries keep their expiry."""
         raise NotImplementedError
 
     def admit(self, entry: QueueEntry) -> bool:
         """Apply the limits to `entry`, new and not announced; false if it is not AVAILABLE any more."""
         raise NotImplementedError
 
-    def handed_over(self, entry: QueueEntry) -> None:
+    def note_early_delivery(self, entry: QueueEntry) -> None:
         """Set the expiry of `entry`, new but already delivered, for a later requeue."""
         raise NotImplementedError
 
-    def restored(self, entry: QueueEntry) -> None:
+    def restore_expiry(self, entry: QueueEntry) -> None:
         """Continue the expiry of `entry`, which is from before a restart."""
         raise NotImplementedError
 
-    def returned(self, entries: list[QueueEntry]) -> None:
+    def note_returns(self, entries: list[QueueEntry]) -> None:
         """Apply the limits to `entries`, AVAILABLE or HELD again and not announced; some may leave."""
         raise NotImplementedError
 
-    def parked(self, entry: QueueEntry) -> None:
+    def note_parked(self, entry: QueueEntry) -> None:
         """Note that the discipline keeps `entry`, AVAILABLE, behind the cursor that consumers share."""
         raise NotImplementedError
 
     def touch(self) -> None:
-        """Note that the queue is used: redeclared, asked for a message, or left by a consumer.
+        """Note that the queue is used: by a declaration, a basic.get or a consumer that is detached.
 
         [RabbitMQ x-expires]
         """
         raise NotImplementedError
 
-    def stay(self) -> None:
+    def keep_queue(self) -> None:
         """Keep the queue: it has been declared again. [RabbitMQ x-expires]"""
         raise NotImplementedError
 
@@ -384,7 +384,7 @@ class QueueLimits(Chore):
         """End the wait of `seeker` for room."""
         raise NotImplementedError
 
-    def outlasts(self, reason: i64) -> bool:
+    def starts_dead_lettering(self, reason: i64) -> bool:
         """Dead-letter the messages of the queue, which is about to be deleted, if its rules say so.
 
         True if the queue stays until the last message has left, in later turns. Then it is deleted, unless it
@@ -392,7 +392,7 @@ class QueueLimits(Chore):
         """
         raise NotImplementedError
 
-    def none_waits(self) -> None:
+    def note_empty_backlog(self) -> None:
         """Delete the queue if it is due, because no message waits to be dead-lettered any more."""
         raise NotImplementedError
 
@@ -411,11 +411,11 @@ class QueueRetry(Chore):
         super().__init__(schedule, budget)
         self.counted: i64 = ALL
 
-    def apply(self, held: dict[str, object]) -> None:
-        """Apply these arguments from now on. HELD entries keep their times."""
+    def apply(self, effective: dict[str, object]) -> None:
+        """Apply the arguments from now on. HELD entries keep their times."""
         raise NotImplementedError
 
-    def came_back(self, entry: QueueEntry, outcome: i64) -> None:
+    def note_return(self, entry: QueueEntry, outcome: i64) -> None:
         """Note whether the return of `entry`, still ACQUIRED, counts with this outcome."""
         raise NotImplementedError
 
@@ -427,7 +427,7 @@ class QueueRetry(Chore):
         """Hold `entries`, which have just been returned, for their times: AVAILABLE → HELD."""
         raise NotImplementedError
 
-    def let_go(self, entry: QueueEntry) -> None:
+    def forget_wait(self, entry: QueueEntry) -> None:
         """Forget the time of `entry`, which the caller makes AVAILABLE or DEQUEUED."""
         raise NotImplementedError
 
@@ -451,22 +451,22 @@ class ElectionHook:
         """Whether `newcomer`, which acquires and is about to be attached, is not served for now."""
         raise NotImplementedError
 
-    def attached(self, newcomer: QueueConsumer) -> None:
+    def note_attached(self, newcomer: QueueConsumer) -> None:
         """Note that `newcomer`, which acquires, is attached and stands by."""
         raise NotImplementedError
 
-    def detached(self) -> None:
+    def note_detached(self) -> None:
         """Note that a consumer is detached and its entries are released."""
         raise NotImplementedError
 
-    def delivery_ended(self) -> None:
+    def note_delivery_end(self) -> None:
         """Note that a delivery has been settled or returned. The queue's state is consistent."""
         raise NotImplementedError
 
     def activity_of(self, consumer: QueueConsumer) -> str:
         """Return the activity of `consumer`, which acquires.
 
-        It is SINGLE_ACTIVE, WAITING or DRAINING; UP before the election begins.
+        The activity is SINGLE_ACTIVE, WAITING or DRAINING, and UP before the election begins.
         """
         raise NotImplementedError
 
@@ -481,11 +481,11 @@ class GateHook(TimedTask):
         super().__init__()
         self.is_open: bool = False
 
-    def attached(self) -> None:
+    def note_attached(self) -> None:
         """Count a new acquiring consumer, which waits behind the gate if it is shut."""
         raise NotImplementedError
 
-    def detached(self) -> None:
+    def note_detached(self) -> None:
         """Uncount an acquiring consumer that was detached."""
         raise NotImplementedError
 
@@ -513,11 +513,11 @@ class Settlement(Chore):
         """Process the deliveries of `queue` at once."""
         raise NotImplementedError
 
-    def deleting(self, queue: QueueState) -> None:
+    def finish_before_deletion(self, queue: QueueState) -> None:
         """Process the deliveries of `queue`, which is about to be deleted."""
         self.finish_queue(queue)
 
-    def vacating(self) -> None:
+    def drop_all(self) -> None:
         """Drop deliveries: all queues are about to be deleted, with their virtual host and their entries."""
 
 
@@ -536,11 +536,11 @@ class UndeliverableHook(Chore):
         """Note entries that a consumer returns as undeliverable to itself; they are about to be requeued."""
         raise NotImplementedError
 
-    def returned(self, entries: list[QueueEntry]) -> None:
+    def check_returns(self, entries: list[QueueEntry]) -> None:
         """Check which of `entries`, all requeued, no consumer can get any more."""
         raise NotImplementedError
 
-    def consumer_left(self) -> None:
+    def note_detached(self) -> None:
         """Check all noted entries: a consumer of the queue was detached."""
         raise NotImplementedError
 
@@ -561,8 +561,8 @@ class MemoryHook(Chore):
 class StreamSink(StreamWatcher):
     """The stream of a queue; see `broker.core.streams.stream`."""
 
-    def apply(self, held: dict[str, object]) -> None:
-        """Apply these arguments from now on."""
+    def apply(self, effective: dict[str, object]) -> None:
+        """Apply the arguments from now on."""
         raise NotImplementedError
 
     def append(self, message: Message, source: Source) -> None:

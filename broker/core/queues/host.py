@@ -15,7 +15,7 @@ from broker.core.schedule import Schedule
 from broker.core.view import Headers, Views
 
 
-def nobody_told(text: str) -> None:
+def ignore_report(text: str) -> None:
     """Ignore a report, for brokers without a log of their own."""
 
 
@@ -34,7 +34,7 @@ class QueueHost:
         chance: Chance,
         views: Views,
         exclusive_drain: i64,
-        trouble: Callable[[str], None] = nobody_told,
+        trouble: Callable[[str], None] = ignore_report,
     ) -> None:
         self.store = store
         self.schedule = schedule

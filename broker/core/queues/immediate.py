@@ -17,20 +17,20 @@ from broker.core.queues.hooks import EXPIRED
 from broker.core.queues.queue import Queue, dead_letter, drop, next_in_time, stop_timer
 from broker.core.queues.source import BROKER, Source
 
-HAND_OVER_MAX: Final[i64] = 200  # entries delivered ahead of their turn for one that must not wait
+HAND_OVER_MAX: Final[i64] = 200  # entries delivered early for an entry that must not wait
 
 
 def enqueue_immediate(queue: Queue, message: Message, source: Source = BROKER) -> bool:
     """Deliver `message` from `source` now or not at all.
 
-    The check and the removal are one synchronous step that no other delivery can enter. So the original's
-    race between them cannot happen: no immediate entry is AVAILABLE when this returns.
+    The check and the removal are one synchronous step that no other delivery can enter. So no immediate entry
+    is AVAILABLE afterwards.
     """
-    if queue.stream is not None:  # it is appended, and consumers get it when it is on disk
+    if queue.stream is not None:  # the message is appended, and consumers get it when it is on disk
         queue.enqueue(message, source)
         return True
     latest = queue.entries.latest
-    if latest is not None and latest.holds(message):  # it might replace that one and then be dropped
+    if latest is not None and latest.holds(message):  # the message would replace an entry and then be dropped
         if queue.logged and message.sequence != 0:
             queue.store.append_settle(message, queue)
         return False
@@ -40,7 +40,7 @@ def enqueue_immediate(queue: Queue, message: Message, source: Source = BROKER) -
     _wake_for(queue, entry)
     if _deliver_now(queue, entry):
         if queue.rules is not None:
-            queue.rules.handed_over(entry)
+            queue.rules.note_early_delivery(entry)
         queue.published += 1
         queue.counters.made_ready += 1
         return True
@@ -59,43 +59,43 @@ def _wake_for(queue: Queue, entry: QueueEntry) -> None:
 def _deliver_now(queue: Queue, entry: QueueEntry) -> bool:
     """Deliver `entry` if a consumer can take it at this very moment.
 
-    It must be that consumer's next entry, so no consumer can behind older messages. As everywhere, only the
-    highest priority that wants work is asked, unless the entry belongs to one consumer.
+    The entry must be the consumer's next entry, so no consumer takes it before older messages. As everywhere,
+    only consumers of the highest priority that wants work count, unless the entry belongs to one consumer.
     """
     discipline = queue.discipline
     if discipline is not None and not discipline.is_open(entry):
         return False
     if discipline is None or discipline.owner(entry) is None:
-        taker = _taker(queue, entry)
+        consumer = _find_consumer(queue, entry)
     else:
-        taker = _first_ready(queue, discipline.contenders(entry), entry)
-    if taker is None:
+        consumer = _first_ready(queue, discipline.contenders(entry), entry)
+    if consumer is None:
         return False
-    _hand_over(queue, taker, entry)
+    _hand_over(queue, consumer, entry)
     return True
 
 
-def _taker(queue: Queue, entry: QueueEntry) -> QueueConsumer | None:
+def _find_consumer(queue: Queue, entry: QueueEntry) -> QueueConsumer | None:
     """Return a consumer that can take `entry`, which belongs to no consumer."""
     wanted: ConsumerLevel | None = None
-    taker: QueueConsumer | None = None
+    consumer: QueueConsumer | None = None
     for level in levels_for(queue, entry):
         if wanted is not None and wanted.rank != level.rank:
             break
         if not level.wants_work or not level.context.sees(entry):
             continue
         wanted = level
-        asked = _speakers(queue, level)
-        if len(asked) > 1:
-            taker = _first_ready(queue, asked, entry)
-        elif next_in_time(queue, asked[0]) is entry:
-            taker = _first_fit(level.interested, entry) or _first_fit(level.notified, entry)
-        if taker is not None:
+        candidates = _first_in_line(queue, level)
+        if len(candidates) > 1:
+            consumer = _first_ready(queue, candidates, entry)
+        elif next_in_time(queue, candidates[0]) is entry:
+            consumer = _first_fit(level.interested, entry) or _first_fit(level.notified, entry)
+        if consumer is not None:
             break
-    return taker
+    return consumer
 
 
-def _speakers(queue: Queue, level: ConsumerLevel) -> list[QueueConsumer]:
+def _first_in_line(queue: Queue, level: ConsumerLevel) -> list[QueueConsumer]:
     """Return the consumers of `level` that want work, only one if all of them have the same next entry."""
     waiting = level.interested.head or level.notified.head
     if waiting is None:
@@ -121,20 +121,20 @@ def hand_over(queue: Queue) -> bool:
     be read.
     """
     for level in all_levels(queue):
-        asked = _speakers(queue, level)
-        for consumer in asked:
+        candidates = _first_in_line(queue, level)
+        for consumer in candidates:
             entry = next_in_time(queue, consumer)
             if entry is not None and entry.message.content is not None and _deliver_now(queue, entry):
                 return True
-        if asked and queue.alike:
+        if candidates and queue.alike:
             break
     return False
 
 
-def now_or_never(queue: Queue, entry: QueueEntry) -> None:
+def deliver_or_expire(queue: Queue, entry: QueueEntry) -> None:
     """Deliver `entry`, which is new, after the entries before it, to a waiting consumer; else it expires.
 
-    NOTIFIED consumers have not pulled yet. If they had, they would have received all these entries by now.
+    NOTIFIED consumers have not pulled yet. Otherwise they would have received all these entries by now.
     """
     _wake_for(queue, entry)
     for _ in range(HAND_OVER_MAX):
@@ -164,5 +164,5 @@ def _hand_over(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None
     if consumer.no_ack:
         queue.settle(entry)
     if queue.discipline is not None:
-        notify_consumer(queue, consumer)  # more entries may belong to it now
-    target.flush_soon()  # outside its turn, so the flush must be requested
+        notify_consumer(queue, consumer)  # more entries may belong to the consumer now
+    target.flush_soon()  # the target delivers outside a turn, so the flush must be requested

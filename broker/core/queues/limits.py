@@ -1,8 +1,7 @@
 """The limits of a queue: the time to live of its messages, its length, and its own expiry when unused.
 
-[RabbitMQ queue length limit]
-
-[RabbitMQ x-message-ttl, expiration, x-expires, x-max-length, x-max-length-bytes, x-overflow]
+[RabbitMQ queue length limit; x-message-ttl, expiration, x-expires, x-max-length, x-max-length-bytes,
+x-overflow]
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from broker.core.queues.hooks import (
     QueueLimits,
     Seeker,
 )
-from broker.core.queues.immediate import hand_over, now_or_never
+from broker.core.queues.immediate import deliver_or_expire, hand_over
 from broker.core.queues.queue import Queue, dead_letter, take_out
 
 ADMITTED_FOR: Final[i64] = 1000  # entries dropped for a new one at once; a later step drops further ones
@@ -51,13 +50,13 @@ _STALE_MIN: Final = 64
 def admit_one_more(rules: Rules, entry: QueueEntry) -> None:
     """Apply the length limits to `entry`, which is new.
 
-    If the queue is over its limits, waiting consumers get what they can, and the rest is dropped.
+    If the queue is over its limits, waiting consumers get what they can, and the other messages are dropped.
     """
     if rules.victims is not None:
         rules.victims.offer(entry)
     if rules.overflow != DROP_HEAD:
         return
-    while rules.over() and hand_over(rules.queue):
+    while rules.is_over_limits() and hand_over(rules.queue):
         pass
     make_room(rules, ADMITTED_FOR)
 
@@ -65,7 +64,7 @@ def admit_one_more(rules: Rules, entry: QueueEntry) -> None:
 def make_room(rules: Rules, most: i64) -> None:
     """Drop excess entries: the lowest priority first, then the oldest first; at most `most` now."""
     queue = rules.queue
-    while rules.over():
+    while rules.is_over_limits():
         if most <= 0:
             rules.trimming = True
             rules.arm()
@@ -90,7 +89,7 @@ class Victims:
     """The finder of the oldest AVAILABLE entry of the last rank.
 
     Queues with ranks or a personal discipline need it. An entry behind the cursor that consumers share is
-    AVAILABLE only if it was requeued, came late or was parked. Such entries are in a heap for each rank.
+    AVAILABLE only if it was requeued, came late or was parked. A heap for each rank has these entries.
     After the cursor there may be acquired entries, because their owners have filters; the cursor passes them
     here. O(log n), plus O(ranks whose entries are all acquired).
     """
@@ -223,34 +222,34 @@ class Rules(QueueLimits):
 
     # ---- the rules
 
-    def apply(self, held: dict[str, object]) -> None:
-        """Apply these arguments from now on. Existing entries keep their expiry."""
+    def apply(self, effective: dict[str, object]) -> None:
+        """Apply the arguments from now on. Existing entries keep their expiry."""
         was_careful = self.careful
-        self.ttl = number_argument(held, MESSAGE_TTL, -1)
-        self.max_length = number_argument(held, MAX_LENGTH, NO_LIMIT)
-        self.max_bytes = number_argument(held, MAX_LENGTH_BYTES, NO_LIMIT)
+        self.ttl = number_argument(effective, MESSAGE_TTL, -1)
+        self.max_length = number_argument(effective, MAX_LENGTH, NO_LIMIT)
+        self.max_bytes = number_argument(effective, MAX_LENGTH_BYTES, NO_LIMIT)
         self.limited = self.max_length != NO_LIMIT or self.max_bytes != NO_LIMIT
-        self.overflow = OVERFLOWS[text_argument(held, OVERFLOW) or "drop-head"]
-        exchange = text_argument(held, DEAD_LETTER_EXCHANGE)
+        self.overflow = OVERFLOWS[text_argument(effective, OVERFLOW) or "drop-head"]
+        exchange = text_argument(effective, DEAD_LETTER_EXCHANGE)
         self.dead_letter_reasons = 0
         if exchange is not None:
-            for name in dead_letter_reasons(held):
+            for name in dead_letter_reasons(effective):
                 self.dead_letter_reasons |= 1 << REASONS.index(name)
         self.dead_letter_exchange = exchange or ""
-        self.dead_letter_key = text_argument(held, DEAD_LETTER_ROUTING_KEY)
+        self.dead_letter_key = text_argument(effective, DEAD_LETTER_ROUTING_KEY)
         self.dead_letter_route = None
-        self.sure = exchange is not None and is_dead_lettered_surely(held, self.queue.arguments)
-        self.spares_messages = held.get(EXPIRES_IF_EMPTY) is True
-        expires = number_argument(held, EXPIRES, -1)
+        self.sure = exchange is not None and is_dead_lettered_surely(effective, self.queue.arguments)
+        self.spares_messages = effective.get(EXPIRES_IF_EMPTY) is True
+        expires = number_argument(effective, EXPIRES, -1)
         if expires != self.expires:
             self.expires = expires
             self.used = self.schedule.now()
         if self.careful != was_careful:
-            self.host.changed()  # routes depend on it
+            self.host.changed()  # resolved routes depend on this
         self.victims = None
         if self.limited and self.overflow == DROP_HEAD:
             self.victims = Victims.of(self.queue)
-            self.trimming = self.over()
+            self.trimming = self.is_over_limits()
         self.arm()
         self.room_made()
         if self.queue.backlog is not None:
@@ -258,7 +257,7 @@ class Rules(QueueLimits):
 
     @property
     def queue_name(self) -> str:
-        """The name of the queue (QueueLimits)."""
+        """The name of the queue."""
         return self.queue.name
 
     @property
@@ -266,7 +265,7 @@ class Rules(QueueLimits):
         """Whether a publish to the queue needs more than an append and an enqueue."""
         return self.ttl >= 0 or (self.limited and self.overflow != DROP_HEAD)
 
-    def over(self) -> bool:
+    def is_over_limits(self) -> bool:
         """Whether the queue is over its limits."""
         queue = self.queue
         return queue.ready > self.max_length or queue.ready_bytes > self.max_bytes
@@ -326,7 +325,7 @@ class Rules(QueueLimits):
         """Apply the limits to `entry`, new and not announced; false if it is not AVAILABLE any more."""
         wait = self._wait(entry)
         if wait == 0:
-            now_or_never(self.queue, entry)
+            deliver_or_expire(self.queue, entry)
             entry.timer = Timer(self.schedule.now())  # for a requeue
             return False
         if wait > 0:
@@ -339,13 +338,13 @@ class Rules(QueueLimits):
             return entry.state == AVAILABLE
         return True
 
-    def handed_over(self, entry: QueueEntry) -> None:
+    def note_early_delivery(self, entry: QueueEntry) -> None:
         """Set the expiry of `entry`, new but already delivered, for a later requeue."""
         wait = self._wait(entry)
         if wait >= 0:
             entry.timer = Timer(self.schedule.now() + wait)
 
-    def restored(self, entry: QueueEntry) -> None:
+    def restore_expiry(self, entry: QueueEntry) -> None:
         """Continue the expiry of `entry`, which is from before a restart."""
         message = entry.message
         wait = self._wait(entry)
@@ -356,11 +355,11 @@ class Rules(QueueLimits):
             timer = Timer(self.schedule.now() + wait)
             entry.timer = timer
             self.timers.start(timer, entry, message.expiration < 0)
-        if self.limited and self.overflow == DROP_HEAD and self.over():
+        if self.limited and self.overflow == DROP_HEAD and self.is_over_limits():
             self.trimming = True
         self.arm()
 
-    def returned(self, entries: list[QueueEntry]) -> None:
+    def note_returns(self, entries: list[QueueEntry]) -> None:
         """Apply the limits to `entries`, AVAILABLE or HELD again and not announced; some may leave."""
         if self.victims is not None:
             for entry in entries:
@@ -375,7 +374,7 @@ class Rules(QueueLimits):
         self.arm()
 
     def _end_late(self, entries: list[QueueEntry], now: i64) -> None:
-        """Expire those of the requeued `entries` that are late, except many, which wait for the task."""
+        """Expire the requeued `entries` that are late; many of them wait for the task."""
         late = [entry for entry in entries if entry.timer is not None and entry.timer.due <= now]
         for entry in late[: self.budget]:
             if entry.state == AVAILABLE or entry.state == HELD:
@@ -392,20 +391,20 @@ class Rules(QueueLimits):
             return expiration
         return self.ttl
 
-    def parked(self, entry: QueueEntry) -> None:
-        """Note `entry` as a victim for the length limits (QueueLimits)."""
+    def note_parked(self, entry: QueueEntry) -> None:
+        """Note `entry` as a victim for the length limits."""
         if self.victims is not None:
             self.victims.offer(entry)
 
     # ---- time
 
-    def stay(self) -> None:
-        """Keep the queue: it has been declared again (QueueLimits)."""
+    def keep_queue(self) -> None:
+        """Keep the queue: it has been declared again."""
         self.leaving = NOT_LEAVING
         self.touch()
 
     def touch(self) -> None:
-        """Note that the queue is used: redeclared, asked for a message, or left by a consumer.
+        """Note that the queue is used: by a declaration, a basic.get or a consumer that is detached.
 
         [RabbitMQ x-expires]
         """
@@ -452,7 +451,7 @@ class Rules(QueueLimits):
         if self.leaving == QUEUE_EXPIRED and self._is_used():
             self.leaving = NOT_LEAVING
         if self.leaving != NOT_LEAVING:
-            self._let_die(budget)
+            self._dead_letter_slice(budget)
             if queue.messages + self._delayed() == 0:
                 self.host.queue_unused(queue)
                 return False
@@ -462,7 +461,7 @@ class Rules(QueueLimits):
                     now + self._look_ms()
                 )  # never too early: the queue may become empty long before the next check
             elif now - self.used >= self.expires:
-                if not self.outlasts(QUEUE_EXPIRED):
+                if not self.starts_dead_lettering(QUEUE_EXPIRED):
                     self.host.queue_unused(queue)
                 return False
         for _ in range(budget):
@@ -484,22 +483,22 @@ class Rules(QueueLimits):
         self.host.dead_letter(death)
 
     def begin_seeking(self, seeker: Seeker, message: Message) -> bool:
-        """Let `seeker` wait for room for `message` behind others (QueueLimits)."""
+        """Let `seeker` wait for room for `message` behind others."""
         if not self._ever_has_room(message) or seeker in self.seekers:
             return False
         self.seekers[seeker] = None
         queue = self.queue
-        queue.awaited.setdefault(queue.entries.head, [])  # so that every entry that leaves wakes the seekers
+        queue.waiters.setdefault(queue.entries.head, [])  # so that every entry that leaves wakes the seekers
         return True
 
     def end_seeking(self, seeker: Seeker) -> None:
-        """End the wait of `seeker` for room (QueueLimits)."""
+        """End the wait of `seeker` for room."""
         self.seekers.pop(seeker, None)
         queue = self.queue
-        if not self.seekers and not queue.awaited.get(queue.entries.head):
-            queue.awaited.pop(queue.entries.head, None)
+        if not self.seekers and not queue.waiters.get(queue.entries.head):
+            queue.waiters.pop(queue.entries.head, None)
 
-    def outlasts(self, reason: i64) -> bool:
+    def starts_dead_lettering(self, reason: i64) -> bool:
         """Dead-letter the messages of the queue, which is about to be deleted, if its rules say so.
 
         True if the queue stays until the last message has left, in later turns. Then it is deleted, unless it
@@ -508,14 +507,14 @@ class Rules(QueueLimits):
         if not self.moves(reason):
             return False
         self.leaving = reason
-        self._let_die(self.budget)
+        self._dead_letter_slice(self.budget)
         if self.queue.messages + self._delayed() == 0:
             self.leaving = NOT_LEAVING
             return False
         self.arm()
         return True
 
-    def _let_die(self, room: i64) -> None:
+    def _dead_letter_slice(self, room: i64) -> None:
         """Dead-letter up to `room` entries, acquired ones too, and delayed messages."""
         queue = self.queue
         entries = queue.entries
@@ -534,7 +533,7 @@ class Rules(QueueLimits):
                 death.sure = self.sure
                 self.host.dead_letter(death)
 
-    def none_waits(self) -> None:
+    def note_empty_backlog(self) -> None:
         """Delete the queue if it is due, because no message waits to be dead-lettered any more."""
         if self.leaving != NOT_LEAVING:
             self.schedule.set(self, self.schedule.now())
@@ -548,16 +547,16 @@ class Rules(QueueLimits):
 
 def apply(queue: Queue, host: DeathHost) -> None:
     """Apply the queue's effective arguments for limits and dead letters from now on."""
-    held = queue.effective
+    effective = queue.effective
     queue.host = host
     if queue.rules is None:
-        if not held or not any(name in held for name in _NAMES):
+        if not effective or not any(name in effective for name in _NAMES):
             return
         queue.rules = Rules(queue, host)
-    queue.rules.apply(held)
+    queue.rules.apply(effective)
 
 
 def touch(queue: Queue) -> None:
     """Keep the queue, which has been declared again. [RabbitMQ x-expires]"""
     if queue.rules is not None:
-        queue.rules.stay()
+        queue.rules.keep_queue()

@@ -16,10 +16,10 @@ from broker.core.arguments.queue import (
 )
 from broker.core.entries.entry import AVAILABLE, Holder, QueueEntry
 from broker.core.queues.consumer import NOTIFIED, QueueConsumer
-from broker.core.queues.consumers import notify, notify_if_nobody_comes, notify_one
+from broker.core.queues.consumers import notify, notify_if_unnotified, notify_one
 from broker.core.queues.group import GroupKeys
 from broker.core.queues.groups import IDLE_MAX, Groups
-from broker.core.queues.hooks import Discipline, able_in, first_idle
+from broker.core.queues.hooks import Discipline, able_consumers, first_idle
 from broker.core.queues.queue import Queue
 from broker.core.queues.state import owns
 from broker.core.schedule import Schedule
@@ -48,7 +48,7 @@ class StrictOrder(Discipline):
         self._last: QueueEntry | None = None  # and the last of these in queue order
 
     def next_entry(self, consumer: QueueConsumer) -> QueueEntry | None:
-        """Return the first entry, if it is not acquired and `consumer` sees it (Discipline)."""
+        """Return the first entry, if it is not acquired and `consumer` sees it."""
         context = consumer.context
         context.more = False
         first = self._first(consumer)
@@ -57,11 +57,11 @@ class StrictOrder(Discipline):
         return context.get_next_available_entry()  # returns `first`, and moves the cursor
 
     def is_open(self, entry: QueueEntry) -> bool:
-        """Whether the entry is the first, and none is in flight outside the transaction (Discipline)."""
+        """Whether the entry is the first, and none is in flight outside the transaction."""
         return self._first(self._holder) is entry
 
     def owner(self, entry: QueueEntry) -> QueueConsumer | None:
-        """Return a consumer of the session whose transaction has all entries in flight (Discipline).
+        """Return a consumer of the session whose transaction has all entries in flight.
 
         None: no entry is in flight.
         """
@@ -70,13 +70,13 @@ class StrictOrder(Discipline):
         return first_idle(self._able(entry)) or self._holder
 
     def contenders(self, entry: QueueEntry) -> list[QueueConsumer]:
-        """Return the consumers of the highest priority in that session (Discipline)."""
+        """Return the consumers of the highest priority in that session."""
         able = [] if self.queue.unacked == 0 else list(self._able(entry))
         top = max([consumer.rank for consumer in able], default=0)
         return [consumer for consumer in able if consumer.rank == top]
 
-    def left(self, entry: QueueEntry, owner: Holder | None) -> None:
-        """Announce the present first entry, if `entry` was first, or in flight (Discipline)."""
+    def note_departure(self, entry: QueueEntry, owner: Holder | None) -> None:
+        """Announce the present first entry, if `entry` was first, or in flight."""
         if self._batch:
             self._leave_batch(entry)
         first = self._first(self._holder)
@@ -87,10 +87,10 @@ class StrictOrder(Discipline):
         elif owner is not None:
             notify_one(self.queue, first)
         elif entry.precedes(first):  # for a purge or many expiries one notification is enough
-            notify_if_nobody_comes(self.queue, first)
+            notify_if_unnotified(self.queue, first)
 
-    def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """Let the same session get the next entry (Discipline)."""
+    def note_promise(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """Let the same session get the next entry."""
         holder = self._holder
         if holder is not None and holder.target.peers is not consumer.target.peers:
             return
@@ -104,28 +104,28 @@ class StrictOrder(Discipline):
         if first is not None:
             self._wake_holder(first)
 
-    def withdrawn(self, entries: list[QueueEntry]) -> None:
-        """Hold up further entries until these are settled or requeued (Discipline)."""
+    def note_withdrawal(self, entries: list[QueueEntry]) -> None:
+        """Hold up further entries until these are settled or requeued."""
         for entry in entries:
             self._leave_batch(entry)
 
-    def returned(self, entries: list[QueueEntry]) -> None:
-        """Remove these entries from the transaction (Discipline)."""
+    def note_return(self, entries: list[QueueEntry]) -> None:
+        """Remove these entries from the transaction."""
         if self._batch:
-            self.withdrawn(entries)
+            self.note_withdrawal(entries)
 
     def wake(self) -> None:
-        """Announce the first entry, which may be a new one before the requeued ones (Discipline)."""
+        """Announce the first entry, which may be a new one before the requeued ones."""
         first = self._first(self._holder)
         if first is None:
             return
         if self.queue.unacked != 0:
             self._wake_holder(first)
         else:
-            notify_if_nobody_comes(self.queue, first)
+            notify_if_unnotified(self.queue, first)
 
     def passed_on(self) -> None:
-        """Notify another consumer of the session whose transaction has all entries in flight (Discipline)."""
+        """Notify another consumer of the session whose transaction has all entries in flight."""
         first = self._first(self._holder) if self._batch else None
         if first is not None and all(consumer.state != NOTIFIED for consumer in self._able(first)):
             self._wake_holder(first)
@@ -149,7 +149,7 @@ class StrictOrder(Discipline):
 
     def _able(self, entry: QueueEntry) -> Iterable[QueueConsumer]:
         """Return the consumers that may have `entry`, of the session whose transaction has all in flight."""
-        return () if self._holder is None else able_in(self._holder.target.peers, self.queue, entry)
+        return () if self._holder is None else able_consumers(self._holder.target.peers, self.queue, entry)
 
     def _wake_holder(self, first: QueueEntry) -> None:
         consumer = first_idle(self._able(first))

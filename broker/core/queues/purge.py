@@ -9,13 +9,13 @@ from mypy_extensions import i64, mypyc_attr
 from broker.core.entries.cursor import QueueContext
 from broker.core.entries.entry import AVAILABLE, HELD, Holder, QueueEntry
 from broker.core.message import Message
-from broker.core.queues.attach import forget
+from broker.core.queues.attach import remove_consumer
 from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import BLOCKED_BY_PURGE
 from broker.core.queues.consumers import clear_blocker, suspend
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.queue import Queue, drop, refuse_stream
-from broker.core.queues.state import abandon, begin_browsing, count_nothing, end_browsing
+from broker.core.queues.state import abandon, begin_browsing, end_browsing, reset_counts
 from broker.core.schedule import ENTRIES, Chore, Schedule
 
 SLICE: Final[i64] = 5000  # entries that are looked at in one turn: one or two milliseconds
@@ -62,7 +62,7 @@ class Purge(Chore):
         self._waiter: PurgeWaiter | None = None
         self._by: object | None = None if queue.journal is None else queue.journal.current_actor()
 
-    def tell(self, waiter: PurgeWaiter) -> None:
+    def set_waiter(self, waiter: PurgeWaiter) -> None:
         """Set the only waiter, which is called when the purge is over."""
         self._waiter = waiter
         if self.over:
@@ -82,14 +82,14 @@ class Purge(Chore):
             return
         self.wait()
         if last is not None:
-            self._stand_on(last)
+            self._move_cursor(last)
         self.continue_soon()
 
     def wait(self) -> None:
         """Queue the purge for a later turn, until which no consumer is served."""
         queue = self.queue
         queue.manager.purges.append(self)
-        for consumer in queue.manager.takers():
+        for consumer in queue.manager.acquiring_consumers():
             suspend(queue, consumer, BLOCKED_BY_PURGE)  # no consumer takes over
 
     def step(self, budget: i64) -> bool:
@@ -106,7 +106,7 @@ class Purge(Chore):
         if last is None:
             self._end()
             return False
-        self._stand_on(last)
+        self._move_cursor(last)
         return True
 
     def _drop_dead(self) -> bool:
@@ -124,7 +124,7 @@ class Purge(Chore):
         """Look at up to `room` entries after `last`. Return where to continue, None: no more."""
         queue = self.queue
         entries = queue.entries
-        noted = _Noted(queue, self._by)
+        noted = _PurgedStretch(queue, self._by)
         entry = entries.next(last)
         while entry is not None and room > 0:
             following = entries.next(entry)
@@ -144,7 +144,7 @@ class Purge(Chore):
         noted.end()
         return None if entry is None else last
 
-    def _stand_on(self, last: QueueEntry) -> None:
+    def _move_cursor(self, last: QueueEntry) -> None:
         """Set the cursor to `last`, after which the next slice begins."""
         cursor = self._cursor
         if cursor is None:
@@ -163,13 +163,13 @@ class Purge(Chore):
         if purges:
             purges[0].continue_soon()
         else:
-            clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_PURGE)
+            clear_blocker(queue, queue.manager.acquiring_consumers(), BLOCKED_BY_PURGE)
         if self._waiter is not None:
             self._waiter.on_purged(self)
 
 
 @final
-class _Noted:
+class _PurgedStretch:
     """The purged stretches for the journal: the first and the last place, and the count of entries.
 
     Within a slice no other work runs, so each stretch covers exactly the dropped entries. An entry with a
@@ -212,15 +212,15 @@ def purge(queue: Queue, schedule: Schedule, most: i64 = SLICE) -> Purge:
         Unsupported: the queue is a stream.
     """
     refuse_stream(queue, "purged")
-    asked = Purge(queue, schedule, most)
+    started = Purge(queue, schedule, most)
     purges = queue.manager.purges
     if queue.manager.returns and not purges:
-        asked.wait()  # for entries that are being requeued
+        started.wait()  # for entries that are being requeued
     elif purges:
-        purges.append(asked)  # each begins when the one before it is over
+        purges.append(started)  # a purge begins when the purge before it is over
     else:
-        asked.begin()
-    return asked
+        started.begin()
+    return started
 
 
 CLEARING_SLICE: Final[i64] = 5000  # entries of a deleted queue released in one turn: 1 or 2 milliseconds
@@ -267,7 +267,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     queue.discipline = None
     consumers = [*queue.manager.all, *queue.manager.gets]
     for consumer in consumers:
-        forget(queue, consumer)
+        remove_consumer(queue, consumer)
         consumer.holding = None
     queue.manager.gate = None
     queue.volatile = None
@@ -277,21 +277,21 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     queue.places = None
     queue.filtered.clear()
     queue.context.restart()
-    count_nothing(queue)
+    reset_counts(queue)
     remains.do_due_work()
     for consumer in consumers:
         consumer.target.consumer_cancelled(consumer)
 
 
-def burden(queue: Queue) -> i64:
+def disposal_cost(queue: Queue) -> i64:
     """Return how many entries, or equal amounts of work, `dispose` handles at once."""
-    held = queue.messages
+    cost = queue.messages
     if queue.rules is not None and queue.rules.timetable is not None:
-        held += len(queue.rules.timetable)
+        cost += len(queue.rules.timetable)
     memory = memory_of(queue)
     if memory is not None:
-        held += len(memory)
-    return min(held, CLEARING_SLICE)
+        cost += len(memory)
+    return min(cost, CLEARING_SLICE)
 
 
 @final
@@ -319,7 +319,7 @@ class Remains(Chore):
             owner = entry.owner
             if owner is not None:
                 taken.append((owner, entry))
-            self._let_go(entry)
+            self._remove_entry(entry)
             room -= 1
             entry = following
         timetable = None if self._rules is None else self._rules.timetable
@@ -347,11 +347,11 @@ class Remains(Chore):
             owner.acquisition_removed(taken_back)
         return is_unfinished
 
-    def _let_go(self, entry: QueueEntry) -> None:
+    def _remove_entry(self, entry: QueueEntry) -> None:
         """Remove an entry: AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
         queue = self._queue
         if entry.state == HELD and queue.retry is not None:
-            queue.retry.let_go(entry)
+            queue.retry.forget_wait(entry)
         abandon(entry)
         group = entry.group
         if group is not None:

@@ -190,8 +190,8 @@ class Queue(ConsumedQueue):
         if self.counts:
             note_delivery(self, entry, consumer)
         if self.discipline is not None:
-            self.discipline.acquired(entry, consumer)
-        if self.awaited:
+            self.discipline.note_acquisition(entry, consumer)
+        if self.waiters:
             wake_waiters(self, entry)
 
     def settle(self, entry: QueueEntry) -> None:
@@ -213,9 +213,9 @@ class Queue(ConsumedQueue):
         else:  # no cursor is affected
             self.entries.unlink(entry)
         if self.election is not None:
-            self.election.delivery_ended()
+            self.election.note_delivery_end()
         if self.discipline is not None:
-            self.discipline.left(entry, owner)
+            self.discipline.note_departure(entry, owner)
         if message.marks != 0 and self.host is not None:
             self.host.consumed(message, self)
 
@@ -229,7 +229,7 @@ class Queue(ConsumedQueue):
         entry = self.entries.append(message)
         count_linked(self, entry)
         if self.discipline is not None:
-            self.discipline.linked(entry)
+            self.discipline.note_arrival(entry)
         if self.places is not None:
             self.places.linked(entry)
         if self.index is not None or not self.entries.in_order:
@@ -247,18 +247,18 @@ def take_out(queue: Queue, entry: QueueEntry) -> None:
     assert entry.state != DEQUEUED, "an entry leaves its queue once"
     owner = entry.owner
     if entry.state == HELD and queue.retry is not None:
-        queue.retry.let_go(entry)
+        queue.retry.forget_wait(entry)
     make_dequeued(queue, entry)
     timer = entry.timer
     if timer is not None and queue.rules is not None:
         queue.rules.timers.stop(timer)
     queue.unlink(entry)
     if queue.discipline is not None:
-        queue.discipline.left(entry, owner)
-    if queue.awaited:
+        queue.discipline.note_departure(entry, owner)
+    if queue.waiters:
         wake_waiters(queue, entry)
     if owner is not None and queue.election is not None:
-        queue.election.delivery_ended()
+        queue.election.note_delivery_end()
 
 
 def drop(queue: Queue, entry: QueueEntry) -> None:
@@ -307,7 +307,7 @@ def replace(queue: Queue, latest: Latest, old: QueueEntry, new: Message | None) 
 def replace_outdated(queue: Queue, old: QueueEntry) -> None:
     """Remove `old`, which is outdated: its consumer returns it, or it comes from before a restart."""
     latest = queue.entries.latest
-    assert latest is not None, "nothing is outdated where nothing is replaced"
+    assert latest is not None, "only a last-value queue has outdated entries"
     new = latest.successor(old)
     replace(queue, latest, old, None if new is None else new.message)
 
@@ -341,7 +341,7 @@ def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
     if queue.index is not None:
         queue.index.offer(back, depth)
     if queue.rules is not None:
-        queue.rules.returned(back)  # some may leave with this
+        queue.rules.note_returns(back)  # some may leave with this
     if queue.waiting:
         if len(back) > TOLD_MAX:
             wake_for_some(queue, back)
@@ -349,25 +349,25 @@ def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
             for entry in back:
                 wake_for_earlier(queue, entry)
     if queue.election is not None:
-        queue.election.delivery_ended()
+        queue.election.note_delivery_end()
     discipline = queue.discipline
     asks = not queue.alike and (discipline is None or not discipline.personal)
-    told: i64 = 0
+    notified: i64 = 0
     for entry in back:
         if queue.manager.interested == 0:
             break
-        if asks and told >= TOLD_MAX:
+        if asks and notified >= TOLD_MAX:
             wake_contexts(queue)
             break
         if entry.state == AVAILABLE:
             notify_one(queue, entry)
-            told += 1
+            notified += 1
 
 
-FILTERS_MAX: Final = 64  # of one queue, or one row of its index: each sees each message there
+FILTERS_MAX: Final = 64  # of a queue or a row of its index: each filter sees each message there
 
 
-def join(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
+def join_context(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
     """Return the context for one more acquiring consumer with this filter.
 
     Raises:
@@ -378,7 +378,7 @@ def join(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
     row = None if queue.index is None else queue.index.row_for(entry_filter)
     contexts = queue.filtered if row is None else row.contexts
     for context in contexts:
-        assert context.filter is not None, "the context without a filter is not among them"
+        assert context.filter is not None, "every context in `filtered` has a filter"
         if context.filter.key == entry_filter.key:
             context.users += 1
             if row is not None and queue.index is not None:
@@ -401,7 +401,7 @@ def join(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
     return context
 
 
-def browsing(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
+def open_browser_context(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
     """Return a cursor for browsing the entries that a filter lets pass, from the first one on."""
     row = None if queue.index is None else queue.index.row_for(entry_filter)
     context = QueueContext(_entries(queue, row), entry_filter)
@@ -409,7 +409,7 @@ def browsing(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
     return context
 
 
-def leave(queue: Queue, context: QueueContext) -> None:
+def leave_context(queue: Queue, context: QueueContext) -> None:
     """Remove a consumer from the users of `context`."""
     if context is queue.context:
         return
@@ -501,17 +501,17 @@ def is_exhausted(queue: Queue, entry: QueueEntry) -> bool:
     return 0 <= queue.delivery_limit < entry.counted
 
 
-def give_up(queue: Queue, entry: QueueEntry) -> None:
+def dead_letter_returned(queue: Queue, entry: QueueEntry) -> None:
     """Dead-letter an entry that was returned too often: AVAILABLE or ACQUIRED → DEQUEUED."""
     dead_letter(queue, entry, EXHAUSTED)
 
 
-def give_up_exhausted(queue: Queue) -> None:
+def dead_letter_exhausted(queue: Queue) -> None:
     """Dead-letter, after recovery, entries whose last delivery, lost with the broker, was once too often."""
     if queue.delivery_limit >= 0:
         for entry in [entry for entry in queue.entries if is_exhausted(queue, entry)]:
-            if entry.state != DEQUEUED:  # else the dead letter of an earlier one has pushed it out
-                give_up(queue, entry)
+            if entry.state != DEQUEUED:  # else the dead letter of an earlier entry has pushed it out
+                dead_letter_returned(queue, entry)
 
 
 LATE_MAX: Final[i64] = 10_000  # expired entries that one look-up passes
@@ -580,5 +580,5 @@ def refuse_stream(queue: Queue, what: str) -> None:
 def queue_of(consumer: QueueConsumer) -> Queue:
     """Return the queue of a consumer, whose own field has a wider type, as its module lies below this one."""
     queue = consumer.queue
-    assert isinstance(queue, Queue), "every queue is one"
+    assert isinstance(queue, Queue), "every QueueState is a Queue"
     return queue

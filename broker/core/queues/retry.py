@@ -1,11 +1,12 @@
 """Retries: the rules for returned entries.
 
 The delivery limit says how often an entry may be returned. Other rules say which returns count, and how long
-a returned entry waits. They are amqpd's own arguments `x-retry-*`, and `x-delayed-retry-*` of RabbitMQ's
-quorum queues.
+a returned entry waits: amqpd's own arguments `x-retry-*`, and `x-delayed-retry-*` of RabbitMQ's quorum
+queues.
 
-An entry that waits is HELD. It keeps its place, and others pass it. When its time has come, it is AVAILABLE
-at this place. The log does not record the wait: after a restart the entry is AVAILABLE at once.
+An entry that waits is HELD. The entry keeps its place, and other entries pass it. When the wait is over, the
+entry is AVAILABLE at this place. The log does not record the wait: after a restart the entry is AVAILABLE at
+once.
 """
 
 from __future__ import annotations
@@ -100,28 +101,28 @@ class Backoff:
         return int(min(wait, most))
 
 
-def backoff_of(held: Arguments) -> Backoff | None:
+def backoff_of(effective: Arguments) -> Backoff | None:
     """Return the backoff that the checked arguments of a queue ask for; None: no entry waits."""
-    least = number_argument(held, RETRY_MIN, 0)
+    least = number_argument(effective, RETRY_MIN, 0)
     if least > 0:
         return Backoff(
             least,
-            number_argument(held, RETRY_MAX, MILLISECONDS_MAX),
-            _fraction(held, RETRY_MULTIPLIER, 2.0),
-            _fraction(held, RETRY_JITTER, 0.0),
+            number_argument(effective, RETRY_MAX, MILLISECONDS_MAX),
+            _fraction(effective, RETRY_MULTIPLIER, 2.0),
+            _fraction(effective, RETRY_JITTER, 0.0),
             False,
             ALL & ~RELEASED,
         )
-    kind = text_argument(held, DELAYED_RETRY_TYPE) or DISABLED
-    least = number_argument(held, DELAYED_RETRY_MIN, 0)
+    kind = text_argument(effective, DELAYED_RETRY_TYPE) or DISABLED
+    least = number_argument(effective, DELAYED_RETRY_MIN, 0)
     if kind == DISABLED or least == 0:
         return None
-    most = number_argument(held, DELAYED_RETRY_MAX, MILLISECONDS_MAX)
+    most = number_argument(effective, DELAYED_RETRY_MAX, MILLISECONDS_MAX)
     return Backoff(least, max(most, 1), 1.0, 0.0, True, _TYPES[kind])
 
 
-def _fraction(held: Arguments, name: str, default: float) -> float:
-    value = held.get(name, default)
+def _fraction(effective: Arguments, name: str, default: float) -> float:
+    value = effective.get(name, default)
     assert isinstance(value, int | float | Decimal), "arguments are checked before a queue is made"
     return float(value)
 
@@ -150,13 +151,13 @@ class Retry(QueueRetry):
         self._timers = Timers()
         self._waits: dict[QueueEntry, Timer] = {}
 
-    def apply(self, held: dict[str, object]) -> None:
-        """Apply these arguments from now on. HELD entries keep their times."""
-        counted = text_argument(held, DELIVERY_COUNT_ON)
+    def apply(self, effective: dict[str, object]) -> None:
+        """Apply the arguments from now on. HELD entries keep their times."""
+        counted = text_argument(effective, DELIVERY_COUNT_ON)
         self.counted = ALL if counted is None else outcomes_of(counted)
-        self.backoff = backoff_of(held)
+        self.backoff = backoff_of(effective)
 
-    def came_back(self, entry: QueueEntry, outcome: i64) -> None:
+    def note_return(self, entry: QueueEntry, outcome: i64) -> None:
         """Note whether the return of `entry`, still ACQUIRED, counts with this outcome."""
         if self.counted & outcome == 0:
             entry.uncounted += 1
@@ -173,7 +174,7 @@ class Retry(QueueRetry):
     def hold_all(self, entries: list[QueueEntry]) -> None:
         """Hold `entries`, which have just been returned, for their times: AVAILABLE → HELD."""
         backoff = self.backoff
-        assert backoff is not None, "asked before"
+        assert backoff is not None, "the caller has called `delays`"
         queue = self.queue
         for entry in entries:
             returns = max(entry.delivery_count, 1)
@@ -183,7 +184,7 @@ class Retry(QueueRetry):
             make_held(queue, entry)
         self._arm()
 
-    def let_go(self, entry: QueueEntry) -> None:
+    def forget_wait(self, entry: QueueEntry) -> None:
         """Forget the time of `entry`, which the caller makes AVAILABLE or DEQUEUED."""
         self._timers.stop(self._waits.pop(entry))
 
@@ -198,7 +199,7 @@ class Retry(QueueRetry):
                 break
             entry = timer.entry
             assert entry is not None, "a running timer has an entry"
-            self.let_go(entry)
+            self.forget_wait(entry)
             make_available(queue, entry)
             due.append(entry)
         self._arm()
@@ -223,15 +224,15 @@ QUORUM_LIMIT: Final = 20  # of a quorum queue without an explicit limit
 def apply(queue: Queue, host: QueueHost) -> None:
     """Apply the queue's effective arguments for returned entries, from the next return on."""
     _set_delivery_limit(queue)
-    held = queue.effective
-    backoff = backoff_of(held)
-    if backoff is not None or DELIVERY_COUNT_ON in held:
-        queue.counts = True  # the length of a wait depends on it
+    effective = queue.effective
+    backoff = backoff_of(effective)
+    if backoff is not None or DELIVERY_COUNT_ON in effective:
+        queue.counts = True  # the length of a wait depends on the count
     elif queue.retry is None:
         return
     if queue.retry is None:
         queue.retry = Retry(queue, host)
-    queue.retry.apply(held)
+    queue.retry.apply(effective)
 
 
 def _set_delivery_limit(queue: Queue) -> None:

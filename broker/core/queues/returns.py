@@ -23,7 +23,7 @@ from broker.core.queues.queue import (
     append_count,
     concerns_cursors,
     dead_letter,
-    give_up,
+    dead_letter_returned,
     is_exhausted,
     note_delivery,
     offer_again,
@@ -34,8 +34,8 @@ from broker.core.queues.state import QueueState, make_available, make_dequeued, 
 from broker.core.schedule import Schedule
 
 SLICE: Final[i64] = 5000  # deliveries processed in one turn: one or two milliseconds
-DEAR: Final[i64] = 50  # the cost of one that is dead-lettered, or has a receipt, in plain ones
-FEW: Final[i64] = SLICE // DEAR  # so few are always processed at once
+DEAR: Final[i64] = 50  # the cost of a delivery that is dead-lettered or has a receipt, in plain deliveries
+FEW: Final[i64] = SLICE // DEAR  # so few deliveries are always processed at once
 
 Run = tuple[QueueConsumer, list[QueueEntry]]
 """Deliveries of one consumer."""
@@ -49,8 +49,8 @@ def are_few(runs: list[Run]) -> bool:
     return count <= FEW
 
 
-class Later(Settlement):
-    """Deliveries that have ended in the same way. A subclass processes them in `take`, a slice in each turn.
+class EndedDeliveries(Settlement):
+    """Deliveries that have ended in the same way. A subclass implements `process`, for a slice in each turn.
 
     A delivery that waits for its slice stays with its consumer, and no one can settle or return it again. A
     processed delivery is dropped from the list at once, because freeing all of them is as much work as the
@@ -67,15 +67,15 @@ class Later(Settlement):
         for _, entries in runs:
             entries.reverse()
 
-    def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Process these entries now."""
+    def process(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+        """Process `entries`, deliveries of `consumer`, now."""
         raise NotImplementedError
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
         """Return the cost of `entry`, in plain entries."""
         return 1
 
-    def taken_all(self, consumer: QueueConsumer) -> None:
+    def end_run(self, consumer: QueueConsumer) -> None:
         """Note the end of a run of `consumer`."""
 
     def begin(self) -> None:
@@ -87,7 +87,7 @@ class Later(Settlement):
         else:
             self.continue_soon()
 
-    def rest(self) -> list[Run]:
+    def remaining_runs(self) -> list[Run]:
         """Return the runs that have not been processed yet, in no order."""
         return self._left
 
@@ -113,15 +113,15 @@ class Later(Settlement):
         self._left = others
         for consumer, entries in reversed(mine):
             entries.reverse()
-            self.take(entries, consumer)
-            self.taken_all(consumer)
+            self.process(entries, consumer)
+            self.end_run(consumer)
         self._end()
 
-    def deleting(self, queue: QueueState) -> None:
+    def finish_before_deletion(self, queue: QueueState) -> None:
         """Process the deliveries of `queue`, which is about to be deleted."""
         self.finish_queue(queue)
 
-    def vacating(self) -> None:
+    def drop_all(self) -> None:
         """Drop deliveries: all queues are about to be deleted, with their virtual host and their entries."""
 
     def _end(self) -> None:
@@ -143,10 +143,10 @@ class Later(Settlement):
             if over:
                 self._left.pop()
             try:
-                self.take(entries, consumer)
+                self.process(entries, consumer)
             finally:
                 if over:
-                    self.taken_all(consumer)
+                    self.end_run(consumer)
 
 
 def settle_one(entry: QueueEntry, consumer: QueueConsumer) -> None:
@@ -154,51 +154,51 @@ def settle_one(entry: QueueEntry, consumer: QueueConsumer) -> None:
     if consumer.acquires:
         queue_of(consumer).settle(entry)
     elif consumer.context.progress is not None:
-        consumer.context.progress.settled([entry])
+        consumer.context.progress.note_settled([entry])
 
 
-def seen(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+def note_settled(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     """Note `entries` as settled, if the consumer's stream remembers its progress."""
     if consumer.context.progress is not None:
-        consumer.context.progress.settled(entries)
+        consumer.context.progress.note_settled(entries)
 
 
 def settle_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-    """Settle those of `entries` that `consumer` owns, and restore the credit of all: ACQUIRED → DEQUEUED.
+    """Settle the `entries` that `consumer` owns, and restore the credit of all: ACQUIRED → DEQUEUED.
 
     Like `Queue.settle` of each, in their order, but counted together and cheaper.
     """
-    leave_all(entries, consumer)
-    restore(entries, consumer)
+    settle_owned(entries, consumer)
+    restore_credit(entries, consumer)
 
 
 def settle_runs(runs: list[Run], session: TargetSession, host: QueueHost) -> None:
     """Settle all of `runs`, deliveries of `session`: a client may acknowledge 100,000 with one frame.
 
-    They are settled in slices. Deliveries beyond the first slice stay with their consumers until later turns,
-    and no one can settle or return them again.
+    Many deliveries are settled in slices. Deliveries beyond the first slice stay with their consumers until
+    later turns, and no one can settle or return them again.
     """
     if are_few(runs):
         for consumer, entries in runs:
             settle_all(entries, consumer)
     else:
-        SettledLater(runs, session, host).begin()
+        SettledDeliveries(runs, session, host).begin()
 
 
 @final
-class SettledLater(Later):
+class SettledDeliveries(EndedDeliveries):
     """Deliveries that a client has settled."""
 
-    def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Settle these (Later)."""
+    def process(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+        """Settle the deliveries."""
         settle_all(entries, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
-        """Return the cost of an entry; one with a receipt costs as much as a message (Later)."""
+        """Return the cost of an entry; one with a receipt costs as much as a message."""
         return DEAR if entry.message.marks & TELLS_CONSUMED else 1
 
 
-def restore(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+def restore_credit(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     """Restore the credit that these deliveries, settled or returned, have used."""
     size: i64 = 0
     for entry in entries:
@@ -206,13 +206,13 @@ def restore(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     consumer.target.restore_all(len(entries), size)
 
 
-def leave_all(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool = False) -> None:
-    """Settle those of `entries` that `consumer` owns, without restoring credit: ACQUIRED → DEQUEUED.
+def settle_owned(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool = False) -> None:
+    """Settle the `entries` that `consumer` owns, without restoring credit: ACQUIRED → DEQUEUED.
 
     `logged`: the log has the settles already.
     """
     queue = queue_of(consumer)
-    seen(entries, consumer)
+    note_settled(entries, consumer)
     if not consumer.acquires or queue.deleted:
         return
     settled: list[QueueEntry] = []
@@ -242,11 +242,11 @@ def leave_all(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool =
         else:  # no cursor is affected
             linked.unlink(entry)
         if discipline is not None:
-            discipline.left(entry, consumer)
+            discipline.note_departure(entry, consumer)
         if message.marks != 0 and queue.host is not None:
             queue.host.consumed(message, queue)
     if queue.election is not None:
-        queue.election.delivery_ended()
+        queue.election.note_delivery_end()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -260,7 +260,7 @@ class Addition:
         self.cost = cost
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Annotate those of `entries` that `consumer`, which acquires, owns."""
+        """Annotate the `entries` that `consumer`, which acquires, owns."""
         raise NotImplementedError
 
     def added_to(self, before: bytes) -> bytes:
@@ -288,28 +288,28 @@ DISCARD_SLICE: Final[i64] = 100  # entries that leave in one turn: dead-letterin
 def discard_all(
     queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, reason: i64 = REJECTED
 ) -> None:
-    """Dead-letter those of `entries` that `consumer` owns, in order, for `reason`: ACQUIRED → DEQUEUED.
+    """Dead-letter the `entries` that `consumer` owns, in order, for `reason`: ACQUIRED → DEQUEUED.
 
     For a browser only its progress is noted.
     Entries beyond one slice stay with `consumer` until later turns, and later discards wait behind them.
     `entries` is taken over: from the next turn on it contains those that have not left.
     """
     if not consumer.acquires:
-        seen(entries, consumer)
+        note_settled(entries, consumer)
         return
-    later = queue.manager.discards
-    if later is None and len(entries) > DISCARD_SLICE and queue.host is not None:
-        later = queue.manager.discards = DiscardedLater(queue, queue.host.schedule)
-    if later is not None:
-        later.add(entries, consumer, reason)
+    discards = queue.manager.discards
+    if discards is None and len(entries) > DISCARD_SLICE and queue.host is not None:
+        discards = queue.manager.discards = RejectedEntries(queue, queue.host.schedule)
+    if discards is not None:
+        discards.add(entries, consumer, reason)
         return
     for entry in entries:
-        if owns(consumer, entry, queue):  # else the dead letter of an earlier one has pushed it out
+        if owns(consumer, entry, queue):  # else the dead letter of an earlier entry has pushed it out
             dead_letter(queue, entry, reason)
 
 
 @final
-class DiscardedLater(DiscardsHook):
+class RejectedEntries(DiscardsHook):
     """Entries that clients have rejected, or returned too often, and that leave in later turns.
 
     No one can settle or return them any more. If the queue is deleted meanwhile, they leave before that.
@@ -349,7 +349,7 @@ class DiscardedLater(DiscardsHook):
 
 
 def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64) -> None:
-    """Requeue those of `entries` that `consumer` owns, in place and flagged redelivered.
+    """Requeue the `entries` that `consumer` owns, in place and flagged redelivered.
 
     `outcome`: how they are returned. Entries that were returned too often, or have been replaced meanwhile,
     leave the queue instead. Entries that must wait for a retry are HELD.
@@ -365,10 +365,10 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
     outdated: list[QueueEntry] = []
     exhausted: list[QueueEntry] = []
     if outcome == RELEASED and retry is None:
-        _do_not_count(queue, entries, consumer)
+        _uncount_deliveries(queue, entries, consumer)
     if retry is not None or queue.delivery_limit >= 0 or queue.entries.latest is not None:
         back = [entry for entry in entries if owns(consumer, entry, queue)]
-        back = _sort_out(queue, back, outcome, outdated, exhausted)
+        back = _select_requeued(queue, back, outcome, outdated, exhausted)
     back = _release_owned(queue, back, consumer)
     if queue.journal is not None:
         for entry in back:
@@ -377,20 +377,20 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
         retry.hold_all(back)
     discipline = queue.discipline
     if discipline is not None:
-        discipline.returned(back)
+        discipline.note_return(back)
     if back and delayed:
-        _held(queue, back)
+        _note_held(queue, back)
     elif back:
         offer_again(queue, back)
     if discipline is not None:
         discipline.wake()
     if queue.manager.undeliverable is not None:
-        queue.manager.undeliverable.returned(back)
+        queue.manager.undeliverable.check_returns(back)
     if outdated or exhausted:
-        _let_go(queue, consumer, outdated, exhausted)
+        _remove_unreturned(queue, consumer, outdated, exhausted)
 
 
-def _do_not_count(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+def _uncount_deliveries(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     """Uncount the deliveries of `entries`, which were not even tried. [amqp-1.0 3.4.4]"""
     for entry in entries:
         if owns(consumer, entry, queue):
@@ -399,14 +399,14 @@ def _do_not_count(queue: Queue, entries: list[QueueEntry], consumer: QueueConsum
                 append_count(queue, entry)
 
 
-def _sort_out(
+def _select_requeued(
     queue: Queue,
     entries: list[QueueEntry],
     outcome: i64,
     outdated: list[QueueEntry],
     exhausted: list[QueueEntry],
 ) -> list[QueueEntry]:
-    """Return those of `entries` to requeue; add the others to `outdated` or `exhausted`."""
+    """Return the `entries` to requeue; add the others to `outdated` or `exhausted`."""
     latest = queue.entries.latest
     retry = queue.retry
     back: list[QueueEntry] = []
@@ -415,7 +415,7 @@ def _sort_out(
             outdated.append(entry)
             continue
         if retry is not None:
-            retry.came_back(entry, outcome)
+            retry.note_return(entry, outcome)
         if is_exhausted(queue, entry):
             exhausted.append(entry)
         else:
@@ -424,7 +424,7 @@ def _sort_out(
 
 
 def _release_owned(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> list[QueueEntry]:
-    """Make those of `entries` that `consumer` owns AVAILABLE, flagged redelivered. Return them."""
+    """Make the `entries` that `consumer` owns AVAILABLE, flagged redelivered. Return them."""
     back: list[QueueEntry] = []
     for entry in entries:
         if entry.state == ACQUIRED and entry.owner is consumer:
@@ -434,7 +434,7 @@ def _release_owned(queue: Queue, entries: list[QueueEntry], consumer: QueueConsu
     return back
 
 
-def _let_go(
+def _remove_unreturned(
     queue: Queue, consumer: QueueConsumer, outdated: list[QueueEntry], exhausted: list[QueueEntry]
 ) -> None:
     """Remove entries that are not requeued, unless the queue has taken them back meanwhile."""
@@ -445,12 +445,12 @@ def _let_go(
         discard_all(queue, exhausted, consumer, EXHAUSTED)
 
 
-def _held(queue: Queue, entries: list[QueueEntry]) -> None:
+def _note_held(queue: Queue, entries: list[QueueEntry]) -> None:
     """Continue the expiry of HELD `entries`, and note that their deliveries have ended."""
     if queue.rules is not None:
-        queue.rules.returned(entries)
+        queue.rules.note_returns(entries)
     if queue.election is not None:
-        queue.election.delivery_ended()
+        queue.election.note_delivery_end()
 
 
 def deliver_again(queue: Queue, entry: QueueEntry, owner: QueueConsumer) -> bool:
@@ -459,15 +459,15 @@ def deliver_again(queue: Queue, entry: QueueEntry, owner: QueueConsumer) -> bool
     If False, the entry was returned too often and has left, was taken back, or is HELD for a retry.
     """
     if entry.owner is not owner or queue.deleted:
-        return False  # the queue has taken it back meanwhile
+        return False  # the queue has taken the entry back
     retry = queue.retry
     if retry is not None:
         if retry.delays(RECOVER):
             release(queue, [entry], owner, RECOVER)
             return False
-        retry.came_back(entry, RECOVER)
+        retry.note_return(entry, RECOVER)
     if is_exhausted(queue, entry):
-        give_up(queue, entry)
+        dead_letter_returned(queue, entry)
         return False
     entry.redelivered = True
     entry.delivery_count += 1
@@ -481,27 +481,27 @@ def deliver_again(queue: Queue, entry: QueueEntry, owner: QueueConsumer) -> bool
 KNOWN_BYTES_OF_ONE: Final = 16  # bytes of existing annotations that cost as much as one plain entry
 
 
-def give_back(
+def requeue_runs(
     runs: list[Run],
     outcome: i64,
     session: TargetSession | None,
     host: QueueHost | None,
     addition: Addition | None = None,
 ) -> None:
-    """Requeue all of `runs`, each the deliveries of one consumer; `session`, if any, had them.
+    """Requeue all of `runs`, each the deliveries of one consumer.
 
-    `addition`: annotations to add to their messages before.
+    `session`: the session of the deliveries, if any. `addition`: annotations to add to their messages before.
 
-    They are requeued in slices. While slices are left, no consumer of their queues is served, so that none of
-    them gets a later entry before an earlier one is back.
+    Many deliveries are requeued in slices. While slices are left, no consumer of their queues is served, so
+    that no consumer gets a later entry before an earlier entry is back.
     """
     if host is None or are_few(runs):
         for consumer, entries in runs:
             _return(entries, consumer, outcome, addition)
             if session is not None:
-                restore(entries, consumer)
+                restore_credit(entries, consumer)
     else:
-        ReturnedLater(runs, outcome, session, host, addition).begin()
+        ReturnedDeliveries(runs, outcome, session, host, addition).begin()
 
 
 def release_entries(
@@ -509,9 +509,9 @@ def release_entries(
 ) -> None:
     """Requeue the entries that `consumer` still owns, in place: ACQUIRED → AVAILABLE or HELD.
 
-    See `give_back`.
+    See `requeue_runs`.
     """
-    give_back([(consumer, entries)], outcome, None, queue.host)
+    requeue_runs([(consumer, entries)], outcome, None, queue.host)
 
 
 def finish_returns(queue: Queue) -> None:
@@ -520,12 +520,12 @@ def finish_returns(queue: Queue) -> None:
     Costly requeues are not finished. Their entries are back in order as far as they are back, so the request
     gets the first message of the queue nevertheless.
     """
-    if not _is_dear(queue):
-        for later in list(queue.manager.returns):
-            later.finish_queue(queue)
+    if not _is_costly(queue):
+        for requeue in list(queue.manager.returns):
+            requeue.finish_queue(queue)
 
 
-def _is_dear(queue: Queue) -> bool:
+def _is_costly(queue: Queue) -> bool:
     """Whether requeued entries may push others out, which may be dead-lettered."""
     rules = queue.rules
     return rules is not None and rules.limited and rules.overflow == DROP_HEAD
@@ -541,7 +541,7 @@ def _return(
 
 
 @final
-class ReturnedLater(Later):
+class ReturnedDeliveries(EndedDeliveries):
     """Deliveries that are requeued with `outcome` in later turns.
 
     If the queue takes them back meanwhile, as when it is deleted, nothing is left to do. Entries that must
@@ -565,24 +565,24 @@ class ReturnedLater(Later):
             if consumer.acquires and not (queue.retry is not None and queue.retry.delays(outcome)):
                 self._pause(queue)
 
-    def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Requeue these (Later)."""
+    def process(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+        """Requeue the deliveries."""
         _return(entries, consumer, self._outcome, self._addition)
         if self.session is not None:
-            restore(entries, consumer)
+            restore_credit(entries, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
-        """Return the cost of an entry; one with an expiry, or with rules for retries, costs more (Later)."""
+        """Return the cost of an entry; one with an expiry, or with rules for retries, costs more."""
         queue = queue_of(consumer)
         more: i64 = 0
         if self._addition is not None:
             more = self._addition.cost + len(queue.entries.annotations_of(entry)) // KNOWN_BYTES_OF_ONE
-        if _is_dear(queue):
+        if _is_costly(queue):
             return DEAR + more
         return more + (2 if entry.timer is not None or queue.retry is not None else 1)
 
-    def taken_all(self, consumer: QueueConsumer) -> None:
-        """Serve consumers again after the last run of a queue (Later)."""
+    def end_run(self, consumer: QueueConsumer) -> None:
+        """Serve consumers again after the last run of a queue."""
         queue = queue_of(consumer)
         runs = self._paused.get(queue, 0) if consumer.acquires else 0
         if runs > 1:
@@ -591,12 +591,12 @@ class ReturnedLater(Later):
             del self._paused[queue]
             queue.manager.returns.remove(self)
             if not queue.manager.returns:
-                clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_RETURNS)
+                clear_blocker(queue, queue.manager.acquiring_consumers(), BLOCKED_BY_RETURNS)
                 if queue.manager.purges:
                     queue.manager.purges[0].continue_soon()
 
-    def deleting(self, queue: QueueState) -> None:
-        """Finish for a queue with a delivery limit, whose exhausted entries may be dead-lettered (Later).
+    def finish_before_deletion(self, queue: QueueState) -> None:
+        """Finish for a queue with a delivery limit, whose exhausted entries may be dead-lettered.
 
         All other entries are deleted with the queue.
         """
@@ -608,5 +608,5 @@ class ReturnedLater(Later):
         self._paused[queue] = runs + 1
         if runs == 0:
             queue.manager.returns.append(self)
-            for consumer in queue.manager.takers():
-                suspend(queue, consumer, BLOCKED_BY_RETURNS)  # nobody takes over
+            for consumer in queue.manager.acquiring_consumers():
+                suspend(queue, consumer, BLOCKED_BY_RETURNS)  # no consumer takes over

@@ -174,7 +174,7 @@ def abandon(entry: QueueEntry) -> None:
     entry.state = DEQUEUED
 
 
-def count_nothing(queue: QueueState) -> None:
+def reset_counts(queue: QueueState) -> None:
     """Set the counts of what is in the queue to 0: the queue is deleted, with all its messages."""
     queue.ready = queue.ready_bytes = queue.unacked = queue.unacked_bytes = 0
     queue.held = queue.held_bytes = queue.dead = queue.dead_bytes = 0
@@ -206,7 +206,7 @@ def places_of(queue: QueueState) -> Places:
 
 
 def note_change(queue: QueueState, places: Places, entry: QueueEntry, ready: i64) -> None:
-    """Note that `entry` is ready now (1), or is not any more (-1); drop places that are not asked for."""
+    """Note that `entry` is ready now (1), or not any more (-1); drop places that were not used for long."""
     places.changed(entry, ready)
     if places.idle > IDLE_MIN and places.is_idle:
         queue.places = None

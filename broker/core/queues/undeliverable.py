@@ -26,25 +26,25 @@ _SWEEP_MIN: Final = 64
 class Reach:
     """The entries that consumers of a queue could take, by the filters of all but those of one target.
 
-    `anybody`: one of the consumers has no filter. `filters`: those of the consumers, if all have one.
+    `has_unfiltered`: a consumer has no filter. `filters`: those of the consumers, if all have one.
     """
 
     def __init__(self, queue: Queue, apart_from: ConsumerTarget | None = None) -> None:
-        self.anybody = False
+        self.has_unfiltered = False
         self.filters: dict[str, EntryFilter] = {}
-        for consumer in queue.manager.takers():
+        for consumer in queue.manager.acquiring_consumers():
             target = consumer.target
             if target is apart_from or target.closed:
                 continue
             entry_filter = consumer.filter
             if entry_filter is None:
-                self.anybody = True
+                self.has_unfiltered = True
                 return
             self.filters[entry_filter.key] = entry_filter
 
     def could_take(self, entry: QueueEntry) -> bool:
         """Whether one of the consumers would get an entry as soon as it has credit."""
-        if self.anybody:
+        if self.has_unfiltered:
             return True
         return any(entry_filter.passes(entry) for entry_filter in self.filters.values())
 
@@ -78,13 +78,13 @@ class Undeliverable(UndeliverableHook):
             self._sweep_at = 2 * len(self._entries) + _SWEEP_MIN
         self._look(entries)
 
-    def returned(self, entries: list[QueueEntry]) -> None:
+    def check_returns(self, entries: list[QueueEntry]) -> None:
         """Check those of `entries`, all requeued, that were returned as undeliverable before."""
         known = [entry for entry in entries if entry in self._entries]
         if known:
             self._look(known)
 
-    def consumer_left(self) -> None:
+    def note_detached(self) -> None:
         """Check all noted entries: a consumer of the queue was detached."""
         self._all_unseen = True
         self._set()
@@ -95,7 +95,7 @@ class Undeliverable(UndeliverableHook):
         if queue.deleted:
             return False
         reach = Reach(queue)
-        if reach.anybody:
+        if reach.has_unfiltered:
             self._unseen.clear()
             self._all_unseen = False
             return False
@@ -108,7 +108,7 @@ class Undeliverable(UndeliverableHook):
             budget -= 1
             entry = self._unseen.popleft()
             if entry.state == ACQUIRED:
-                continue  # it is checked when it is requeued
+                continue  # the entry is checked when it is requeued
             if entry.state == DEQUEUED or not reach.has_sent_away(entry):
                 self._entries.pop(entry, None)
             elif may_die and not reach.could_take(entry):

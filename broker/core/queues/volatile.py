@@ -30,7 +30,7 @@ class Volatile(TimedTask):
         self.host = host
         self.lost: i64 = 0
         self.estimated = False
-        self._noted: i64 = 0  # as the log has it
+        self._noted: i64 = 0  # the number in the log
         self._exact = False  # whether a clean stop wrote that number
         self.arm()
 

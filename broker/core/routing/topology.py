@@ -14,7 +14,7 @@ from broker.core.errors import NotFound
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.queues.election import declared_election
 from broker.core.queues.order import new_discipline
-from broker.core.queues.purge import burden, dispose
+from broker.core.queues.purge import disposal_cost, dispose
 from broker.core.queues.queue import Queue
 from broker.core.queues.volatile import Volatile
 from broker.core.routing.bindings import Bindings, NoLocal
@@ -174,7 +174,7 @@ class Topology:
             self._disown(owner, queue)
         left = _auto_delete_exchanges(self.bindings.remove_node(queue))
         self.host.changed()
-        self.host.schedule.allowance.use(burden(queue) // ENTRIES + len(queue.manager.all))
+        self.host.schedule.allowance.use(disposal_cost(queue) // ENTRIES + len(queue.manager.all))
         dispose(queue, self.host.schedule)
         self.host.node_removed(queue)
         self.no_local.forget_queue(queue)

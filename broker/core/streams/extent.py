@@ -163,7 +163,7 @@ def stream_context(queue: Queue, consumer: QueueConsumer, known: StreamOffsets) 
     entries = queue.entries
     extent = consumer.extent or Extent()
     entry_filter = consumer.filter
-    assert isinstance(entries, StreamEntryList), "a queue with a stream has such a list"
+    assert isinstance(entries, StreamEntryList), "a queue with a stream has a StreamEntryList"
     partitions = entries.partitions
     if isinstance(extent, StreamExtent):
         _check_partition(queue, extent, len(partitions))
@@ -192,7 +192,7 @@ def _check_partition(queue: Queue, extent: StreamExtent, count: int) -> None:
 
 @final
 class ValueFilter(EntryFilter):
-    """Lets messages pass whose filter value the consumer asks for."""
+    """A filter that passes messages with one of the values that the consumer wants."""
 
     def __init__(self, extent: StreamExtent, entry_filter: EntryFilter | None) -> None:
         super().__init__("")
@@ -201,8 +201,8 @@ class ValueFilter(EntryFilter):
         self._filter = entry_filter
 
     def passes(self, entry: QueueEntry) -> bool:
-        """Whether the message's filter value is wanted, and the other filter agrees (EntryFilter)."""
-        assert isinstance(entry, StreamEntry), "the entries of streams are such"
+        """Whether the message's filter value is wanted, and the other filter agrees."""
+        assert isinstance(entry, StreamEntry), "streams have StreamEntry only"
         page = entry.page
         value = b"" if page is None else page.filter_value(entry.offset)
         if value not in self._values and not (self._unfiltered and not value):
@@ -212,7 +212,7 @@ class ValueFilter(EntryFilter):
 
 @final
 class EndFilter(EntryFilter):
-    """Lets messages pass that were on disk when the consumer was attached."""
+    """A filter that passes messages that were on disk when the consumer was attached."""
 
     def __init__(self, ends: list[int], entry_filter: EntryFilter | None) -> None:
         super().__init__("")
@@ -220,8 +220,8 @@ class EndFilter(EntryFilter):
         self._filter = entry_filter
 
     def passes(self, entry: QueueEntry) -> bool:
-        """Whether the message was on disk then, and the other filter agrees (EntryFilter)."""
-        assert isinstance(entry, StreamEntry), "the entries of streams are such"
+        """Whether the message was on disk then, and the other filter agrees."""
+        assert isinstance(entry, StreamEntry), "streams have StreamEntry only"
         if entry.order > self._ends[entry.partition]:
             return False
         return self._filter is None or self._filter.passes(entry)

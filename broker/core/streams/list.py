@@ -64,8 +64,8 @@ class StreamEntry(QueueEntry):
         """Return the next offset in a partition."""
         return self.order if self.following is None else self.following[partition]
 
-    def let_go(self) -> None:
-        """Drop the page: no cursor stands on the entry any more (QueueEntry)."""
+    def release_page(self) -> None:
+        """Drop the page: no cursor stands on the entry any more."""
         self.page = None
 
 
@@ -90,7 +90,7 @@ class StreamEntryList(QueueEntryList):
         return self.head
 
     def next(self, entry: QueueEntry) -> QueueEntry | None:
-        """Return the entry of the row behind that of `entry`, or of the oldest row that is kept."""
+        """Return the entry of the row behind the row of `entry`, or of the oldest row that is kept."""
         if len(self.partitions) > 1:
             return self._next_of_several(entry)
         offset = entry.order
@@ -107,7 +107,7 @@ class StreamEntryList(QueueEntryList):
     def _next_of_several(self, entry: QueueEntry) -> QueueEntry | None:
         """Return the next entry of several partitions.
 
-        It is from the same partition while its rows are in memory, and then from the next one.
+        The entry is from the same partition while the partition's rows are in memory, then from the next one.
         """
         count: i64 = len(self.partitions)
         following = [0] * count
@@ -140,7 +140,7 @@ class StreamEntryList(QueueEntryList):
 
     def before(self, entry: QueueEntry) -> QueueEntry:
         """Return the place before an entry."""
-        assert isinstance(entry, StreamEntry), "cursors stand on such"
+        assert isinstance(entry, StreamEntry), "cursors of streams stand on StreamEntry only"
         offsets = [int(entry.next_offset(partition)) for partition in range(len(self.partitions))]
         offsets[entry.partition] -= 1
         return self.place(offsets)
@@ -168,11 +168,11 @@ class StreamEntryList(QueueEntryList):
 
     def mark(self, entry: QueueEntry) -> str:
         """The text for the place of `entry` (QueueEntryList): the next offsets, one of each partition."""
-        assert isinstance(entry, StreamEntry), "the entries of a stream are such"
+        assert isinstance(entry, StreamEntry), "streams have StreamEntry only"
         return ".".join(str(int(entry.next_offset(n))) for n in range(len(self.partitions)))
 
     def stand_in(self, mark: str) -> QueueEntry:
-        """The place of a cursor that sees these offsets next (QueueEntryList). Raises ValueError."""
+        """The place of a cursor that sees these offsets next. Raises ValueError."""
         offsets = [int(offset) for offset in mark.split(".")]
         if len(offsets) != len(self.partitions) or not all(0 <= offset < 1 << 62 for offset in offsets):
             raise ValueError(f"'{mark}' names no offset of each of {len(self.partitions)} partitions")
@@ -195,7 +195,7 @@ class RowSearch(Search):
         self._order: i64 = 0 if logged else int(wanted[len(UNLOGGED) :])
 
     def step(self, most: i64) -> bool:
-        """Look into the partitions (Search)."""
+        """Look into the partitions."""
         entries = self.queue.entries
         if not isinstance(entries, StreamEntryList) or self._order == 0:
             return True

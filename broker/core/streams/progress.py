@@ -47,7 +47,7 @@ class StreamOffsets(TimedTask):
         """
         self._require_room(name)
         entries = self._queue.entries
-        assert isinstance(entries, StreamEntryList), "a queue with a stream has such a list"
+        assert isinstance(entries, StreamEntryList), "a queue with a stream has a StreamEntryList"
         context.progress = StreamProgress(self, context, name, len(entries.partitions))
         self._attached[name] = context.progress
 
@@ -94,7 +94,7 @@ class StreamOffsets(TimedTask):
 
     def forget(self, name: str) -> bool:
         """Forget the offsets of a name. Return whether it had any, or a consumer with it is attached."""
-        attached = self._attached.pop(name, None)  # its later settles count no longer
+        attached = self._attached.pop(name, None)  # later settles of this consumer do not count
         if self.kept.pop(name, None) is None:
             return attached is not None
         self._host.note_queue(self._queue)
@@ -157,22 +157,22 @@ class StreamProgress(CursorProgress):
         # for each partition the orders of entries, in their order
         self._unsettled: list[dict[int, None]] = [{} for _ in range(partitions)]
 
-    def delivered(self, entry: QueueEntry) -> None:
+    def note_delivery(self, entry: QueueEntry) -> None:
         """Note that an entry was delivered."""
-        assert isinstance(entry, StreamEntry), "the entries of streams are such"
+        assert isinstance(entry, StreamEntry), "streams have StreamEntry only"
         self._unsettled[entry.partition][entry.order] = None
 
-    def settled(self, entries: list[QueueEntry]) -> None:
+    def note_settled(self, entries: list[QueueEntry]) -> None:
         """Note that these entries were settled."""
         for entry in entries:
-            assert isinstance(entry, StreamEntry), "the entries of streams are such"
+            assert isinstance(entry, StreamEntry), "streams have StreamEntry only"
             self._unsettled[entry.partition].pop(entry.order, None)
         self._offsets.settled()
 
     def offsets(self) -> list[int]:
         """Return where the consumer continues in each partition."""
         last = self._context.last
-        assert isinstance(last, StreamEntry), "cursors stand on such"
+        assert isinstance(last, StreamEntry), "cursors of streams stand on StreamEntry only"
         return [
             int(next(iter(unsettled)) - 1 if unsettled else last.next_offset(partition))
             for partition, unsettled in enumerate(self._unsettled)

@@ -58,7 +58,7 @@ class QueueStream(StreamSink):
         self.offsets = StreamOffsets(queue, host)
         self._retention = Retention(self)
         entries = queue.entries
-        assert isinstance(entries, StreamEntryList), "a queue of this kind has such a list"
+        assert isinstance(entries, StreamEntryList), "a queue with a stream has a StreamEntryList"
         self._entries = entries
         self.offsets.restore(entries.offsets_found)
         entries.offsets_found = None
@@ -68,11 +68,11 @@ class QueueStream(StreamSink):
             self.rows_durable(stored.behind)
         self.apply(queue.effective)
 
-    def apply(self, held: dict[str, object]) -> None:
-        """Apply these arguments from now on."""
-        age = text_argument(held, MAX_AGE)
+    def apply(self, effective: dict[str, object]) -> None:
+        """Apply the arguments from now on."""
+        age = text_argument(effective, MAX_AGE)
         self.age_max = 0 if age is None else age_milliseconds(age)
-        self.bytes_max = number_argument(held, MAX_LENGTH_BYTES, 0)
+        self.bytes_max = number_argument(effective, MAX_LENGTH_BYTES, 0)
         self._retention.do_due_work()
 
     def append(self, message: Message, source: Source) -> None:
@@ -85,11 +85,11 @@ class QueueStream(StreamSink):
             self.queue.journal.appended(message, offset, source)
 
     def open_cursor(self, consumer: QueueConsumer) -> QueueContext:
-        """Make the cursor of a consumer that is being attached (StreamSink)."""
+        """Make the cursor of a consumer that is being attached."""
         return stream_context(self.queue, consumer, self.offsets)
 
     def rows_durable(self, behind: i64) -> None:
-        """Notify the waiting consumers of rows that have become durable (StreamWatcher)."""
+        """Notify the waiting consumers of rows that have become durable."""
         queue = self.queue
         self._entries.sequence = max(self._entries.sequence, behind)
         self._count()
@@ -138,7 +138,7 @@ class QueueStream(StreamSink):
             stored.drop()
 
     def _partition(self, message: Message) -> i64:
-        """Return the partition of a message: that of its partition key, or else of its routing key."""
+        """Return the partition of a message, by its partition key or else by its routing key."""
         count: int = len(self.partitions)  # no i64, as a hash is more than one holds
         if count == 1:
             return 0
@@ -150,7 +150,7 @@ class QueueStream(StreamSink):
         return _octets(value) if isinstance(value, (str, bytes, bytearray)) else b""
 
     def _header(self, message: Message, name: str, octets: bytes) -> object:
-        """Return a header. Most messages do not have it; then the headers are not decoded."""
+        """Return a header. The headers of most messages, which have no such header, are not decoded."""
         content = message.content
         if content is None or octets in content:
             return self.host.headers.value(message, name)
@@ -163,7 +163,7 @@ class Retention(TimedTask):
 
     def __init__(self, stream: QueueStream) -> None:
         super().__init__()
-        self._stream: QueueStream | None = stream  # None: it has been dropped
+        self._stream: QueueStream | None = stream  # None: the stream was dropped
 
     def stop(self) -> None:
         """Cancel the task, and forget the stream, which is dropped."""
@@ -188,7 +188,7 @@ class Retention(TimedTask):
 def stream_of(queue: Queue) -> QueueStream | None:
     """Return the stream of a queue; None: the queue is no stream."""
     stream = queue.stream
-    assert stream is None or isinstance(stream, QueueStream), "streams are made here"
+    assert stream is None or isinstance(stream, QueueStream), "this module makes all streams"
     return stream
 
 

@@ -38,7 +38,7 @@ from broker.core.publishing.outcome import DUPLICATE, ROUTED, Outcome
 from broker.core.publishing.passage import Passage, find_full_queue, set_date
 from broker.core.publishing.publisher import Publisher
 from broker.core.publishing.receipts import PreparedReceipts
-from broker.core.queues.backlog import tell_log
+from broker.core.queues.backlog import append_wait
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.death import ARRIVES, Death, Past, death_of
 from broker.core.queues.election import first_stopped, stop_refusal
@@ -47,13 +47,13 @@ from broker.core.queues.queue import Queue, append_count, drop, queue_of, take_o
 from broker.core.queues.returns import (
     DEAR,
     Addition,
-    Later,
+    EndedDeliveries,
     Run,
     are_few,
-    give_back,
-    leave_all,
-    restore,
-    seen,
+    note_settled,
+    requeue_runs,
+    restore_credit,
+    settle_owned,
 )
 from broker.core.queues.source import BROKER, Source
 from broker.core.queues.state import QueueState, owns
@@ -150,7 +150,7 @@ class HeldSettlement:
         for entry in self.valid_entries():
             message = entry.message
             if entry in self.waits:
-                tell_log(self.waits[entry][0])
+                append_wait(self.waits[entry][0])
                 appended = appended or (queue.logged and message.sequence != 0)
             elif queue.logged and message.sequence != 0:
                 host.store.append_transacted_settle(message, queue)
@@ -165,7 +165,7 @@ class HeldSettlement:
         `way`: for the journal, the `Source.way` of the transaction.
         """
         queue = queue_of(self.consumer)
-        seen(self.entries, self.consumer)
+        note_settled(self.entries, self.consumer)
         journal = queue.journal
         for entry in self.valid_entries():
             waits = self.waits.get(entry)
@@ -219,12 +219,12 @@ def settle_held(
         return
     for held in settlements:
         if held.outcome == SETTLE:
-            leave_all(held.entries, held.consumer)
+            settle_owned(held.entries, held.consumer)
         elif held.outcome != RELEASE:
             held.put(publisher.host.store, publisher.dead_letters, way)
     _release(settlements)
     for held in settlements:
-        restore(held.entries, held.consumer)
+        restore_credit(held.entries, held.consumer)
     over()
 
 
@@ -236,7 +236,7 @@ def release_held(settlements: list[HeldSettlement]) -> None:
         held.addition = None
     _release(settlements)
     for held in settlements:
-        restore(held.entries, held.consumer)
+        restore_credit(held.entries, held.consumer)
 
 
 def _release(settlements: list[HeldSettlement]) -> None:
@@ -247,7 +247,7 @@ def _release(settlements: list[HeldSettlement]) -> None:
             released.setdefault((held.consumer, int(held.returned), held.addition), []).extend(held.entries)
     for (consumer, returned, addition), entries in released.items():
         if consumer.acquires:
-            give_back([(consumer, entries)], returned, None, queue_of(consumer).host, addition)
+            requeue_runs([(consumer, entries)], returned, None, queue_of(consumer).host, addition)
 
 
 def _do_nothing() -> None:
@@ -255,7 +255,7 @@ def _do_nothing() -> None:
 
 
 @final
-class CommittedSettlements(Later):
+class CommittedSettlements(EndedDeliveries):
     """The settlements of a transaction that settles very many deliveries; they are done in order, in slices.
 
     The log gets all settles first, in one step. Otherwise the log might copy a message forward that its
@@ -279,7 +279,7 @@ class CommittedSettlements(Later):
         self._over = over
 
     def begin(self) -> None:
-        """Append the settles to the log, and settle in memory in later turns (Later)."""
+        """Append the settles to the log, and settle in memory in later turns."""
         host = self._host
         for consumer, entries in reversed(self._left):
             queue = consumer.queue
@@ -293,30 +293,30 @@ class CommittedSettlements(Later):
         self.continue_soon()
         self._do_next()
 
-    def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Settle entries of a consumer (Later)."""
-        leave_all(entries, consumer, True)
-        restore(entries, consumer)
+    def process(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+        """Settle entries of a consumer."""
+        settle_owned(entries, consumer, True)
+        restore_credit(entries, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
-        """Return the cost of an entry. An entry with a receipt costs as much as a message (Later)."""
+        """Return the cost of an entry. An entry with a receipt costs as much as a message."""
         return DEAR if entry.message.marks & TELLS_CONSUMED else 1
 
-    def taken_all(self, consumer: QueueConsumer) -> None:
-        """Continue behind the run (Later)."""
+    def end_run(self, consumer: QueueConsumer) -> None:
+        """Continue behind the run."""
         self._next += 1
         self._do_next()
 
-    def deleting(self, queue: QueueState) -> None:
-        """Finish the whole transaction before the queue is deleted (Later).
+    def finish_before_deletion(self, queue: QueueState) -> None:
+        """Finish the whole transaction before the queue is deleted.
 
         The transaction reports its end in a later turn, not while the queue is being deleted.
         """
         if any(run[0].queue is queue for run in self._left):
-            self.vacating()
+            self.drop_all()
 
-    def vacating(self) -> None:
-        """Finish the whole transaction, because the log has its settles already (Later)."""
+    def drop_all(self) -> None:
+        """Finish the whole transaction, because the log has its settles already."""
         over, self._over = self._over, _do_nothing
         self.finish()
         self._over = over
@@ -342,7 +342,7 @@ class CommittedSettlements(Later):
         _release(settlements)
         for held in settlements:
             if held.outcome != SETTLE:
-                restore(held.entries, held.consumer)
+                restore_credit(held.entries, held.consumer)
         self._over()
 
 

@@ -282,10 +282,10 @@ class Declarations:
         """Delete a queue, also if it is in use, and append the deletion."""
         if queue.unacked > 0:
             for settlement in list(self._host.settlements):
-                settlement.deleting(queue)
+                settlement.finish_before_deletion(queue)
         if queue.manager.discards is not None:
             queue.manager.discards.finish()
-        if queue.rules is not None and queue.rules.outlasts(QUEUE_DELETED):
+        if queue.rules is not None and queue.rules.starts_dead_lettering(QUEUE_DELETED):
             return  # the queue is deleted after its messages
         if queue.durable:  # first, because this record lets the store forget its messages
             self._host.store.append_definition(queue_deleted(self._host.name, queue))

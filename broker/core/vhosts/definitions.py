@@ -304,5 +304,5 @@ def restore_message(
     if message.expiration >= 0 and queue.rules is None and host is not None:
         queue.rules = Rules(queue, host)
     if queue.rules is not None:
-        queue.rules.restored(entry)
+        queue.rules.restore_expiry(entry)
     return True

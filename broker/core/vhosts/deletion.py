@@ -11,7 +11,7 @@ from mypy_extensions import i64, mypyc_attr
 from broker.core.entries.list import EmptyListener
 from broker.core.publishing.delay import count_delayed
 from broker.core.queues.host import QueueHost
-from broker.core.queues.purge import burden, cut_off, dispose
+from broker.core.queues.purge import cut_off, disposal_cost, dispose
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Exchange
 from broker.core.routing.topology import Topology
@@ -222,7 +222,7 @@ class Disposal(Chore):
 
     def _dispose(self, queue: Queue) -> i64:
         """Dispose of a queue. Return the cost."""
-        cost = QUEUE * (1 + len(queue.manager.all)) + burden(queue)
+        cost = QUEUE * (1 + len(queue.manager.all)) + disposal_cost(queue)
         topology = self._topology
         topology.numbers.queues.pop(queue.number, None)
         dispose(queue, topology.host.schedule)

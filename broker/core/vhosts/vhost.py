@@ -17,7 +17,7 @@ from broker.core.publishing.publisher import Publisher
 from broker.core.publishing.receipts import Receipts
 from broker.core.queues.death import Death, LetterWriter, bare_letter
 from broker.core.queues.hooks import BacklogHook
-from broker.core.queues.host import nobody_told
+from broker.core.queues.host import ignore_report
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import DELAY_SOURCE
 from broker.core.queues.state import QueueState
@@ -54,7 +54,7 @@ class VirtualHost(RoutingHost):
         schedule: Schedule,
         views: Views,
         write_letter: LetterWriter = bare_letter,
-        trouble: Callable[[str], None] = nobody_told,
+        trouble: Callable[[str], None] = ignore_report,
         journal: Journal = SILENT,
     ) -> None:
         super().__init__(
@@ -75,7 +75,7 @@ class VirtualHost(RoutingHost):
         """
         self.policies.stop()
         for settlement in list(self.settlements):
-            settlement.vacating()
+            settlement.drop_all()
         disposal = Disposal(self.topology, self.dependents)
         self.topology.clear()
         return disposal

@@ -191,7 +191,9 @@ def lookers(queue: Queue) -> int:
     count = len(queue.waiting)
     assert election is None or isinstance(election, Election)
     if election is not None and election.draining:
-        count += sum(taker.blockers & BLOCKED_BY_STANDBY != 0 for taker in queue.manager.takers())
+        count += sum(
+            taker.blockers & BLOCKED_BY_STANDBY != 0 for taker in queue.manager.acquiring_consumers()
+        )
     if isinstance(queue.discipline, Groups):
         count += len(queue.gated) + 1 + len(queue.filtered)
     return count

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from broker.core.message import Message
 from broker.core.publishing.delay import delays_of
 from broker.core.queues.queue import Queue
-from broker.core.schedule import Held, soonest_first
+from broker.core.schedule import HeldMessage, soonest_first
 from broker.core.view import MessageView
 from tests.simulation.queues import checks
 from tests.simulation.queues.delays import DELAY, DELIVERY_TIME, RETRY, Wait
@@ -32,13 +32,13 @@ def delay(world: World, note: Note, shelves: list[Shelf]) -> None:
         note.headers[DELIVERY_TIME] = note.until + world.clock.offset
 
 
-def places(queue: Queue) -> list[Held]:
+def places(queue: Queue) -> list[HeldMessage]:
     """What `queue` holds, soonest first."""
     timetable = None if queue.rules is None else queue.rules.timetable
     return [] if timetable is None else list(soonest_first(timetable.places()))
 
 
-def waiting(world: World) -> tuple[Shelf, Wait, Held] | None:
+def waiting(world: World) -> tuple[Shelf, Wait, HeldMessage] | None:
     """Any of the messages that are held."""
     shelves = [shelf for shelf in world.book.shelves.values() if shelf.delays.waits]
     if not shelves:

@@ -90,7 +90,7 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "groups of those who stand by stay theirs": Mutant(
         "core/queues/election.py",
-        "            self.queue.discipline.served_alone(successor)\n",
+        "            self.queue.discipline.free_other_groups(successor)\n",
         "            pass\n",
         profile="groups, one consumer",
     ),
@@ -114,7 +114,7 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "a limit does not know what is parked": Mutant(
         "core/queues/groups.py",
-        "        rules.parked(entry)\n",
+        "        rules.note_parked(entry)\n",
         "        pass\n",
         profile="groups, limits",
     ),
@@ -138,13 +138,13 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "a group of which an operator holds something is free": Mutant(
         "core/operators/operation.py",
-        "        queue.discipline.acquired(entry, holder)\n",
+        "        queue.discipline.note_acquisition(entry, holder)\n",
         "        pass\n",
         profile="groups, operations",
     ),
     "a group is not free when an operator lets go": Mutant(
         "core/operators/operation.py",
-        "            discipline.returned(back)\n",
+        "            discipline.note_return(back)\n",
         "            pass\n",
         profile="groups, operations",
     ),

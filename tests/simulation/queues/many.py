@@ -79,7 +79,7 @@ def _give_back(world: World, helds: list[Held]) -> None:
     ]
     world.turns.give_back(runs, owed=True)
     entries = [(run[0].consumer, [held.entry for held in run]) for run in runs]
-    returns.give_back(entries, NACK, helds[0].client.session, world.life.vhost)
+    returns.requeue_runs(entries, NACK, helds[0].client.session, world.life.vhost)
     world.turns.catch_up()
 
 

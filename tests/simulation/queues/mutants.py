@@ -125,7 +125,7 @@ MUTANTS: dict[str, Mutant] = {
     "a connection that is shared gets the share of one consumer": Mutant(
         "core/delivery/session.py",
         "                if not ends_round:\n",
-        "                if not self.gives_way:\n",
+        "                if not self.shares_turn:\n",
         seeds=0,
     ),
     "no waiting for a turn": Mutant(
@@ -176,7 +176,7 @@ MUTANTS: dict[str, Mutant] = {
         profile="single active",
     ),
     "those who lacked room are forgotten when the entry goes": Mutant(
-        "core/queues/queue.py", "        if self.awaited:\n            wake_waiters(self, entry)\n", ""
+        "core/queues/queue.py", "        if self.waiters:\n            wake_waiters(self, entry)\n", ""
     ),
     "those who lacked room are forgotten when the window has room": Mutant(
         "core/delivery/credit.py",
@@ -230,7 +230,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "what waits takes no part in an overflow": Mutant(
         "core/queues/limits.py",
-        "    while rules.over() and hand_over(rules.queue):\n",
+        "    while rules.is_over_limits() and hand_over(rules.queue):\n",
         "    while False:\n",
         profile="ring",
     ),
@@ -293,7 +293,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a queue that is stopped gives on": Mutant(
         "core/queues/election.py",
-        "            suspend(queue, consumer, BLOCKED_BY_STOP)  # nobody takes over\n",
+        "            suspend(queue, consumer, BLOCKED_BY_STOP)  # no consumer takes over\n",
         "            pass\n",
         profile="stop",
     ),

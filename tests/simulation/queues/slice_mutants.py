@@ -22,14 +22,14 @@ SLICE_MUTANTS: dict[str, Mutant] = {
     "what leaves in slices gives no credit back": Mutant(
         "core/queues/returns.py",
         "        settle_all(entries, consumer)\n\n    def cost",
-        "        leave_all(entries, consumer)\n\n    def cost",
+        "        settle_owned(entries, consumer)\n\n    def cost",
         profile="many at once",
         haste=HASTE,
     ),
     "the first slice gives all the credit back": Mutant(
         "core/queues/returns.py",
-        "                self.take(entries, consumer)\n            finally:\n",
-        "                self.take(entries, consumer)\n"
+        "                self.process(entries, consumer)\n            finally:\n",
+        "                self.process(entries, consumer)\n"
         "                consumer.target.restore_all(len(left), sum(one.message.size for one in left))\n"
         "            finally:\n",
         profile="many at once",
@@ -51,7 +51,7 @@ SLICE_MUTANTS: dict[str, Mutant] = {
     ),
     "what was settled is not settled when its queue is deleted": Mutant(
         "core/vhosts/declarations.py",
-        "                settlement.deleting(queue)\n",
+        "                settlement.finish_before_deletion(queue)\n",
         "                pass\n",
         profile="many at once",
         haste=HASTE,
@@ -72,14 +72,14 @@ SLICE_MUTANTS: dict[str, Mutant] = {
     ),
     "what is refused next leaves before what has turns to come": Mutant(
         "core/queues/returns.py",
-        "    if later is not None:\n        later.add(",
-        "    if later is not None and len(entries) > SLICE:\n        later.add(",
+        "    if discards is not None:\n        discards.add(",
+        "    if discards is not None and len(entries) > SLICE:\n        discards.add(",
         profile="many at once",
         haste=HASTE,
     ),
     "somebody is served before all is back": Mutant(
         "core/queues/returns.py",
-        "                suspend(queue, consumer, BLOCKED_BY_RETURNS)  # nobody takes over\n",
+        "                suspend(queue, consumer, BLOCKED_BY_RETURNS)  # no consumer takes over\n",
         "                pass\n",
         profile="many at once",
         haste=HASTE,
@@ -93,7 +93,7 @@ SLICE_MUTANTS: dict[str, Mutant] = {
     ),
     "nobody is served when all is back": Mutant(
         "core/queues/returns.py",
-        "                clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_RETURNS)\n",
+        "                clear_blocker(queue, queue.manager.acquiring_consumers(), BLOCKED_BY_RETURNS)\n",
         "                pass\n",
         profile="many at once",
         haste=HASTE,
@@ -101,7 +101,7 @@ SLICE_MUTANTS: dict[str, Mutant] = {
     "all is back when the first run is": Mutant(
         "core/queues/returns.py",
         "            self._paused[queue] = runs - 1\n",
-        "            self._paused[queue] = 1\n            self.taken_all(consumer)\n",
+        "            self._paused[queue] = 1\n            self.end_run(consumer)\n",
         profile="several queues",
         haste=HASTE,
     ),
@@ -121,8 +121,8 @@ SLICE_MUTANTS: dict[str, Mutant] = {
     ),
     "a large transaction forgets what follows its first slice": Mutant(
         "core/transactions/transaction.py",
-        "        leave_all(entries, consumer, True)\n",
-        "        leave_all(entries[:1], consumer, True)\n",
+        "        settle_owned(entries, consumer, True)\n",
+        "        settle_owned(entries[:1], consumer, True)\n",
         profile="many at once",
         haste=HASTE,
     ),

@@ -207,8 +207,8 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "who alters the time to live has timers forgotten": Mutant(
         "core/queues/limits.py",
-        "        self.ttl = number_argument(held, MESSAGE_TTL, -1)\n",
-        "        self.ttl = number_argument(held, MESSAGE_TTL, -1)\n"
+        "        self.ttl = number_argument(effective, MESSAGE_TTL, -1)\n",
+        "        self.ttl = number_argument(effective, MESSAGE_TTL, -1)\n"
         "        self.timers = type(self.timers)()\n",
         profile="altered",
     ),
@@ -248,7 +248,7 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "the log is not told of what waits": Mutant(
         "core/queues/backlog.py",
-        "        if not told:\n            tell_log(death)\n",
+        "        if not is_logged:\n            append_wait(death)\n",
         "",
         seeds=60,
         profile="at least once, in the log",

@@ -51,7 +51,7 @@ def check_entries(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueEnt
     check(seen, "I1", found == expected, f"queue {shelf.name} has {found}, not {expected}")
     in_order = all(one.precedes(other) for one, other in pairwise(numbers))
     check(seen, "I2", in_order, "entries are out of order")
-    for entry, waiters in queue.awaited.items():
+    for entry, waiters in queue.waiters.items():
         if entry is queue.entries.head:
             check(seen, "I3", not waiters and bool(shelf.sought), "somebody waits for the head")
             continue
@@ -152,7 +152,7 @@ def check_consumers(seen: Seen, queue: Queue, shelf: Shelf, now: int) -> None:
         awaits = consumer in queue.waiting or consumer in queue.gated
         check(seen, "I5", awaits == (consumer.waiting_on is not None), "who waits for an entry")
         if consumer.waiting_on is not None:
-            waiters = queue.awaited.get(consumer.waiting_on, [])
+            waiters = queue.waiters.get(consumer.waiting_on, [])
             check(seen, "I3", consumer in waiters, "a waiter is forgotten")
         held = sum(item.holder is taker for item in shelf.items)
         check(seen, "I2", consumer.inflight == held, f"{consumer.inflight} in flight instead of {held}")
@@ -186,7 +186,7 @@ def check_reliance(seen: Seen, queue: Queue) -> None:
     """While there is work, somebody of the highest priority that wants it is relied upon."""
     if queue.ready == 0 or not queue.alike:
         return
-    able = [consumer for consumer in queue.manager.takers() if not consumer.blockers]
+    able = [consumer for consumer in queue.manager.acquiring_consumers() if not consumer.blockers]
     top = max((consumer.rank for consumer in able), default=0)
     relied = [consumer.state == NOTIFIED for consumer in able if consumer.rank == top]
     check(seen, "I6", not relied or any(relied), "work is waiting and nobody is relied upon")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from broker.core.entries.entry import DEQUEUED, QueueEntry
 from broker.core.queues.groups import Groups
 from broker.core.queues.returns import DISCARD_SLICE as REFUSED_AT_ONCE
-from broker.core.queues.returns import FEW, Later
+from broker.core.queues.returns import FEW, EndedDeliveries
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.model import Shelf
 from tests.simulation.queues.purging import Purging
@@ -85,7 +85,7 @@ class Turns:
         self.purges.append(purging)
         purge = world.life.vhost.declarations.purge_queue(shelf.name)
         shelf.service.purges += 1
-        purge.tell(purging)
+        purge.set_waiter(purging)
         self.catch_up()
         if purging in self.purges:
             world.seen("slices: purge")
@@ -138,8 +138,8 @@ class Turns:
         """What has been settled or given back, and has turns to come."""
         rest: set[tuple[QueueConsumer, QueueEntry]] = set()
         for each in self.world.life.vhost.settlements:
-            assert isinstance(each, Later)
-            rest |= {(consumer, entry) for consumer, some in each.rest() for entry in some}
+            assert isinstance(each, EndedDeliveries)
+            rest |= {(consumer, entry) for consumer, some in each.remaining_runs() for entry in some}
         return rest
 
     def catch_up(self, dying: int = 0) -> None:
@@ -267,7 +267,7 @@ class Turns:
             if isinstance(groups, Groups):
                 # or who knows which group is idle first
                 ambiguous = self.settled or self.refused or self.returned or self.purges
-                if groups.later is not None or (groups.sticky and ambiguous):
+                if groups.release is not None or (groups.sticky and ambiguous):
                     return True
             for task in (queue.rules, queue.memory):
                 if task is not None and 0 < task.due <= now:

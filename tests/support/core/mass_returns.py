@@ -3,7 +3,7 @@
 from broker.core.arguments.queue import NACK
 from broker.core.queues.attach import detach
 from broker.core.queues.queue import Queue
-from broker.core.queues.returns import give_back
+from broker.core.queues.returns import requeue_runs
 from tests.support.core.queue_bench import Client
 from tests.support.core.timed_vhost import Yard
 
@@ -24,7 +24,7 @@ def lose(queue: Queue, client: Client) -> None:
 def nack(client: Client) -> None:
     """One frame."""
     entries, client.held = client.held, []
-    give_back([(client.consumer, entries)], NACK, client.session, client.queue.host)
+    requeue_runs([(client.consumer, entries)], NACK, client.session, client.queue.host)
 
 
 def state(queue: Queue) -> tuple[int, int, int]:

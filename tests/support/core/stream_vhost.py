@@ -135,7 +135,7 @@ class Reader(PullingTarget):
         for entry in self.deliveries:
             if entry.order - 1 in offsets:
                 if progress is not None:
-                    progress.settled([entry])
+                    progress.note_settled([entry])
                 self.restore_credit(entry.message.size)
 
 

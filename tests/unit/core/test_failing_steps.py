@@ -5,6 +5,7 @@ from typing import ParamSpec, TypeVar
 
 import pytest
 
+from broker.adapters.amqp10 import attach
 from broker.core.queues.backlog import RETRY_MS, existing_backlog
 from broker.core.queues.death import Death
 from broker.core.queues.group import Group
@@ -14,7 +15,10 @@ from broker.core.queues.purge import purge as begin_purge
 from broker.core.queues.queue import Queue
 from broker.core.schedule import FAILURE_MS
 from broker.flavour import FLAVOUR
+from protocol.amqp10.performatives import Attach, Detach
+from tests.support.adapters.connection10_without_socket import Wired10
 from tests.support.adapters.management_client import Desk, request
+from tests.support.adapters.resumed_links10 import SENDS, kinds, premises, receives, sends
 from tests.support.core.group_bench import GroupBench
 from tests.support.core.policies import put
 from tests.support.core.purge import purge
@@ -130,7 +134,7 @@ def test_consumers_of_groups_are_served_after_a_failure(monkeypatch: pytest.Monk
     bench.run()
     other = bench.client(10)
     client.vanish()
-    assert bench.groups.later is not None
+    assert bench.groups.release is not None
 
     def rest(groups: Groups, freed: list[Group]) -> None:
         original(groups, freed)
@@ -170,3 +174,32 @@ def test_a_response_that_cannot_be_sent_does_not_stop_the_next_request(
     with pytest.raises(PlannedError):
         desk.management.ask(request("GET", "/queues/none"))
     assert desk.ask("GET", "/queues/none")[0] == 404
+
+
+def test_a_connection_takes_frames_after_an_error_that_could_not_be_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = Wired10(premises())
+    connection = client.connection
+    monkeypatch.setattr(connection.hearing, "_take_frame", failing_once(connection.hearing._take_frame))
+    monkeypatch.setattr(connection, "internal_error", failing_once(connection.internal_error))
+    with pytest.raises(PlannedError):
+        client.send(sends())
+    client.send(receives({}))
+    assert kinds(client) == [Attach]
+
+
+def test_a_connection_takes_frames_after_an_attach_that_has_failed_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = premises()
+    client = Wired10(house)
+    client.send(sends())
+    client.publish(0, durable=True)
+    client.send(Detach(handle=SENDS, closed=False), sends(b"0"))
+    kinds(client)
+    assert client.connection.holds
+    monkeypatch.setattr(attach, "is_ahead", failing_once(attach.is_ahead))
+    with pytest.raises(PlannedError):
+        house.store.complete()
+    assert not client.connection.holds

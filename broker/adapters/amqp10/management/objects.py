@@ -97,7 +97,7 @@ def purge_queue(asking: Asking) -> Answer | None:
     under_way = requests.purge_queue(asking.client, asking.virtual_host, asking.target.name())
     if under_way.over:
         return _purged(under_way)
-    under_way.tell(_PurgeAnswer(asking))
+    under_way.set_waiter(_PurgeAnswer(asking))
     return None
 
 

@@ -281,9 +281,9 @@ def test_leaving_while_waiting_leaves_no_trace() -> None:
     bench.run()
     entry = client.consumer.waiting_on
     assert entry is not None
-    assert bench.queue.awaited == {entry: [client.consumer]}
+    assert bench.queue.waiters == {entry: [client.consumer]}
     client.vanish()
-    assert not bench.queue.awaited
+    assert not bench.queue.waiters
     assert client.consumer.waiting_on is None
     assert bench.queue.waiting == {}
 

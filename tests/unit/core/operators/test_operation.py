@@ -352,4 +352,4 @@ def test_the_next_one_is_tried_when_the_first_one_has_been_taken_away() -> None:
     operation.remove_dead(backlog.after(0, 1)[0])
     operation.commit()
     yard.clock.advance(0)
-    assert (queue.dead, numbers(dead), dead.awaited) == (0, [1, 3], {})
+    assert (queue.dead, numbers(dead), dead.waiters) == (0, [1, 3], {})

@@ -166,7 +166,7 @@ def test_a_virtual_host_takes_its_sinks_along() -> None:
     attempt = bench.write(0, TO_Q)
     done: list[bool] = []
     bench.sink.commit(0, [attempt], True, "", bench.answers.append)
-    bench.sink.idle(lambda: done.append(bench.sink.gone))
+    bench.sink.idle(lambda: done.append(bench.sink.is_deleted))
     bench.broker.delete_vhost("/")
     bench.clock.advance(1000)
     assert done == [True]

@@ -38,7 +38,7 @@ def advance(broker: Broker, stage: Stage, acknowledged: int, rows: int) -> None:
             break
     broker.staging.append(stage, stage.step(acknowledged, 0))
     stage.durable()
-    while stage.leave():
+    while stage.settle_some():
         pass
 
 
@@ -150,7 +150,7 @@ def test_what_was_released_is_consumed_in_its_order() -> None:
     taker, consumer = consume(queue)
     queue.set_notify_work_desired(consumer, False)
     broker.staging.release(stage)
-    while stage.give_back():
+    while stage.requeue_some():
         pass
     queue.set_notify_work_desired(consumer, True)
     assert pull(consumer) == 8

@@ -9,7 +9,7 @@ from broker.core.entries.entry import AVAILABLE
 from broker.core.publishing.dead_letters import REPORT_MS
 from broker.core.publishing.outcome import REFUSED, ROUTED
 from broker.core.queues.hooks import EXHAUSTED
-from broker.core.queues.queue import Queue, dead_letter, give_up_exhausted
+from broker.core.queues.queue import Queue, dead_letter, dead_letter_exhausted
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.queue_bench import Client, HandScheduler
 from tests.support.core.timed_vhost import Yard, entry_of, numbers
@@ -349,6 +349,6 @@ def test_what_was_out_too_often_when_the_broker_died_is_pushed_out_by_the_one_be
     for entry in house.queue.entries:
         entry.delivery_count = 2
     rules.max_length = 1
-    give_up_exhausted(house.queue)
+    dead_letter_exhausted(house.queue)
     assert len(house.names(house.queue)) <= 1
     assert len(house.names(house.other)) == 1

@@ -21,7 +21,7 @@ from broker.core.publishing.outcome import REFUSED, ROUTED, Outcome
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import BROKER
 from broker.core.routing.history import History
-from broker.core.schedule import RETRY_MS, SLICE, Held, soonest_first
+from broker.core.schedule import RETRY_MS, SLICE, HeldMessage, soonest_first
 from broker.core.transactions.transaction import HeldPublish
 from broker.core.vhosts.definitions import restore_message
 from protocol.amqp091.properties import Properties
@@ -72,7 +72,7 @@ class Field:
     def delays(self) -> QueueDelays:
         return delays_of(self.queue, self.vhost)
 
-    def places(self) -> list[Held]:
+    def places(self) -> list[HeldMessage]:
         return list(soonest_first(self.delays.places()))
 
 

@@ -9,7 +9,7 @@ from broker.core.entries.entry import QueueEntry
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import drop, queue_of
-from broker.core.queues.returns import Addition, annotate, give_back
+from broker.core.queues.returns import Addition, annotate, requeue_runs
 from broker.core.queues.state import owns
 from broker.core.vhosts.definitions import restore_message
 from tests.support.core.mass_returns import turn
@@ -85,7 +85,7 @@ def test_it_is_added_before_anybody_gets_the_message_again() -> None:
     bench.run()
     held = first.held
     first.held = []
-    give_back([(first.consumer, held)], NACK, None, None, Words(b"why"))
+    requeue_runs([(first.consumer, held)], NACK, None, None, Words(b"why"))
     bench.run()
     assert annotated(bench) == [b"why", b""]
     assert second.numbers == [2]
@@ -99,7 +99,7 @@ def test_very_many_are_annotated_in_slices(cost: int, known: bytes, most: int) -
         annotate(queue, entry, known)
     words = Words(b"why", cost)
     entries, client.held = client.held, []
-    give_back([(client.consumer, entries)], NACK, client.session, queue.host, words)
+    requeue_runs([(client.consumer, entries)], NACK, client.session, queue.host, words)
     while queue.unacked > 0:
         turn(yard)
     assert max(words.slices) <= most

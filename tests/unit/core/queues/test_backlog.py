@@ -258,7 +258,7 @@ def test_a_deleted_queue_waits_for_no_room_any_more() -> None:
     assert (numbers(dead), other.dead) == ([3], 0)
     take_one(yard, dead)
     assert yard.publish("dead") is ROUTED, "nobody waits for room"
-    assert dead.awaited == {}
+    assert dead.waiters == {}
 
 
 def test_a_deleted_queue_with_several_routes_is_tried_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,7 +441,7 @@ def test_a_purge_drops_what_waits() -> None:
     assert len(yard.store.settled) == 2501
     take_one(yard, dead)
     yard.clock.advance(RETRY_MS)
-    assert (numbers(dead), dead.awaited) == ([], {})
+    assert (numbers(dead), dead.waiters) == ([], {})
     assert purge(queue) == 0
 
 

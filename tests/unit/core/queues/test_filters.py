@@ -152,7 +152,7 @@ def test_one_that_waits_for_its_byte_window_looks_again() -> None:
     bench.run()
     assert client.numbers == [1, 3]
     assert not bench.queue.waiting
-    assert not bench.queue.awaited
+    assert not bench.queue.waiters
 
 
 @pytest.mark.parametrize("others", [0, 1])
@@ -198,7 +198,7 @@ def test_its_groups_stay_its_own_but_for_the_one_that_is_sent_away() -> None:
     second = yard.client()
     entries = [entry for entry in first.held if entry.message.content == b"1"]
     change_filter(yard.queue, first.consumer, Numbers(lambda number: number != 1))
-    yard.groups.sent_away(first.consumer, entries)
+    yard.groups.note_exclusion(first.consumer, entries)
     first.nack(1)
     yard.send("b", "c", "b", "c")
     yard.run()

@@ -299,7 +299,7 @@ def promise(yard: GroupBench, client: Client, *numbers: int) -> None:
     """A transaction of the client settles these, which it has."""
     for entry in client.held:
         if number_of(entry) in numbers:
-            yard.groups.promised(entry, client.consumer)
+            yard.groups.note_promise(entry, client.consumer)
 
 
 @both
@@ -353,7 +353,7 @@ def test_a_rollback_or_loss_keeps_the_order_of_a_strict_group(lost: bool) -> Non
     yard.run()
     promise(yard, holder, 2)
     yard.run()
-    yard.groups.withdrawn(holder.held[:2])
+    yard.groups.note_withdrawal(holder.held[:2])
     yard.run()
     assert (holder.numbers, other.numbers) == ([1, 2, 3], [])
     if lost:
@@ -405,7 +405,7 @@ def test_requests_of_one_session_take_several_of_a_strict_group_in_one_transacti
         found = take(mine)
         assert found is not None
         out.append(found[0])
-        yard.groups.promised(*found)
+        yard.groups.note_promise(*found)
     assert take(PullingTarget(Session(Connection(yard.scheduler)), Credit())) is None
     found = take(mine)
     assert found is not None
@@ -413,7 +413,7 @@ def test_requests_of_one_session_take_several_of_a_strict_group_in_one_transacti
     found_too = take(mine)
     assert found_too is not None
     assert taken == [1, 2, 3, 5], "3 is in no transaction, so 4 waits"
-    yard.groups.promised(*found)
+    yard.groups.note_promise(*found)
     assert take(mine) is not None
     assert taken == [1, 2, 3, 5, 4]
     for entry in list(yard.queue.entries):

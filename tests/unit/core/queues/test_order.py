@@ -264,7 +264,7 @@ def promise(bench: Bench, client: Client, *numbers: int) -> None:
     assert discipline is not None
     for entry in client.held:
         if number_of(entry) in numbers:
-            discipline.promised(entry, client.consumer)
+            discipline.note_promise(entry, client.consumer)
 
 
 @pytest.mark.parametrize("levels", [1, 2])
@@ -318,7 +318,7 @@ def test_a_transaction_that_is_rolled_back_or_lost_loses_no_order() -> None:
     bench.run()
     discipline = bench.queue.discipline
     assert discipline is not None
-    discipline.withdrawn(holder.held[:1])
+    discipline.note_withdrawal(holder.held[:1])
     bench.run()
     assert holder.numbers == [1, 2]
     holder.vanish()

@@ -22,7 +22,7 @@ class Waiter(PurgeWaiter):
     def __init__(self, *purges: Purge) -> None:
         self.told: list[int] = []
         for each in purges:
-            each.tell(self)
+            each.set_waiter(self)
 
     def on_purged(self, purge: Purge) -> None:
         assert purge.over

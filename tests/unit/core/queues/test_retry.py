@@ -11,7 +11,7 @@ from broker.core.message import Message
 from broker.core.policies.policy import Policy
 from broker.core.queues.consumer import SINGLE_ACTIVE, WAITING
 from broker.core.queues.election import activity_of
-from broker.core.queues.queue import Queue, give_up_exhausted
+from broker.core.queues.queue import Queue, dead_letter_exhausted
 from broker.core.queues.retry import QUORUM_LIMIT
 from broker.core.queues.returns import annotate, deliver_again
 from broker.core.vhosts.definitions import restore_message
@@ -433,7 +433,7 @@ def test_what_was_out_once_too_often_is_gone_after_recovery() -> None:
     bench = limited(2)
     for number, count in enumerate((0, 2, 3, 9), 1):
         restore_message(bench.queue, logged_message(number), True, count)
-    give_up_exhausted(bench.queue)
+    dead_letter_exhausted(bench.queue)
     assert bench.numbers() == [1, 2]
     assert [settled.sequence for settled, _ in bench.store.settled] == []  # not a logged queue
 

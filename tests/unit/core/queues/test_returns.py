@@ -23,8 +23,8 @@ from broker.core.queues.returns import (
     DISCARD_SLICE,
     SLICE,
     discard_all,
-    give_back,
     release_entries,
+    requeue_runs,
     settle_all,
     settle_runs,
 )
@@ -355,7 +355,7 @@ def test_what_a_browser_puts_away_with_them_ends_nothing() -> None:
     other = yard.client(queue, 1)
     runs = [(each.consumer, each.held[:]) for each in (browser, client)]
     client.held = []
-    give_back(runs, NACK, client.session, yard.vhost)
+    requeue_runs(runs, NACK, client.session, yard.vhost)
     turn(yard)
     turn(yard)
     yard.run()

@@ -258,7 +258,7 @@ class Meter(Worker):
     def __init__(self) -> None:
         self.spent = 0
 
-    def give_way(self) -> None:
+    def stop_turn(self) -> None:
         self.spent += 1
 
 
