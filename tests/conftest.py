@@ -1,4 +1,4 @@
-"""What the black-box tests share: a broker process for all, or one of their own, and connections to it."""
+"""Fixtures of the black-box tests: a shared broker process, a broker of a single test, and connections."""
 
 import itertools
 import re
@@ -81,7 +81,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 class SharedDaemon:
-    """One broker process for many tests; a test that brings it down does not take the others along."""
+    """A single broker process for many tests; a test that stops it does not break the next ones."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

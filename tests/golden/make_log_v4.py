@@ -14,7 +14,7 @@ DATE = 1_700_000_000_123
 
 
 def remembered(key: str, sequence: int = -1) -> Message:
-    """What queues remember of a message: its id, or with a sequence its producer."""
+    """A record of duplicate detection: a message's id, or with a sequence its producer."""
     mark = Message(Address("", key), b"", 0, True, 0)
     mark.date = DATE
     mark.expiration = sequence

@@ -64,7 +64,7 @@ class CountedBytes(bytes):
         return found
 
     def __getitem__(self, key: Any) -> Any:
-        """One octet, or a slice that counts in the same place."""
+        """An octet, or a slice that counts in the same place."""
         found = super().__getitem__(key)
         if not isinstance(key, slice):
             return found
@@ -89,7 +89,7 @@ def ending(cpu_s: float = 60.0) -> Iterator[None]:
 
 
 def hashes_made(monkeypatch: pytest.MonkeyPatch) -> list[argon2.Parameters]:
-    """What passwords cost: the parameters of each argon2 hash made from now on, to keep or to compare."""
+    """Return the parameters of each argon2 hash from now on, made to keep or to compare."""
     made: list[argon2.Parameters] = []
     make, verify = argon2.PasswordHasher.hash, argon2.PasswordHasher.verify
 

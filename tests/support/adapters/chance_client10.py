@@ -57,7 +57,7 @@ PAYLOADS = (*MESSAGES, b"", data(b"x" * 3000), bare10(to="/queues/q", user_id=b"
 
 
 class ChanceClient:
-    """One, at a broker of its own. `heard` counts what the broker said; errors by their conditions."""
+    """A random client with its own broker. `heard` counts performatives, and errors by condition."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)

@@ -25,7 +25,7 @@ class Said(NamedTuple):
 
 
 class Wired10:
-    """One client, logged in, with an open connection and a session on channel 0."""
+    """A logged-in client with an open connection and a session on channel 0."""
 
     def __init__(self, house: House, frame_max: int = 131072) -> None:
         self.house = house

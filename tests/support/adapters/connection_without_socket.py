@@ -103,7 +103,7 @@ class HandStore(MessageStore):
             waiter.on_store_failed(reason)
 
     def drop_contents(self) -> None:
-        """What was appended is on disk only."""
+        """Drop the content of the appended messages from memory, so that it is on disk only."""
         for message in self.appended:
             if message.content is not None:
                 self.contents[message.sequence] = message.content
@@ -215,7 +215,7 @@ class House:
 
 
 class Wired:
-    """One client."""
+    """A client without a socket: a test sends its frames and reads the frames that the broker writes."""
 
     def __init__(self, house: House) -> None:
         self.house = house
@@ -227,11 +227,11 @@ class Wired:
         self.connection.start()
 
     def send(self, command: base.Frame, channel: int = 0) -> None:
-        """One method, in a turn of its own."""
+        """Send a single method, in a loop turn of its own."""
         self.connection.receive(method_bytes(command, channel))
 
     def publish(self, key: str, body: bytes = b"", persistent: bool = False, mandatory: bool = False) -> None:
-        """One message on channel 1."""
+        """Publish a single message on channel 1."""
         self.connection.receive(publish_bytes(key, body, persistent, mandatory))
 
     def frames(self) -> list[base.Frame]:

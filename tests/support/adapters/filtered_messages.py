@@ -98,7 +98,7 @@ def literal(value: object) -> str:
 
 
 def check_demands(demands: list[tuple[str, str | int]], matches: bool, view: MessageView) -> None:
-    """What a filter demands is so for selectors wherever it holds."""
+    """Check that a message which matches a filter has the values that the filter demands."""
     if matches:
         for name, value in demands:
             assert view.lookup(name) == value

@@ -1,4 +1,4 @@
-"""What the tests of leases share: consumers with a time to settle in, and what they are told."""
+"""Consumers with a time-out for settlements, and the cancellations that the client receives."""
 
 from pamqp.commands import Basic, Channel, Queue
 

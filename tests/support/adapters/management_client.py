@@ -15,7 +15,7 @@ RESPONSE = [PROPERTIES, APPLICATION_PROPERTIES, AMQP_VALUE]
 
 
 class Response:
-    """One response: its status, the encoded correlation-id, the body decoded, and with types."""
+    """A response: its status, the encoded correlation-id, and the body, decoded and with types."""
 
     def __init__(self, data: bytes) -> None:
         values: list[tuple[int, object, object]] = []
@@ -39,7 +39,7 @@ class Response:
 
 
 class Desk:
-    """One user's pair of links. `said`: the responses that have come and were not taken."""
+    """The pair of links of a user. `said`: the responses that no test has read yet."""
 
     def __init__(self, house: House | None = None, user: str = "boss", vhost: str = "/") -> None:
         self.house = house or Town()

@@ -79,12 +79,12 @@ def delivered(client: Wired10, count: int) -> list[bytes]:
 
 
 def transfers(client: Wired10) -> list[Transfer]:
-    """Those among what the client has been told since it was asked last, and in the turns to come."""
+    """Return the transfers that the broker wrote since the last call, after the waiting loop turns."""
     client.house.turns.run()
     said = [each.performative for each in client.said()]
     return [each for each in said if isinstance(each, Transfer)]
 
 
 def kinds(client: Wired10) -> list[type[Composite]]:
-    """What sorts of things it has been told."""
+    """Return the types of the performatives that the broker wrote since the last call."""
     return [type(each.performative) for each in client.said()]

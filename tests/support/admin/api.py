@@ -13,7 +13,7 @@ from tests.support.daemon.daemon import PATIENCE_S, Address
 
 
 class Api:
-    """One user's client. Paths are given in segments, which are encoded: "/" is a name like any other."""
+    """The client of a user. Paths are given in segments, which are encoded: "/" is a valid name."""
 
     def __init__(self, base: str, user: str = "guest", password: str = "guest") -> None:
         self.base = base
@@ -32,7 +32,7 @@ class Api:
         return self.client.request(method, self.url(*segments), json=body, params=query or None)
 
     def get(self, *segments: str, **query: str) -> Any:
-        """What is there."""
+        """Return the JSON body of a GET request; fails unless the status is 200."""
         answer = self.ask("GET", *segments, **query)
         assert answer.status_code == 200, answer.text
         return answer.json()

@@ -1,4 +1,4 @@
-"""What the tests of definitions share: a broker with users, and definitions of every kind."""
+"""A broker with users, and definitions of every kind."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ class Place:
         self.broker.apply_policies()
 
     def problems(self, document: object, vhost: str | None = None) -> list[str]:
-        """What is wrong with definitions; nothing may have changed."""
+        """Return the problems of definitions; fails if the refused import changed anything."""
         before = len(self.store.changes), self.document()
         try:
             self.take(document, vhost)
@@ -49,5 +49,5 @@ class Place:
 
 
 def of_rabbitmq() -> Any:
-    """What RabbitMQ 3 exports."""
+    """Return the definitions that RabbitMQ 3 has exported."""
     return json.loads(RABBITMQ.read_text())

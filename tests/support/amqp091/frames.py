@@ -19,7 +19,7 @@ HEAD: Final = struct.Struct(">BHI")  # type, channel, size
 
 
 class Frame(NamedTuple):
-    """One frame as received."""
+    """A received frame."""
 
     kind: int
     channel: int

@@ -46,7 +46,7 @@ F = TypeVar("F", bound=base.Frame)
 
 
 class Peer:
-    """One connection to a broker."""
+    """A client connection to a broker."""
 
     def __init__(self, address: Address, patience: float = PATIENCE_S) -> None:
         self.socket = socket.create_connection(address, timeout=patience)

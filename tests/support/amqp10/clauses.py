@@ -27,7 +27,7 @@ class Mark(NamedTuple):
 
 
 def marks() -> list[Mark]:
-    """Those of all tests, in the order of their files."""
+    """Return the marks of all tests, in the order of the files."""
     return [
         mark
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
@@ -36,7 +36,7 @@ def marks() -> list[Mark]:
 
 
 def marks_in(module: ast.Module, name: str) -> Iterator[Mark]:
-    """Those of one module. A mark that is not two strings is an error."""
+    """Yield the marks of a module. A mark that is not two strings is an error."""
     for statement in module.body:
         test = f"{name}::{statement.name}" if isinstance(statement, ast.FunctionDef) else name
         for node in ast.walk(statement):

@@ -1,4 +1,4 @@
-"""What holds for any bytes that a peer of AMQP 1.0 may send, whatever they are.
+"""Invariants for any bytes that a peer of AMQP 1.0 may send.
 
 Nothing but the documented errors comes out, all decoders of one thing agree, and how a stream is cut changes
 nothing. `hold` tries all of it and raises AssertionError for what does not.

@@ -17,7 +17,7 @@ C = TypeVar("C", bound=Composite)
 
 
 class Peer10:
-    """One connection to a broker."""
+    """A client connection to a broker."""
 
     def __init__(self, address: Address, patience: float = PATIENCE_S) -> None:
         self.socket = socket.create_connection(address, timeout=patience)
@@ -101,12 +101,12 @@ class Peer10:
 
 
 def amqp(performative: Composite, channel: int = 0, payload: bytes = b"") -> bytes:
-    """One frame of AMQP."""
+    """Return a frame of AMQP."""
     return frame(channel, encode_composite(performative) + payload)
 
 
 def sasl(performative: Composite) -> bytes:
-    """One frame of SASL."""
+    """Return a frame of SASL."""
     return frame(0, encode_composite(performative), SASL_FRAME)
 
 

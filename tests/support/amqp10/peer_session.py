@@ -21,7 +21,7 @@ SETTLES_LATE_S: Final = 0.05  # what a broker may take to say what it should not
 
 
 class Delivery(NamedTuple):
-    """One message as it came, in `frames` transfers."""
+    """A received message, in `frames` transfers."""
 
     id: int
     tag: bytes
@@ -138,7 +138,7 @@ class PeerSession10:
         return Delivery(first.delivery_id, first.delivery_tag, settled, whole, len(parts), first)
 
     def outcome(self, first: int, last: int | None = None, settled: bool = True) -> object:
-        """What has become of deliveries that this side has sent, which the next frame says of all of them."""
+        """Return the state of sent deliveries; the next frame must be their only disposition."""
         said = self.expect(Disposition)
         assert (said.role, said.first, said.last) == (True, first, first if last is None else last), said
         assert said.settled == settled

@@ -62,7 +62,7 @@ class Specification:
         ]
 
     def primitive(self, name: str) -> str:
-        """What a restricted type is in the end."""
+        """Return the primitive type below a restricted type."""
         while self._elements[name].attrib["class"] == "restricted":
             name = self._elements[name].attrib["source"]
             if name == "*":

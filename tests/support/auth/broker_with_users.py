@@ -91,12 +91,12 @@ def furnished() -> Town:
 
 
 def text(what: str, kind: str, name: str) -> str:
-    """What RabbitMQ says. [rabbit_access_control, check_resource_access]"""
+    """Return RabbitMQ's reply text. [rabbit_access_control, check_resource_access]"""
     return f"403 ACCESS_REFUSED - {what} access to {kind} '{name}' in vhost '/' refused for user 'ann'"
 
 
 def refusal(client: Wired, command: base.Frame) -> str | None:
-    """What the broker says when it ends channel 1 over a method, None if it does not."""
+    """Send a method and return the reply text if the broker closes channel 1, else None."""
     client.send(command, 1)
     client.house.store.complete()
     return closed(client)

@@ -6,7 +6,7 @@ import hmac
 
 
 class ScramClient:
-    """One log-in."""
+    """The client's messages of a single log-in."""
 
     def __init__(self, user: str, password: str, nonce: str = "client") -> None:
         self.bare = f"n={user},r={nonce}"

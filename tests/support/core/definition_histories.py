@@ -141,7 +141,7 @@ def world(store: MessageStore) -> World:
 
 
 def applied(changes: list[Change]) -> World:
-    """What recovery makes of changes, before it counts what is lost."""
+    """Return the world that recovery makes of changes, before lost objects are counted."""
     again = world(MessageStore())
     for change in changes:
         again.broker.apply(json.loads(json.dumps(change)))

@@ -1,4 +1,4 @@
-"""What the tests of delayed exchanges share."""
+"""A virtual host with a delayed exchange, and bound queues."""
 
 from typing import Any
 

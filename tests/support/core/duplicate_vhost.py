@@ -45,5 +45,5 @@ class Rememberer(Yard):
 
 
 def held(queue: Queue) -> list[str]:
-    """What a queue holds, in its order."""
+    """Return the bodies of the queue's entries, in order."""
     return [(entry.message.content or b"").decode() for entry in queue.entries]

@@ -10,7 +10,7 @@ KEY: Final = "key"
 
 
 class KeyView(MessageView):
-    """Such a message."""
+    """The view of a message with the header `key`."""
 
     def __init__(self, priority: int) -> None:
         self.priority = priority

@@ -9,7 +9,7 @@ from tests.support.core.timed_vhost import Yard
 
 
 def turn(yard: Yard) -> None:
-    """One call of the schedule."""
+    """Run the schedule once."""
     yard.clock.wakes.clear()
     yard.clock.schedule.run()
 
@@ -22,7 +22,7 @@ def lose(queue: Queue, client: Client) -> None:
 
 
 def nack(client: Client) -> None:
-    """One frame."""
+    """Reject all deliveries of the client in a single frame, so that they are requeued."""
     entries, client.held = client.held, []
     give_back([(client.consumer, entries)], NACK, client.session, client.queue.host)
 

@@ -1,4 +1,4 @@
-"""What the tests of policies share."""
+"""Declare a policy, and list the effective arguments with the policies that set them."""
 
 from broker.core.policies.policy import Effective, checked_policy
 from broker.core.vhosts.vhost import VirtualHost

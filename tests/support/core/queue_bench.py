@@ -50,7 +50,7 @@ class HandScheduler(Scheduler):
         self.ready.appendleft(connection)
 
     def step(self, budget: int = 16) -> bool:
-        """One turn of the first connection; False if none waits."""
+        """Run a turn of the first waiting connection; False if no connection waits."""
         if not self.ready:
             return False
         self.turns += 1
@@ -89,7 +89,7 @@ class MemoryStore(MessageStore):
 
 
 class Client(PullingTarget):
-    """One consumer of one queue, on a connection of its own unless told otherwise."""
+    """A consumer of a single queue, by default on a connection of its own."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Client(PullingTarget):
 
     @property
     def numbers(self) -> list[int]:
-        """What was delivered, in order."""
+        """Return the numbers of the deliveries, in order."""
         return [number_of(entry) for entry in self.deliveries]
 
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
@@ -236,7 +236,7 @@ class Bench:
         return client
 
     def getter(self) -> QueueConsumer:
-        """Who owns what a basic.get takes."""
+        """The consumer that owns the entries of basic.get."""
         target = PullingTarget(Session(Connection(self.scheduler)), Credit())
         return QueueConsumer(target, self.queue)
 
@@ -245,5 +245,5 @@ class Bench:
         self.scheduler.run(budget)
 
     def numbers(self) -> list[int]:
-        """What the queue holds, in its order."""
+        """Return the numbers of the queue's entries, in order."""
         return [number_of(entry) for entry in self.queue.entries]

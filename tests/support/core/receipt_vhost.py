@@ -67,7 +67,7 @@ class Office(Yard):
         return message
 
     def told(self) -> list[str]:
-        """What the receipts say that are there."""
+        """Return the kinds of the receipts in the queue, after a millisecond."""
         self.clock.advance(1)
         return [said(entry.message)["what"] for entry in self.back.entries]
 

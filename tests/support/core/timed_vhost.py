@@ -89,7 +89,7 @@ def dropped(counters: Counters) -> dict[str, int]:
 
 
 def numbers(queue: Queue) -> list[int]:
-    """What a queue holds, in its order."""
+    """Return the numbers of the queue's entries, in order."""
     return [number_of(entry) for entry in queue.entries]
 
 

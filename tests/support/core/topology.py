@@ -1,4 +1,4 @@
-"""What the tests of the topology share: a broker on a store that remembers, and consumers that take."""
+"""A broker on a store that records changes, and consumers that acquire messages."""
 
 import itertools
 import json
@@ -76,7 +76,7 @@ def new_broker(store: MessageStore | None = None, clock: HandClock | None = None
 
 
 class Described(Protocol):
-    """What gives changes that make it again."""
+    """An object whose description is a list of changes that create the same object."""
 
     def describe(self) -> Iterable[list[Change]]:
         """A list for each object."""
@@ -144,7 +144,7 @@ def content_of(**properties: Any) -> bytes:
 
 
 def view_of(**properties: Any) -> View091:
-    """What routing sees of a message with these properties."""
+    """Return the view that routing has of a message with these properties."""
     return View091(Properties(content_of(**properties)))
 
 

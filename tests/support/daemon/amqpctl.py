@@ -45,5 +45,5 @@ class Control:
         return done
 
     def json(self, *arguments: str) -> Any:
-        """What a list says, for programs."""
+        """Return the JSON output of a list command."""
         return json.loads(self(*arguments, form="json").stdout)

@@ -160,7 +160,7 @@ class Daemon:
         return self
 
     def metric(self, sample: str) -> float:
-        """What the metrics say; `sample` is a name, with its labels if it has any."""
+        """Return the value of a metric; `sample` is its name, with the labels if it has any."""
         with urlopen(f"{self.admin}/metrics", timeout=PATIENCE_S) as answer:
             lines = answer.read().decode().splitlines()
         return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{sample} "))

@@ -28,7 +28,7 @@ def free_port() -> int:
 
 @contextmanager
 def running(folder: Path) -> Iterator[tuple[Api, int]]:
-    """Its HTTP API, and the port of AMQP."""
+    """Run RabbitMQ; yield its HTTP API and its AMQP port."""
     if not SERVER.exists() or shutil.which("erl") is None:
         assert os.environ.get("CI") != "true", "rabbitmq-server is not installed"
         pytest.skip("rabbitmq-server is not installed")

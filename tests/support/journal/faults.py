@@ -34,7 +34,7 @@ NAMES: Final = (*QUEUES, *ROUTES, PUBLISHER, FIRST, OTHER_CONSUMER, OTHER_CHANNE
 
 
 class Event(NamedTuple):
-    """One event. `missing`: seqs that are skipped before it; `excused`: so many of them a gap tells."""
+    """An event. `missing`: seqs skipped before it; `excused`: how many of them a gap explains."""
 
     op: int
     queue: Name | None = None

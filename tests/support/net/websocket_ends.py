@@ -132,7 +132,7 @@ class Wired:
             self.websocket.buffer_updated(len(piece))
 
     def heard(self) -> list[Any]:
-        """What the client gets."""
+        """Return the events that the client receives."""
         written, self.socket.written = self.socket.written, b""
         if written:
             self.client.receive_data(written)

@@ -28,7 +28,7 @@ def content_of(number: int, length: int) -> bytes:
 
 
 def added(count: int) -> bytes:
-    """What consumers have added to a message that was given out so often: by that it is known again."""
+    """Return annotations for a delivery count; the annotations identify the count."""
     return (b"", b"", b"<%d>" % count, content_of(count, 300))[count % 4]
 
 

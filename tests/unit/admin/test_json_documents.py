@@ -17,7 +17,7 @@ VALUES = st.recursive(
 
 
 def all_steps(steps: Generator[None, None, Any]) -> tuple[Any, int]:
-    """What a text has, and in how many steps it was read."""
+    """Return the value of a JSON text, and the number of steps in which it was read."""
     taken = 0
     while True:
         try:
@@ -28,7 +28,7 @@ def all_steps(steps: Generator[None, None, Any]) -> tuple[Any, int]:
 
 
 def problem(text: str | bytes) -> str:
-    """What is wrong with a text; both ways of reading it must find it."""
+    """Return the error of a JSON text; both ways of reading it must raise."""
     with pytest.raises(JsonError) as whole:
         read_json(text)
     with pytest.raises(JsonError):

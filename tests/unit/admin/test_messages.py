@@ -154,7 +154,7 @@ TWO = bytes(range(256)) * 8192
 
 @pytest.fixture
 def client(house: House) -> Wired:
-    """Who has declared the queue."""
+    """The client that has declared the queue."""
     client = house.open()
     client.send(Method.Declare(queue="q"), 1)
     return client

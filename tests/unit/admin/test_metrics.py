@@ -44,7 +44,7 @@ class FakeQueue:
 
 @dataclass
 class FakeFeature:
-    """What a volatile queue, or one with a memory, counts."""
+    """The counts of a volatile queue, and of a queue with deduplication."""
 
     lost: int = 1
     duplicates: int = 2

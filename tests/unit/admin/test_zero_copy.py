@@ -224,7 +224,7 @@ async def test_without_a_descriptor_to_spare_it_comes_all_the_same(files: Files)
         resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, limits[1]))
 
     def _descriptor(highest: int) -> int | None:
-        """One of those that are free below."""
+        """Return a free descriptor below `highest`, or None."""
         fd = os.open("/dev/null", os.O_RDONLY)
         if fd < highest:
             return fd

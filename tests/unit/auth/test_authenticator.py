@@ -28,7 +28,7 @@ def auth(users: Users) -> Authenticator:
 
 
 def verify(auth: Authenticator, user: str, password: str, loopback: bool) -> bool:
-    """What a doorman does."""
+    """Check a password as a doorman does."""
     return matches(auth.kept(user), password) and auth.passed(user, password, loopback)
 
 

@@ -1,4 +1,4 @@
-"""Whose password is checked when: one at a time for an address, and not before a guesser has waited."""
+"""The order of password checks: a single check for each address, and a guesser waits before its check."""
 
 import base64
 import hashlib

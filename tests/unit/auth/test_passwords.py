@@ -1,4 +1,4 @@
-"""What is kept of passwords: own hashes, RabbitMQ's, verifiers for SCRAM, and what is refused."""
+"""Stored passwords: own hashes, RabbitMQ's hashes, verifiers for SCRAM, and refused values."""
 
 import base64
 import hashlib

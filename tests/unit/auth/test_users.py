@@ -14,7 +14,7 @@ from tests.support.core.topology import definitions_of
 
 
 class Log(MessageStore):
-    """What was appended, as the log would keep it."""
+    """A store that keeps the appended changes of users."""
 
     def __init__(self) -> None:
         super().__init__()

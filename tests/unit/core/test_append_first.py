@@ -1,4 +1,4 @@
-"""What the log cannot take is not done: every change is appended before it is made."""
+"""Every change is appended to the log before it is made; without the append nothing changes."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What is promised not to happen before some milliseconds have passed, asked for in the midst of one."""
+"""Delays never end before their milliseconds have passed, also if they begin within a millisecond."""
 
 import pytest
 from mypy_extensions import i64

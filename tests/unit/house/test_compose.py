@@ -1,4 +1,4 @@
-"""What compose is told: commands that there are, settings that there are, and files that are there."""
+"""Compose files name existing commands, existing settings and existing files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files have which events, out of names and lines of the manifest."""
+"""The events of each journal file, from file names and lines of the manifest."""
 
 from __future__ import annotations
 

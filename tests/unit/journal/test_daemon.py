@@ -56,7 +56,7 @@ class Keeper:
             each()
 
     def checkpoints(self) -> list[Row]:
-        """Those so far."""
+        """Return the checkpoints so far."""
         self.journaling.writer.flush()
         return [row for row in JournalReader(self.folder).rows() if row.op == "checkpoint"]
 

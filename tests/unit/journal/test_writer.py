@@ -26,7 +26,7 @@ class Clock:
 
 
 class Disk:
-    """What `os.write` does, or does not."""
+    """A replacement of `os.write` that fails or writes a part."""
 
     def __init__(self) -> None:
         self.error = 0
@@ -65,7 +65,7 @@ def files(folder: Path) -> list[str]:
 
 
 def rows(folder: Path) -> list[Row]:
-    """Of all files, in their order."""
+    """Return the rows of all files, in order."""
     return [row for path in sorted((folder / "live").glob("*")) for row in read(path.read_bytes())]
 
 

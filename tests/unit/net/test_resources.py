@@ -1,4 +1,4 @@
-"""What the process takes of the machine, held against limits."""
+"""Memory, disk and descriptors of the process, compared with limits."""
 
 import ctypes
 import subprocess

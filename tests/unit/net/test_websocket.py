@@ -11,7 +11,7 @@ from tests.support.net.websocket_ends import Wired
 
 @pytest.fixture
 def wired() -> Wired:
-    """One after the handshake."""
+    """A pair of ends after the handshake."""
     wired = Wired()
     assert wired.above.socket is wired.websocket
     wired.send(Request(host="h", target="/", subprotocols=["amqp"]))

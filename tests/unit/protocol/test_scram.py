@@ -33,7 +33,7 @@ def begun(first: bytes = CLIENT_FIRST) -> Exchange:
 
 
 def answer(first: bytes, challenge: bytes, password: str) -> bytes:
-    """What a client answers to a challenge."""
+    """Return the client's answer to a challenge."""
     header, _, bare = first.decode().partition(",")
     bound, _, bare = bare.partition(",")
     fields = dict(field.split("=", 1) for field in challenge.decode().split(","))

@@ -1,4 +1,4 @@
-"""What a peer speaks, and who it says it is."""
+"""The protocol and the user of a peer, from its first bytes."""
 
 import pytest
 from pamqp import encode

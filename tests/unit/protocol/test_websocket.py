@@ -34,7 +34,7 @@ class Client:
         return self.wire.read(PLENTY)
 
     def heard(self) -> list[Event]:
-        """What the broker answers."""
+        """Return the events of the broker's answer."""
         answer = self.wire.answer() + self.wire.pong()
         if answer:
             self.library.receive_data(answer)

@@ -57,12 +57,12 @@ def body_of(log: Log, message: Message) -> list[bytes]:
 
 
 def expected(mark: int) -> list[bytes]:
-    """What `upload` appended."""
+    """Return the pieces that `upload` appended."""
     return [content_of(mark + number, PIECE_BYTES) for number in range(PIECES)]
 
 
 def recovered(folder: Path) -> tuple[Log, list[Message]]:
-    """What a new log finds."""
+    """Return a new log and the messages that it recovers."""
     sink = Sink()
     log, _ = open_log(str(folder), DISK, sink, segment_bytes=4096, first_segment_bytes=4096)
     return log, [message for message, _, _ in sink.messages]

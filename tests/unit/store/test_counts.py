@@ -133,7 +133,7 @@ def test_what_is_not_logged_is_not_counted(tmp_path: Path) -> None:
 
 
 def damage_third_batch(folder: Path) -> None:
-    """Its checksum is wrong; it has the latter of two counts."""
+    """Damage the checksum of the batch with the latter of two counts."""
     path = folder / "0000000001.log"
     data = bytearray(path.read_bytes())
     data[batch_ends(folder)[2] + 40] ^= 1
@@ -235,7 +235,7 @@ def make_room(disk: BadDisk, log: Log, deferred: Deferred) -> None:
 
 
 def restarted(disk: BadDisk, log: Log, deferred: Deferred) -> Sink:
-    """What is there after a restart, once all has been synced."""
+    """Return what a restart recovers, after everything is synced."""
     durable(log, deferred)
     disk.kill()
     sink = Sink()
@@ -319,7 +319,7 @@ def test_annotations_do_not_use_up_the_reserve() -> None:
 
 
 def test_only_so_many_annotations_wait_for_room() -> None:
-    """They are all appended in one step."""
+    """All annotations are appended in a single step."""
     disk, log, deferred = log_on_bad_disk()
     many = [publish(log, [Q1], b"%d" % number) for number in range(200)]
     durable(log, deferred)

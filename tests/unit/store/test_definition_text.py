@@ -1,4 +1,4 @@
-"""What checkpoints say of the topology."""
+"""The description of the topology in checkpoints."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ Change = dict[str, object]
 
 
 class Topology:
-    """What there is, how often somebody wanted to know, and how many objects they were told."""
+    """A topology that counts its descriptions and the described objects."""
 
     def __init__(self, *changes: Change) -> None:
         self.changes = list(changes)
@@ -37,7 +37,7 @@ def names(text: DefinitionText) -> str:
 
 
 def new_text(topology: Topology, objects: int = 2) -> DefinitionText:
-    """One that is described anew when more has changed than there was, with short steps."""
+    """Return a text that is described anew, in short steps, once more changes than objects were appended."""
     text = DefinitionText(topology.describe, changes_min=0, step=objects)
     text.text()
     return text

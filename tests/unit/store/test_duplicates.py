@@ -1,4 +1,4 @@
-"""What queues remember of messages, in the log."""
+"""Records of deduplication in the log."""
 
 from pathlib import Path
 

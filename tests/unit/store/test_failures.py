@@ -100,7 +100,7 @@ def churn(log: Log, start: int) -> None:
 
 @pytest.mark.parametrize("twice", [False, True])
 def test_copies_outlive_a_segment_that_does_not_read_back_to_its_end(twice: bool) -> None:
-    """What was copied before the bad place must not come back from there when the copies are settled."""
+    """A message copied before the bad place must not be recovered from there once its copies are settled."""
     disk = BadDisk()
     log, _ = open_log(FOLDER, disk, segment_bytes=4096, first_segment_bytes=4096)
     queue = logged_queue(1)

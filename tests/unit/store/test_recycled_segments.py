@@ -47,7 +47,7 @@ def busy_log(folder: Path, deferred: Deferred | None = None) -> tuple[Log, Queue
 
 
 def crashed(log: Log, folder: Path, to: Path) -> Path:
-    """What a kill -9 leaves: the files as they are now. Returns the newest segment's copy."""
+    """Copy the files as a kill -9 would leave them. Returns the newest segment's copy."""
     shutil.copytree(folder, to)
     newest = to / log.filling.segment.name
     log.let_go()
@@ -171,7 +171,7 @@ def test_a_file_is_recycled_off_the_loop(tmp_path: Path) -> None:
 
 
 def test_the_helper_blanks_what_the_log_takes_for_the_end() -> None:
-    """It imports nothing of the broker, so it says the length of a header itself."""
+    """The helper imports nothing of the broker, so that it has its own constant for a header's length."""
     assert sync_helper.BLANK == BLANK
 
 
@@ -207,7 +207,7 @@ def test_nothing_is_recycled_for_a_repair(tmp_path: Path) -> None:
 
 
 class Counting(Disk):
-    """One file for reading; counts the bytes that are read."""
+    """A disk that counts the bytes read from a single file."""
 
     def __init__(self) -> None:
         self.bytes_read = 0

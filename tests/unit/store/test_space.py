@@ -1,4 +1,4 @@
-"""What the log takes of the disk and of memory: segments that grow and go, copies, content read again."""
+"""Disk space and memory of the log: new and deleted segments, copies, content read again."""
 
 import itertools
 import os

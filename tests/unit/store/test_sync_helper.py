@@ -188,7 +188,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_it_has_the_lock_of_the_folder_too(bench: Bench) -> None:
-    """It may be at work on a file when the broker is killed."""
+    """The helper may still write to a file when the broker is killed."""
     descriptors = Path(f"/proc/{bench.syncer.pid}/fd").iterdir()
     files = [os.path.realpath(each) for each in descriptors]  # no error if the helper closes one meanwhile
     assert os.path.realpath(bench.folder / "lock") in files

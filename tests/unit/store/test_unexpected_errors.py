@@ -1,4 +1,4 @@
-"""What no disk does: the log goes on if it can and otherwise stops and says so; it never just waits."""
+"""Errors that no disk reports: the log continues or stops with a message, and never waits forever."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""One consumer tag for several queues: `x-also-consume`."""
+"""A single consumer tag for several queues: `x-also-consume`."""
 
 import pytest
 from pamqp.commands import Basic, Channel, Queue

@@ -1,4 +1,4 @@
-"""One connection without a socket: what is kept back, what goes out when, what its end leaves behind."""
+"""A connection without a socket: frames that wait, frames that are written, and the end of the connection."""
 
 import pytest
 from pamqp import base

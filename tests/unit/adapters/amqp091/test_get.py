@@ -26,7 +26,7 @@ def get(client: Wired, channel: int = 1, **options: bool) -> None:
 
 
 def names(client: Wired) -> list[str]:
-    """What was written since the last call, after everything that waits had its turn and its alarm."""
+    """Return the names of the methods written since the last call, after all waiting turns and alarms."""
     client.house.turns.run()
     client.house.clock.advance(0)
     client.house.turns.run()

@@ -1,4 +1,4 @@
-"""What a channel notices of deliveries that are not settled in time: nothing but another delivery."""
+"""Deliveries that a channel does not settle in time: the client only sees a further delivery."""
 
 import pytest
 import structlog.testing

@@ -158,7 +158,7 @@ def test_what_a_forbidden_consumer_holds_stays_with_its_channel(town: Town) -> N
 
 
 def topic_text(what: str, key: str) -> str:
-    """What RabbitMQ says. [rabbit_access_control, check_topic_access]"""
+    """Return RabbitMQ's reply text. [rabbit_access_control, check_topic_access]"""
     return (
         f"403 ACCESS_REFUSED - {what} access to topic '{key}' in exchange 't' in vhost '/' "
         "refused for user 'ann'"

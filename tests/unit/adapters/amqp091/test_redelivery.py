@@ -99,7 +99,7 @@ def test_what_a_client_that_does_not_read_has_recovered_goes_back_to_the_queue(h
 
 
 def tags(client: Wired) -> list[int | None]:
-    """Of the deliveries since the last call, which have all come before."""
+    """Return the tags of the deliveries since the last call; all must be redelivered."""
     deliveries = [frame for frame in client.frames() if isinstance(frame, Basic.Deliver)]
     assert all(delivery.redelivered for delivery in deliveries)
     return [delivery.delivery_tag for delivery in deliveries]

@@ -1,4 +1,4 @@
-"""What queues call in a connection does not call back into a queue, but for a snapshot that ends."""
+"""Calls from queues into a connection do not call a queue again, except at the end of a snapshot."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ watchable = pytest.mark.skipif(not CALLS, reason="what is compiled does not tell
 
 
 class Watch:
-    """Which calls there were, and who got into a queue from them, by which way."""
+    """Record the calls out of queues, and the entrances of queues that these calls use."""
 
     def __init__(self) -> None:
         self.called: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a user may do is asked on every operation, refused in RabbitMQ's words, and takes effect at once."""
+"""Permissions: checked on every operation, refused in RabbitMQ's words, and effective at once."""
 
 import pytest
 from pamqp import base

@@ -1,4 +1,4 @@
-"""What goes out of a message of AMQP 1.0: a header and annotations of its own, and the bare message."""
+"""A sent message of AMQP 1.0: a header and annotations of the delivery, and the bare message."""
 
 import pytest
 from hypothesis import given, settings

@@ -21,7 +21,7 @@ FOOT = described(0x78, b"\xc1\x01\x00")
 
 
 def arrives(house: House, parts: list[bytes]) -> LargeArrival:
-    """One of which all has come."""
+    """Return a large message of which all parts have arrived."""
     large = LargeArrival(Wired10(house).connection, parts[0], Header())
     for part in parts[1:]:
         large.feed(part)

@@ -1,4 +1,4 @@
-"""What receivers of AMQP 1.0 add to messages: how much that may be, and how long it may take."""
+"""Annotations that receivers of AMQP 1.0 add to messages: limits on their size and on their costs."""
 
 import pytest
 
@@ -17,7 +17,7 @@ MANY = 1000
 
 
 def said(first: int, *names: str) -> Disposition:
-    """That a delivery comes back with these annotations, whose values say when each was named."""
+    """Return a modified outcome with these annotations, whose values are their positions."""
     added: dict[str, object] = {Symbol(name): Ubyte(number) for number, name in enumerate(names)}
     return Disposition(role=True, first=first, settled=True, state=Modified(message_annotations=added))
 
@@ -61,7 +61,7 @@ def test_a_message_has_only_so_many(before: int, more: int) -> None:
 
 
 def test_of_two_with_one_name_the_last_is_added() -> None:
-    """Such a map is none, and what would be made of it none either."""
+    """A map with a repeated key is invalid, and must not produce another invalid map."""
     house = premises()
     client = Wired10(house)
     delivered(client, 1)
@@ -73,7 +73,7 @@ def test_of_two_with_one_name_the_last_is_added() -> None:
 
 
 def test_a_queue_may_go_with_the_link_that_would_add_too_much_while_it_is_deleted() -> None:
-    """What is given back when a queue is deleted may have waited behind something else until then."""
+    """A delivery that is returned while its queue is deleted may have waited until then."""
     house = House()
     vhost = house.broker.vhosts["/"]
     vhost.declare_queue("dear", False, None, False, {"x-max-length": 1000})

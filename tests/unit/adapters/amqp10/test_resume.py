@@ -73,7 +73,7 @@ SUSPEND = Detach(handle=RECEIVES, closed=False)
 
 
 def later(client: Wired10) -> list[Composite]:
-    """What the client is told when all that it has sent has had its turn."""
+    """Return the performatives that the broker writes after all waiting work."""
     client.house.clock.advance(0)
     return [each.performative for each in client.said()]
 
@@ -136,7 +136,7 @@ def test_a_map_with_what_is_no_state_costs_the_link_and_not_the_connection() -> 
 
 
 def test_what_a_deleted_queue_had_is_not_sent() -> None:
-    """Its link ends with it, but behind the answers that the peer waits for."""
+    """The link ends with its queue, after the answers that the peer waits for."""
     house = premises()
     client = Wired10(house)
     tags = delivered(client, 3)
@@ -171,7 +171,7 @@ def test_an_outcome_that_is_larger_than_a_frame_is_not_repeated() -> None:
 
 @pytest.mark.parametrize(("count", "window"), [(3, 0), (300, 100_000)])
 def test_a_link_may_be_detached_before_all_of_it_has_gone_out_again(count: int, window: int) -> None:
-    """What is left waits for the window, or for another turn of the connection."""
+    """The remaining deliveries wait for the window, or for a later turn of the connection."""
     house = premises()
     first = Wired10(house)
     tags = delivered(first, count)

@@ -32,7 +32,7 @@ def attach(states: Mapping[bytes, object] | None, **fields: object) -> Attach:
 
 
 def decoded(data: bytes, start: int = 0, rest_max: int = REST_MAX) -> Attach | None:
-    """What comes of it."""
+    """Return the decoded attach, or None."""
     return decode_attach(data, start, len(data), rest_max)
 
 

@@ -21,7 +21,7 @@ PAYLOAD = bytes(range(256)) * 20_000
 
 @pytest.fixture
 def client(house: House) -> Wired:
-    """Who has declared the queue."""
+    """The client that has declared the queue."""
     client = house.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.frames()

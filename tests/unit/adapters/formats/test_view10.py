@@ -1,4 +1,4 @@
-"""What the core sees of a message of AMQP 1.0: its properties, its headers, its group and its delay."""
+"""The core's view of a message of AMQP 1.0: properties, headers, group and delay."""
 
 from datetime import UTC, datetime
 from uuid import UUID

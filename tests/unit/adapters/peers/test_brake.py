@@ -20,7 +20,7 @@ class Yard:
         self.house.open().connection.lost("")
 
     def held(self) -> list[bool]:
-        """Who is not read from."""
+        """Whether the broker has stopped reading from the busy client, the idle client and the reader."""
         return [client.edge.holds == HELD_FOR_LOG for client in (self.busy, self.idle, self.reader)]
 
 

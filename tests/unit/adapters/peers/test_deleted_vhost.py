@@ -29,7 +29,7 @@ def make(town: Town) -> None:
 
 
 def told(client: Wired) -> list[str]:
-    """What a client has been told, its connection's close with the reason."""
+    """Return the methods that the client has received, a close of the connection by its reply text."""
     return [
         f"{frame.reply_text}" if isinstance(frame, Connection.Close) else frame.name
         for frame in client.frames()

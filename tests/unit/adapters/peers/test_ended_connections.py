@@ -1,4 +1,4 @@
-"""What has ended is freed at once, by its reference counts, and never waits for the garbage collector.
+"""Ended objects are freed at once by their reference counts, never by the garbage collector.
 
 The collector looks at long-lived objects very rarely, because that stalls the broker. So a cycle of
 references that a connection leaves behind would be a leak.

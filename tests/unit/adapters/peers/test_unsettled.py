@@ -129,7 +129,7 @@ def check_against(model: dict[int, QueueEntry], unacked: Unacked, tag: int) -> l
 @pytest.mark.parametrize("chosen", [50, 500, 10**6])
 @pytest.mark.parametrize("seed", range(4))
 def test_any_history_is_that_of_a_dictionary(consumer: QueueConsumer, seed: int, chosen: int) -> None:
-    """Of the `chosen` latest deliveries any is settled next: with few of them most are stragglers."""
+    """Settle any of the `chosen` latest deliveries next: with few of them most deliveries are stragglers."""
     chance = random.Random(seed)
     unacked = Unacked()
     model: dict[int, QueueEntry] = {}

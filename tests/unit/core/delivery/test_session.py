@@ -1,4 +1,4 @@
-"""Who gets a turn: targets, sessions, connections; fairness and wake-ups."""
+"""The order in which targets, sessions and connections deliver: fairness and wake-ups."""
 
 import pytest
 

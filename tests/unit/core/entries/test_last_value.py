@@ -153,7 +153,7 @@ def test_who_waits_for_room_for_the_old_value_looks_at_the_new_one() -> None:
 
 
 def test_an_immediate_message_replaces_nothing() -> None:
-    """It may be refused, and then the value that was there is still there."""
+    """The message may be refused, and then the earlier value must still be in the queue."""
     bench = new_bench(logged=True)
     publish(bench, 1)
     queue = bench.queue

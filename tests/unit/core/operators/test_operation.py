@@ -19,7 +19,7 @@ from tests.support.core.topology import add_queue, consume, content_of, new_vhos
 
 
 def entries_of(queue: Queue) -> list[QueueEntry]:
-    """What the queue holds, in order."""
+    """Return the queue's entries, in order."""
     return list(queue.entries)
 
 

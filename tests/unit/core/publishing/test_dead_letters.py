@@ -300,7 +300,7 @@ class Round:
             pass
 
     def names(self, queue: Queue) -> list[object]:
-        """What a queue has, if it counts it right and none of it is with anybody."""
+        """Return the names of the queue's messages; all must be ready and counted."""
         entries = list(queue.entries)
         assert all(entry.state == AVAILABLE for entry in entries)
         assert (queue.ready, queue.unacked) == (len(entries), 0)

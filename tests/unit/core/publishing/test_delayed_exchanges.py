@@ -350,7 +350,7 @@ def test_what_was_held_comes_back_with_its_date_and_what_is_past_goes_at_once() 
 
 
 def test_a_message_that_a_full_queue_refuses_is_held_for_longer() -> None:
-    """Its publisher has been told that it is safe: nobody is left who could be told otherwise."""
+    """The publisher already has a confirm, so that the broker cannot refuse the message any more."""
     site = Site(durable=True)
     limits = {"x-max-length": 1, "x-overflow": "reject-publish"}
     full = bound(site.vhost, "full", durable=True, limits=limits)

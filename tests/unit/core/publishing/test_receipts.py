@@ -15,17 +15,17 @@ class Job(Transaction):
     """Nobody waits for it."""
 
     def committed(self) -> None:
-        """It is on disk."""
+        """Do nothing: the message is on disk."""
 
     def failed(self, reason: str) -> None:
-        """It is not."""
+        """Do nothing: the message is not on disk."""
 
 
 class Publish(HeldPublish):
     """Nobody hears of it."""
 
     def taken(self, count: int) -> None:
-        """It has been put."""
+        """Do nothing: the message has been enqueued."""
 
 
 def job_of(office: Office, held: int = 0, immediate: bool = False) -> Job:

@@ -1,4 +1,4 @@
-"""What consumers add to messages: it is the entry's, and goes when that goes."""
+"""Annotations that consumers add to messages: an entry has them until it leaves the queue."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ class Words(Addition):
 
 
 def annotated(bench: Bench) -> list[bytes]:
-    """What has been added to the messages of the queue, in order."""
+    """Return the annotations of the queue's entries, in order."""
     return [bench.queue.entries.annotations_of(entry) for entry in bench.queue.entries]
 
 
@@ -93,7 +93,7 @@ def test_it_is_added_before_anybody_gets_the_message_again() -> None:
 
 @pytest.mark.parametrize(("cost", "known", "most"), [(0, b"", 5000), (49, b"", 100), (0, b"k" * 800, 100)])
 def test_very_many_are_annotated_in_slices(cost: int, known: bytes, most: int) -> None:
-    """What they have already is to be looked at."""
+    """Earlier annotations of each entry must be read first."""
     yard, queue, client = delivered(12_000)
     for entry in client.held if known else ():
         annotate(queue, entry, known)

@@ -46,7 +46,7 @@ class Ward:
         return Client(self.queue, self.scheduler)
 
     def told(self) -> list[dict[str, object]]:
-        """What each letter tells, in order, of what this is about."""
+        """Return the tested headers of each dead letter, in order."""
         headers = [Properties(entry.message.content or b"").headers() for entry in self.dead.entries]
         return [{name: each[name] for name in TOLD if name in each} for each in headers]
 
@@ -133,7 +133,7 @@ def test_what_an_earlier_death_told_is_not_told_again() -> None:
 
 
 def die(ward: Ward) -> None:
-    """One message of each kind of death."""
+    """Let a message die for each reason."""
     client = ward.client()
     ward.publish()
     ward.scheduler.run()

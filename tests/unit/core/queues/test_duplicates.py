@@ -1,4 +1,4 @@
-"""What queues take only once: by the ids of messages, and by the numbers that producers give them."""
+"""Deduplication: by the ids of messages, and by the sequences of producers."""
 
 import pytest
 
@@ -202,7 +202,7 @@ def test_arguments() -> None:
 
 
 def restored(yard: Rememberer, *said: tuple[str, int]) -> list[Message]:
-    """What recovery brings back to a queue: how far producers had come, and with NEVER, ids."""
+    """Recover a queue's records: sequences of producers, or message ids with NEVER."""
     queue = yard.queue(durable=True, dedup_window=5000, dedup_producers=3)
     found = []
     for number, (key, sequence) in enumerate(said, 1):
@@ -235,7 +235,7 @@ def test_a_queue_that_is_deleted_before_that_forgets_it_too() -> None:
 
 
 def marks(store: RecordingStore) -> list[str]:
-    """What was appended of memories and not settled."""
+    """Return the keys of the appended records that are not settled."""
     settled = {id(message) for message, _ in store.settled}
     appended = [message for message, _ in store.enqueued if message.marks & REMEMBERED]
     return [mark.address.routing_key for mark in appended if id(mark) not in settled]

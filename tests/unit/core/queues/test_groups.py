@@ -423,7 +423,7 @@ def test_requests_of_one_session_take_several_of_a_strict_group_in_one_transacti
 
 
 def owners(yard: GroupBench, *clients: Client) -> dict[str, set[Client]]:
-    """Who has had messages of each group."""
+    """Return the clients that have had messages of each group."""
     found: dict[str, set[Client]] = {}
     for client in clients:
         for number in client.numbers:

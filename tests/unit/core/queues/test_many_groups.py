@@ -18,7 +18,7 @@ MANY = 2 * MOST + 1
 
 
 def turn(bench: GroupBench) -> None:
-    """One call of the schedule."""
+    """Run the schedule once."""
     bench.clock.wakes.clear()
     bench.clock.schedule.run()
 

@@ -30,7 +30,7 @@ class Waiter(PurgeWaiter):
 
 
 def turn(yard: Yard) -> None:
-    """One call of the schedule."""
+    """Run the schedule once."""
     yard.clock.wakes.clear()
     yard.clock.schedule.run()
 

@@ -694,7 +694,7 @@ def at_once(client: Client, numbers: list[int]) -> None:
 
 
 def history(make: Callable[[], Bench], settle: Callable[[Client, list[int]], None], seed: int) -> object:
-    """What is left, and what everybody has seen, after many turns."""
+    """Return the remaining entries and all deliveries after many random turns."""
     chance = random.Random(seed)
     bench = make()
     clients = [bench.client(chance.choice([3, 10, 100])) for _ in range(2)]

@@ -34,7 +34,7 @@ def dead_lettering(vhost: VirtualHost, name: str, to: str) -> Queue:
 
 
 def getter(queue: Queue) -> QueueConsumer:
-    """Somebody who asks with basic.get."""
+    """Return a consumer for basic.get."""
     return QueueConsumer(Taker(), queue)
 
 

@@ -1,4 +1,4 @@
-"""What volatile queues lose with the broker, and say of it."""
+"""Messages that volatile queues lose with the broker, and the counts of them."""
 
 from typing import Any
 
@@ -85,7 +85,7 @@ def test_the_log_is_told_only_of_much_more_or_much_less() -> None:
 
 
 def test_a_description_repeats_what_the_log_was_told() -> None:
-    """It may be in no checkpoint for a long time, or never."""
+    """The description may be missing in checkpoints for a long time."""
     yard, store, _ = volatile_yard()
     yard.publish(count=10)
     assert lost(after_restart(definitions_of(yard.broker))) == (0, True)

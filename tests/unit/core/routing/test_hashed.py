@@ -29,7 +29,7 @@ def bound(kind: str, weights: dict[str, str], **arguments: object) -> VirtualHos
 
 
 def owners(vhost: VirtualHost) -> dict[str, str]:
-    """Which queue each of KEYS goes to; every one must go to exactly one."""
+    """Return the queue of each of KEYS; each key must have exactly one queue."""
     found = {}
     for key in KEYS:
         (found[key],) = routed(vhost, "x", key)

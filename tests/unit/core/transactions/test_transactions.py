@@ -199,7 +199,7 @@ def large(life: Life, route: Route) -> Message:
 
 
 def test_its_virtual_host_is_deleted_in_between_and_the_broker_dies() -> None:
-    """What the log was told once is not let go of again: others have messages in the same segments."""
+    """A settlement is appended only once: other messages are in the same segments."""
     disk = SimDisk(Random(1))
     life = Life(disk)
     life.declare("kept")

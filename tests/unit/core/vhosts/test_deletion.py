@@ -125,7 +125,7 @@ def test_a_transaction_settles_nothing_of_a_deleted_queue() -> None:
 
 
 def test_no_group_is_left_to_the_garbage_collector() -> None:
-    """It hardly ever looks at what is old, and what is parked keeps its message."""
+    """The collector rarely looks at old objects, and a parked entry keeps its message."""
     bench = GroupBench()
     before = groups_alive()
     gc.disable()
@@ -199,7 +199,7 @@ class LargeVhost:
         assert self.left == []
 
     def turn(self) -> None:
-        """One turn, much later, so that whatever was to happen by then is due."""
+        """Run the schedule once, so much later that all alarms are due."""
         self.clock.now += LATER_MS
         self.clock.schedule.run()
 
@@ -210,7 +210,7 @@ class LargeVhost:
 
 
 def kinds(broker: Broker) -> set[object]:
-    """What there is to say of a broker."""
+    """Return the kinds of the changes that describe the broker."""
     return {change["kind"] for change in definitions_of(broker)}
 
 
@@ -407,7 +407,7 @@ class Sender(Dependent):
         vhost.dependents.add(self)
 
     def node_deleted(self) -> None:
-        """It leaves, as all do, and takes others along (Dependent)."""
+        """Leave, as every dependent does, and make others leave."""
         self._told.append(self)
         for sender in [self, *self.others]:
             self._vhost.dependents.remove(sender)

@@ -32,7 +32,7 @@ proton: Any = pytest.importorskip("proton", reason="python-qpid-proton is not in
 
 
 def written(value: object) -> bytes:
-    """What proton writes for a typed value."""
+    """Return the bytes that proton writes for a typed value."""
     data = proton.Data()
     put(data, value)
     return bytes(data.encode())
@@ -97,7 +97,7 @@ def inside(data: Any, values: list[object]) -> None:
 
 
 def read(raw: bytes) -> object:
-    """What proton reads, as our typed value."""
+    """Return the value that proton reads, as a typed value."""
     data = proton.Data()
     assert data.decode(raw) == len(raw)
     data.rewind()

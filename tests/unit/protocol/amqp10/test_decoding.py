@@ -33,7 +33,7 @@ def kinds(value: object) -> object:
 
 
 def plain(value: object) -> object:
-    """What the plain decoding makes of a typed value."""
+    """Return the plain decoded form of a typed value."""
     if isinstance(value, Map) and len(dict(value.pairs)) == len(value.pairs):
         return dict(value.pairs)
     return value

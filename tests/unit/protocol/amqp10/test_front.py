@@ -1,4 +1,4 @@
-"""What lies in front of a body: how far it is sound, and the entries of its maps."""
+"""The sections before a body: validity, and the entries of their maps."""
 
 import pytest
 

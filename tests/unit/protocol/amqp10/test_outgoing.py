@@ -1,4 +1,4 @@
-"""What is sent: all fields of every performative, transfers split as the peer needs them, outcomes."""
+"""Sent frames: all fields of every performative, transfers split for the peer, outcomes."""
 
 import pytest
 

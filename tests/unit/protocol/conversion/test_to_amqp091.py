@@ -1,4 +1,4 @@
-"""What a message of AMQP 1.0 is to a client of AMQP 0-9-1, section by section."""
+"""Messages of AMQP 1.0 converted to AMQP 0-9-1, section by section."""
 
 from uuid import UUID
 

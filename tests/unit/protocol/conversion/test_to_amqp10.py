@@ -1,4 +1,4 @@
-"""What a message of AMQP 0-9-1 is to a client of AMQP 1.0, property by property."""
+"""Messages of AMQP 0-9-1 converted to AMQP 1.0, property by property."""
 
 import struct
 from uuid import UUID

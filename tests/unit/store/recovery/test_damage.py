@@ -1,4 +1,4 @@
-"""What recovery and check make of files that were cut, changed or lost."""
+"""Recovery and check of log files that were cut, changed or lost."""
 
 import os
 from pathlib import Path
@@ -225,7 +225,7 @@ def test_check_and_repair_say_what_is_lost(tmp_path: Path) -> None:
 
 
 def held_by(folder: Path) -> list[int]:
-    """What a repair would keep."""
+    """Return the messages that a repair would keep."""
     report = check(str(folder), DISK)
     assert not report.healthy
     data = {path.name: path.read_bytes() for path in folder.iterdir()}

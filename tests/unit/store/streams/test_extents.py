@@ -1,4 +1,4 @@
-"""What is read of streams in bulk: extents of whole chunks, and how far bytes reach."""
+"""Bulk reads of streams: extents of whole chunks, and the end of the readable bytes."""
 
 import random
 from itertools import accumulate, pairwise

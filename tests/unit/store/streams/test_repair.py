@@ -1,4 +1,4 @@
-"""What check and repair make of files of streams that were cut, changed or lost."""
+"""Check and repair of stream files that were cut, changed or lost."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ def write(folder: Path) -> None:
 
 
 def files(folder: Path, number: int = 1) -> list[Path]:
-    """Those of a stream."""
+    """Return the files of a stream."""
     return sorted(folder.glob(f"stream-{number}-*.chunks"))
 
 
@@ -64,7 +64,7 @@ def spoil(path: Path, position: int) -> None:
 
 
 def repaired(folder: Path) -> tuple[CheckReport, list[tuple[int, bytes]]]:
-    """What a check says, which is what the repair says; and what can be read of the first stream then."""
+    """Return the report, the same from check and repair, and the readable rows of the first stream."""
     before = check(str(folder), DISK)
     assert not before.healthy
     report = repair(str(folder), DISK)

@@ -33,7 +33,7 @@ class Watcher(StreamWatcher):
 
 
 def test_a_chunk_that_was_there_before_does_not_pass_for_that_of_the_last_batch() -> None:
-    """It is what a refused batch has left behind: whole, and of as many rows."""
+    """A refused batch has left the chunk behind, whole and with as many rows."""
     disk = SimDisk(random.Random(1))
     deferred = Deferred()
     log, (stream,), _ = open_streams(FOLDER, disk, 1, deferred=deferred)

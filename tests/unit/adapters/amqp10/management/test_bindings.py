@@ -1,4 +1,4 @@
-"""What the node `/management` does with bindings, however many there are between two."""
+"""Bindings through the node `/management`, also many between the same two objects."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the node `/management` makes of any message, and when it answers."""
+"""Answers of the node `/management` to any message, and when they are sent."""
 
 from collections.abc import Callable
 from uuid import UUID

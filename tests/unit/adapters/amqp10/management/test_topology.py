@@ -1,4 +1,4 @@
-"""What the node `/management` does with queues and exchanges, and what it refuses."""
+"""Queues and exchanges through the node `/management`, and refused requests."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
