@@ -67,7 +67,7 @@ SELECTORS: Final = (
 
 
 class Line:
-    """One connection of an attacker."""
+    """A connection of an attacker."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader

@@ -30,7 +30,7 @@ from tests.bench.journals import Planted, write
 
 
 def differences(found: Audit, planted: Planted) -> list[str]:
-    """What was planted and not found, or found and not planted."""
+    """Return the differences between the findings of an audit and the planted faults."""
     wrong = []
     for kind, count in found.findings.items():
         uids = {row["msg_uid"] for row in found.rows.get(kind, []) if "msg_uid" in row}

@@ -1,4 +1,4 @@
-"""What clients and operators can ask for in one step that is a lot of work: how long the longest turn is."""
+"""The longest loop turn while clients or operators request much work in a single step."""
 
 from typing import Final
 

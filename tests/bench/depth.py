@@ -1,4 +1,4 @@
-"""What a long backlog costs: a browser in it, settling very much of it, and getting that back."""
+"""The costs of a long backlog: a browser in it, and settlement or return of very many messages."""
 
 from statistics import median
 
@@ -12,7 +12,7 @@ BATCHES = 100
 
 
 def browser(scale: float) -> list[Figure]:
-    """What consumers' messages cost while somebody browses a backlog of 10^6."""
+    """The cost of consumers' messages while a client browses a backlog of 10^6."""
     site = Site()
     queue = site.declare("q")
     count = int(1_000_000 * scale)
@@ -36,7 +36,7 @@ def browser(scale: float) -> list[Figure]:
 
 
 def settle(scale: float) -> list[Figure]:
-    """One basic.ack, or basic.nack, of 100,000 messages: in the latter case they are dead-lettered."""
+    """A single basic.ack or basic.nack of 100,000 messages; rejected messages are dead-lettered."""
     count = int(100_000 * scale)
     figures = []
     for name, frame, rounds in (

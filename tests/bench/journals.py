@@ -58,7 +58,7 @@ Fault = tuple[set[int], list[dict[str, Any]]]
 
 
 class Planted(NamedTuple):
-    """What an audit must find: messages by kind, and nothing else. `events`: rows that were written."""
+    """The expected findings: messages by kind, and no others. `events`: the number of written rows."""
 
     events: int
     uids: dict[str, set[int]]
@@ -86,7 +86,7 @@ class Plan:
         return 3 * (message + phase * self.lag) + phase
 
     def faults(self) -> dict[int, Fault]:
-        """What is dropped and what stands there instead, by slot of the rows that are put in."""
+        """Return the dropped and replaced events, by slot of the inserted rows."""
         found: dict[int, Fault] = {}
 
         def put(slot: int, rows: list[dict[str, Any]]) -> None:
@@ -141,7 +141,7 @@ class Plan:
         return [own | came, own | {"op": "deliver"}, own | {"op": "ack"}]
 
     def checkpoint(self, message: int, op: str, reason: str, restarted: bool) -> list[dict[str, Any]]:
-        """What each queue has before `message`, by its events: two on their way, and what faults left."""
+        """Return the counts of each queue before `message`: two unacknowledged ones, and earlier faults."""
         counts = [2 if message else 0] * self.queues
         changes = {"undelivered": 1, "stuck_unacked": 1} if restarted else {"lost": 1, "double_settled": -1}
         for kind, change in changes.items():

@@ -21,7 +21,7 @@ CHUNK: Final = 1000  # messages that a client sends in one piece
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One thing that was measured. `limit`: what it may be at most, if there is a limit."""
+    """A measured figure. `limit`: its maximum, if there is any."""
 
     name: str
     value: float
@@ -69,7 +69,7 @@ class Loop:
         self.turns = 0
 
     def turn(self, call: Callable[[], None]) -> float:
-        """One turn of the loop: CPU seconds that it took."""
+        """Run a turn of the loop; return its CPU time in seconds."""
         began = time.thread_time()
         call()
         took = time.thread_time() - began
@@ -146,5 +146,5 @@ class Site(House):
         return client
 
     def ask(self, client: Wired, command: base.Frame) -> float:
-        """One method on channel 1 in a turn of its own: CPU seconds of that turn."""
+        """Send a method on channel 1 in a turn of its own; return the turn's CPU time in seconds."""
         return self.loop.turn(lambda: client.send(command, 1))

@@ -1,4 +1,4 @@
-"""What a message on its way through a queue costs a real broker, with sockets and all, beside a backlog."""
+"""The cost of a message through a queue of a real broker with sockets, beside a backlog."""
 
 import struct
 import tempfile

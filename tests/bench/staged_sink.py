@@ -45,7 +45,7 @@ class Cost(NamedTuple):
 
 
 class Work:
-    """What is done to one broker."""
+    """A sequence of batches for a single broker."""
 
     def __init__(self, daemon: Daemon, size: int) -> None:
         self.daemon = daemon

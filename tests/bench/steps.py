@@ -1,4 +1,4 @@
-"""What goes over a whole queue: how long the longest turn of the loop is meanwhile."""
+"""The longest loop turn during operations on a whole queue."""
 
 from collections.abc import Callable
 

@@ -22,7 +22,7 @@ TAG: Final = b"\x00tag"
 
 
 def expect_tagged(state: object, why: str = "amqp:not-found") -> None:
-    """It is rejected for this reason, and the error names the delivery."""
+    """Check that the delivery is rejected for this reason, and that the error has its tag."""
     assert isinstance(state, Rejected), state
     assert state.error is not None
     assert (state.error.condition, state.error.info) == (why, {"delivery-tag": TAG})

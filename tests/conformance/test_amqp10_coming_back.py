@@ -110,7 +110,7 @@ def test_what_two_connections_had_comes_back_in_its_order(
 def test_what_both_had_comes_back_in_its_order(
     begin: Begins, channel: PeerChannel, node: str, leave: Callable[[PeerSession10], None], order: int
 ) -> None:
-    """It stands before what nobody has had."""
+    """Returned messages come before messages that no consumer has had."""
     first, second, third = begin(), begin(), begin()
     fill(channel, node)
     alternate(first, second, node)
@@ -127,7 +127,7 @@ def test_what_both_had_comes_back_in_its_order(
 def test_what_several_links_of_both_had_comes_back_in_its_order(
     begin: Begins, channel: PeerChannel, node: str
 ) -> None:
-    """Those of a connection end with one write, and not in the order in which they were attached."""
+    """A connection ends all its links with a single write, not in the order of their attaches."""
     first, second, third = begin(), begin(), begin()
     fill(channel, node)
     for number, (session, handle) in enumerate(

@@ -271,7 +271,7 @@ def test_a_sender_that_counts_backwards_gets_no_more_by_that(session: PeerSessio
 
 @pytest.mark.spec("amqp-1.0", "2.6.7")
 def test_deliveries_beyond_the_credit(session: PeerSession10, node: str) -> None:
-    """Those that have no answer count: the sender that wants to settle last never does."""
+    """Unsettled deliveries count: a sender that wants to settle last never settles."""
     _, allowed = session.sends(node, 0, rcv_settle_mode=1)
     assert allowed.link_credit is not None
     for number in range(allowed.link_credit + 1):

@@ -47,7 +47,7 @@ def attach_target(session: PeerSession10, policy: object, *capabilities: str) ->
 
 
 def expect_detached(session: PeerSession10) -> int:
-    """One of the links ends with its node; returns its handle."""
+    """Expect that a link ends with its node; return the handle."""
     said = session.expect(Detach)
     assert said.error is not None
     assert said.error.condition == "amqp:resource-deleted"
@@ -60,7 +60,7 @@ def is_there(api: Api, name: str) -> bool:
 
 
 def expect_gone(api: Api, name: str) -> None:
-    """It is deleted, if not yet then in a moment."""
+    """Wait until the queue is deleted."""
     end = time.monotonic() + PATIENCE_S
     while is_there(api, name):
         assert time.monotonic() < end, "the queue stays"

@@ -188,7 +188,7 @@ def test_it_is_resumed_more_than_once(
 def test_a_receiver_that_has_not_said_all(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
-    """What it does not mention is not known to be settled, and nothing new is sent until all is clear."""
+    """Unmentioned deliveries may be unsettled, and no new message is sent before the map is complete."""
     receives(session, node, {sent[0]: Accepted()}, credit=9, incomplete_unsettled=True)
     channel.publish(b"new", node)
     concluded(session, sent[0], Accepted())

@@ -21,7 +21,7 @@ KEPT = 5000  # deliveries of one link
 def test_what_was_retired_before_goes_back_if_that_is_rolled_back(
     session: PeerSession10, channel: PeerChannel, node: str, elsewhere: bool
 ) -> None:
-    """It was the earlier link's, and the one that resumes the others does not know it."""
+    """The delivery was the earlier link's, and the resuming link does not know it."""
     for number in range(3):
         channel.publish(b"%d" % number, node)
     controller = Controller(session)
@@ -47,7 +47,7 @@ def test_what_was_retired_before_goes_back_if_that_is_rolled_back(
 def test_what_is_said_of_deliveries_may_end_the_link_that_resumes_them(
     session: PeerSession10, channel: PeerChannel, node: str, known: int
 ) -> None:
-    """Its attach is answered before, and its name is free afterwards."""
+    """The attach is answered before, and the link name is free afterwards."""
     for number in range(3):
         channel.publish(b"%d" % number, node)
     receives(session, node, credit=3)
@@ -106,7 +106,7 @@ def test_what_is_resumed_in_part_is_still_known(
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
 def test_as_many_as_are_kept_are_resumed_at_once(begin: Begins, channel: PeerChannel, node: str) -> None:
-    """What is more has gone back."""
+    """Further deliveries have returned to the queue."""
     session = begin(incoming_window=LAST)
     channel.peer.send(b"".join(channel.encode_publish(b"x", node) for _ in range(KEPT + 10)))
     receives(session, node, credit=KEPT + 10)

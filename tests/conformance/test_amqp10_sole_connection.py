@@ -41,7 +41,7 @@ def plain(meet: Meet, container: str) -> Peer10:
 
 
 def expect_refused(peer: Peer10) -> None:
-    """It was opened only to be closed."""
+    """Expect an open that is followed by a close."""
     refused = peer.expect_close("amqp:invalid-field", "container")
     assert refused.error is not None
     assert refused.error.info == {"invalid-field": "container-id"}

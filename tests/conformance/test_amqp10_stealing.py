@@ -20,7 +20,7 @@ def attach(node: str, handle: int, receives: bool, durable: int = 0) -> Attach:
 
 
 def attached(session: PeerSession10, said: Attach) -> None:
-    """It is attached."""
+    """Attach the link and expect its answer."""
     session.write(said)
     answer = session.expect(Attach)
     assert answer.source is not None

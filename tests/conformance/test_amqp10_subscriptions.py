@@ -85,7 +85,7 @@ def source_of(answer: Attach) -> Source:
 
 
 def queue_of(container: str, name: str, shared: str) -> str:
-    """What the queue of a subscription is called that outlives its link, or has several."""
+    """Return the queue name of a subscription that outlives its link or is shared by several links."""
     container, everywhere = (part.replace("%", "%25").replace(".", "%2E") for part in (container, name))
     return f"sub.{everywhere}" if "global" in shared else f"sub.{container}.{name}"
 

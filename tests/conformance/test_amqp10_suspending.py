@@ -101,7 +101,7 @@ def test_a_subscription_keeps_what_its_subscriber_has(begin: Begins, channel: Pe
 def test_a_subscription_lasts_as_long_as_it_asks_to(
     begin: Begins, channel: PeerChannel, api: Api, name: str, policy: str, shared: bool
 ) -> None:
-    """Its link finds it by its name, with what has come meanwhile; then it is gone."""
+    """A link with the same name finds the subscription and its new messages, until it expires."""
     capabilities = ("shared",) if shared else ()
     fields: dict[str, Any] = {"expiry_policy": policy, "capabilities": capabilities}
     source = Source(address=f"/exchanges/amq.topic/{name}", timeout=3, **fields)

@@ -118,7 +118,7 @@ def test_it_is_gone_with_its_connection(
     policy: Composite | None,
     ending: str,
 ) -> None:
-    """Who sends to it hears of that, also while there are messages, and links of others."""
+    """Senders learn of the deletion, also while there are messages, and links of other connections."""
     owner, other = begin(), begin()
     address = make(owner, kind, side, policy)
     other.sends(address)

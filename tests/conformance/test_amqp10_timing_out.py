@@ -50,7 +50,7 @@ def wait_until_ready(channel: PeerChannel, count: int) -> None:
 
 
 def declared(controller: Controller, count: int, first: int) -> list[object]:
-    """What becomes of so many declarations, with ids from this one on."""
+    """Return the outcomes of `count` declarations, with ids from `first` on."""
     session = controller.session
     for number in range(first, first + count):
         session.transfer(CONTROLLER, controller.message(Declare()), number)

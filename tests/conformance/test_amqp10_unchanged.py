@@ -75,7 +75,7 @@ BARE = {
 
 
 def bare_of(delivery: Delivery) -> bytes:
-    """What stands behind header and annotations, of which those of the delivery are the broker's own."""
+    """Return the bytes after the header and the annotations, which the broker sets for each delivery."""
     payload = delivery.payload
     layout = scan(payload, 0, len(payload))
     assert b"x-opt-dropped" not in payload[: layout.bare]

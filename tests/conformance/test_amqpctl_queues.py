@@ -1,4 +1,4 @@
-"""What `amqpctl` does to queues that are in use, and to what they hold."""
+"""Commands of `amqpctl` on queues in use, and on their messages."""
 
 import pika
 import pytest

@@ -171,7 +171,7 @@ def test_malformed_arguments_are_named(channel: PeerChannel, name: str, argument
 
 @pytest.mark.spec("rabbitmq-extensions", "x-delivery-limit")
 def test_counts_survive_a_crash(start_daemon: DaemonStarter, connect: Connector) -> None:
-    """What is out when the broker dies counts: three crashes use up a limit of 2."""
+    """Unacknowledged deliveries at a crash count: three crashes use up a limit of 2."""
     arguments: FieldTable = {
         "x-queue-type": "quorum",
         "x-delivery-limit": 2,

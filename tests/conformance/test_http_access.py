@@ -1,4 +1,4 @@
-"""Who may ask what of the HTTP API. [RabbitMQ management: tags]"""
+"""Access rights of the HTTP API, by user tag. [RabbitMQ management: tags]"""
 
 from collections.abc import Callable
 

@@ -25,7 +25,7 @@ def publish(daemon: Daemon, count: int, queue: str = "q") -> None:
 
 
 def written(api: Api, at_least: int) -> dict[str, Any]:
-    """What the journal says, once so many events can be read."""
+    """Return the journal's state, as soon as at least so many events can be read."""
     late = time.monotonic() + PATIENCE_S
     while (said := api.get("journal"))["written"] < at_least:
         assert time.monotonic() < late, said

@@ -67,12 +67,12 @@ class Driver:
         return self.api.refused(status, "POST", *self.path, "commit", body=body)["reason"]
 
     def state(self) -> Any:
-        """What the broker says of it."""
+        """Return the broker's state of the sink."""
         return self.api.get(*self.path)
 
 
 def drained(address: Address, vhost: str, queue: str = "q") -> list[bytes]:
-    """What a client gets."""
+    """Consume the queue, and return the bodies."""
     found: list[bytes] = []
     with amqp(address, vhost) as channel:
         while True:

@@ -51,7 +51,7 @@ def numbered(start: int, end: int) -> list[bytes]:
 
 
 def drained(address: Address, vhost: str) -> list[tuple[bytes, bool]]:
-    """What a client gets, and whether it is redelivered."""
+    """Consume the queue, and return the bodies with their redelivered flags."""
     found: list[tuple[bytes, bool]] = []
     with amqp(address, vhost) as channel:
         while True:

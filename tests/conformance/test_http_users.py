@@ -193,7 +193,7 @@ def test_what_a_deleted_user_or_virtual_host_had_open_is_closed(
 
 
 def closed(address: Address, vhost: str, name: str, password: str, by: Callable[[], None]) -> str:
-    """What a connection is told when something closes it."""
+    """Return the reply text of a connection that is closed by `by`."""
     try:
         with amqp(address, vhost, name, password) as channel:
             by()

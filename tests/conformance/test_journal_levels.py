@@ -16,7 +16,7 @@ from tests.support.journal.handmade_journal import OF_THE_BROKER, out_of_turn, w
 
 
 def told(folder: Path) -> dict[str | None, list[str]]:
-    """What the journal tells of each queue; it must add up."""
+    """Return the journal's events of each queue; the journal must pass its verification."""
     rows = list(JournalReader(folder).rows())
     found = Verification()
     found.take(rows)

@@ -1,4 +1,4 @@
-"""What a restart brings back, and what it does not, as the journal tells it."""
+"""Restored and lost messages of a restart, as the journal records them."""
 
 from pathlib import Path
 from shutil import copytree, ignore_patterns, rmtree

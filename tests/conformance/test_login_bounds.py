@@ -1,4 +1,4 @@
-"""Who is let in from where, and how long guessers wait: over HTTP as over AMQP, for one gate keeps both."""
+"""Refused log-ins by address, and delays for guessers: a single gate serves HTTP and AMQP."""
 
 import socket
 import time

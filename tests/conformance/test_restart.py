@@ -1,4 +1,4 @@
-"""What survives a stop, and what survives a crash."""
+"""Durable and transient state after a stop and after a crash."""
 
 import pytest
 from pamqp.commands import Basic, Exchange, Queue

@@ -168,7 +168,7 @@ def test_the_alternate_exchange_takes_what_is_not_routed(
 
 @pytest.mark.spec("amqp-0-9-1", "3.1.5")
 def test_routes_follow_changes_at_once(connect: Connector, channel: PeerChannel, exchange: str) -> None:
-    """What is remembered of a route must not outlive a change made on another connection."""
+    """A cached route must not outlive a change made on another connection."""
     declare_exchange(channel, exchange, "topic")
     publisher = connect().channel()
     publisher.confirm_select()

@@ -12,7 +12,7 @@ from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 
 def offer(dial: Dialler, daemon: Daemon) -> Connection.Tune:
-    """What the daemon offers in connection.tune."""
+    """Return the daemon's connection.tune."""
     peer = dial(daemon.address)
     peer.start()
     peer.login()

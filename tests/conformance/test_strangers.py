@@ -1,4 +1,4 @@
-"""Who connects without logging in: what that may cost, and who has to go."""
+"""Connections without a log-in: the limits on their costs, and which connections are closed."""
 
 import socket
 import sys

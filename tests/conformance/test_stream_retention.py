@@ -1,4 +1,4 @@
-"""What a stream keeps: up to so many bytes, for so long; whole files, and the one that is written to."""
+"""Retention of streams by bytes and by age: whole files, and never the file that is written to."""
 
 import pytest
 from pamqp.commands import Queue

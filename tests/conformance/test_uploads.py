@@ -16,7 +16,7 @@ PERSISTENT = Basic.Properties(delivery_mode=2, message_id="m", headers={"a": 1})
 
 
 def disk_bytes(folder: Path) -> int:
-    """What the log's segments take; one that the log lets go of meanwhile takes nothing."""
+    """Return the bytes of the log's segments; a segment that is deleted meanwhile counts as 0."""
     taken = 0
     for path in folder.glob("*.log"):
         with suppress(FileNotFoundError):

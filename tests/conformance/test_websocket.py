@@ -112,7 +112,7 @@ def test_large_messages_come_in_pieces_that_every_client_takes(
 
 
 def test_a_message_is_read_as_it_comes(serving: Daemon, visit: Visit) -> None:
-    """Its first part is answered before the end is there."""
+    """The broker answers the first part before the message has ended."""
     websocket = visit(serving)
 
     def beginning() -> Iterator[bytes]:

@@ -46,7 +46,7 @@ def knock() -> Iterator[Knock]:
 
 
 def everything(stranger: socket.socket) -> bytes:
-    """What comes until the broker hangs up."""
+    """Return all bytes until the broker closes the socket."""
     data = b""
     while piece := stranger.recv(65536):
         data += piece
@@ -262,7 +262,7 @@ def test_many_handshakes_leave_nothing_behind(serving: Daemon, knock: Knock, vis
 def test_the_broker_stops(
     start_daemon: DaemonStarter, knock: Knock, visit: Visit, bridge: Bridger, dial: Dialler
 ) -> None:
-    """Who has logged in is told in AMQP, who has not by the WebSocket, and who has none is hung up on."""
+    """A logged-in client gets an AMQP close, an open WebSocket a close frame, a bare socket only its end."""
     daemon = start_daemon(*ON)
     peer = dial(bridge(daemon)).open()
     websocket, stranger = visit(daemon), knock(daemon)

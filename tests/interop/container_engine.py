@@ -29,7 +29,7 @@ class Container:
 
     @property
     def ports(self) -> dict[str, int]:
-        """Which port of this machine leads to which of the container's."""
+        """The ports of this machine by the ports of the container."""
         ports = {AMQP: self.runs[-1].address.port}
         return ports | {AMQPS: secure_address(self.runs[-1]).port} if self._options else ports
 
@@ -117,7 +117,7 @@ class ContainerEngine(ThreadingHTTPServer):
 
 
 class Request(BaseHTTPRequestHandler):
-    """One request to the engine."""
+    """A request to the engine."""
 
     def _answer(self) -> None:
         assert isinstance(self.server, ContainerEngine)

@@ -1,4 +1,4 @@
-"""Who published, confirmed, delivered and acknowledged what, across the lives of a broker that is killed.
+"""Published, confirmed, delivered and acknowledged messages, across the lives of a broker that is killed.
 
 A message is (publisher, number); its route is the set of queues that its publisher's messages go to. A *life*
 is one process of the broker. What must hold, whatever the instant of the kill:
@@ -50,7 +50,7 @@ class Acknowledged(NamedTuple):
 
 
 class Publications:
-    """One publisher's side."""
+    """The publications of a single publisher."""
 
     def __init__(self, route: Sequence[str]) -> None:
         self.route = frozenset(route)
@@ -78,7 +78,7 @@ class Publications:
 
 
 class Acquired:
-    """One queue's side: what its consumers saw and acknowledged."""
+    """The deliveries and acknowledgements of a single queue."""
 
     def __init__(self) -> None:
         self.seen_in_life: dict[tuple[int, int], int] = {}

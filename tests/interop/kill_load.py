@@ -68,7 +68,7 @@ class Party(threading.Thread):
             self.ledger.violations.append(f"{self.name}: the broker closed the connection")
 
     def work(self) -> None:
-        """What this party does; a subclass says."""
+        """Do the work of this party, which a subclass defines."""
         raise NotImplementedError
 
     def handle(self) -> None:

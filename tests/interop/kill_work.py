@@ -69,7 +69,7 @@ class Worker(threading.Thread):
             self.drop()
 
     def transaction(self) -> None:
-        """One of them, sometimes after a false start."""
+        """Run a transaction, sometimes after a rollback."""
         raise NotImplementedError
 
     def drop(self) -> None:
@@ -120,7 +120,7 @@ def check(
 
 
 def await_commit(workers: list[Worker]) -> None:
-    """One of them has been told that its work is done."""
+    """Wait until a worker's transaction has ended."""
     late = time.monotonic() + PATIENCE_S
     while not any(worker.committed.done or worker.committed.rejected for worker in workers):
         assert time.monotonic() < late
@@ -128,7 +128,7 @@ def await_commit(workers: list[Worker]) -> None:
 
 
 def await_end(workers: list[Worker]) -> None:
-    """They notice that the broker is gone."""
+    """Wait until all workers notice the end of the broker."""
     for worker in workers:
         worker.join(PATIENCE_S)
         assert not worker.is_alive()

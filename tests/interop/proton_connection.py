@@ -36,7 +36,7 @@ def dialling(address: Address) -> Iterator[ProtonDial]:
 
 
 class Outcome(NamedTuple):
-    """What became of a message that was sent, and why."""
+    """The outcome of a sent message, and its reason."""
 
     name: str
     condition: str = ""
@@ -96,13 +96,13 @@ def drain(receiver: Any, credit: int) -> list[Any]:
 
 
 def bodies(messages: list[Any]) -> list[Any]:
-    """What is in them; what proton shows of bytes lasts no longer than their message."""
+    """Return the bodies; proton's views of bytes last no longer than their message."""
     found = [message.body for message in messages]
     return [bytes(body) if isinstance(body, memoryview) else body for body in found]
 
 
 def deliveries(receiver: Any) -> list[Any]:
-    """Those that are not settled, oldest first, with what the application may say of each."""
+    """Return the unsettled deliveries, oldest first, with their states."""
     return list(receiver.fetcher.unsettled)
 
 

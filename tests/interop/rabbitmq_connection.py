@@ -25,7 +25,7 @@ queue_address = client.AddressHelper.queue_address
 
 
 def environment_of(address: Address, recovers: bool = False) -> Any:
-    """What opens connections to a broker, which recover or do not if the broker closes them."""
+    """Return an environment for connections to a broker, with or without recovery."""
     recovery = client.RecoveryConfiguration(recovers, timedelta(seconds=1), 8)
     url = f"amqp://guest:guest@{address.host}:{address.port}/"
     return client.Environment(url, recovery_configuration=recovery)
@@ -55,7 +55,7 @@ class Taking(client.AMQPMessagingHandler):  # type: ignore[misc]
             raise Enough
 
     def on_timer_task(self, event: Any) -> None:
-        """It takes too long."""
+        """Fail: the messages did not come in time."""
         if self._left:
             raise AssertionError(f"{self._left} messages did not come")
 
@@ -91,5 +91,5 @@ def run(connection: Any, consumer: Any) -> None:
 
 
 def bodies(messages: list[Any]) -> list[bytes]:
-    """What is in them."""
+    """Return the bodies."""
     return [bytes(message.body) for message in messages]

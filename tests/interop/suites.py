@@ -23,7 +23,7 @@ ROW = re.compile(r"\| `(?P<test>[^`]+)` \| (?P<outcome>fails|not run) \| (?P<bec
 
 
 class Outcome(NamedTuple):
-    """What became of each test that ran; `failed` says how."""
+    """The results of the tests that ran; `failed` has the messages."""
 
     passed: frozenset[str]
     failed: Mapping[str, str]

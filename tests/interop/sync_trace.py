@@ -36,7 +36,7 @@ class Call(NamedTuple):
 
 
 def command(trace: Path) -> tuple[str, ...]:
-    """What to put before a command so that it is traced; the process keeps its place as our child."""
+    """Return the strace command to prepend; the traced process stays our direct child."""
     options = ("-e", f"trace={CALLS}", "-ttt", "-yy", "-xx", "-s", "16000000")
     return ("strace", "-D", "-f", "-o", str(trace), *options)
 

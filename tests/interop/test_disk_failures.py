@@ -1,4 +1,4 @@
-"""What publishers and consumers see when the disk fails under the broker; nothing confirmed is lost."""
+"""Publishers and consumers while the disk fails under the broker: no confirmed message is lost."""
 
 import json
 import os

@@ -57,7 +57,7 @@ def actors(address: Address, name: str, tmp_path: Path) -> Iterator[Actors]:
 
 
 def lines(file: Path) -> list[tuple[str, float]]:
-    """What the actors have noted."""
+    """Return the lines that the actors have written, with their times."""
     if not file.exists():
         return []
     pairs = [line.rpartition(" ") for line in file.read_text(encoding="utf-8").splitlines()]

@@ -69,7 +69,7 @@ def drain(address: Address, ledger: Ledger) -> None:
 
 
 def await_confirm(ledger: Ledger) -> None:
-    """Somebody has been told that a message is safe."""
+    """Wait until a publisher has a confirm."""
     late = time.monotonic() + PATIENCE_S
     while not ledger.totals()["confirmed"]:
         assert time.monotonic() < late

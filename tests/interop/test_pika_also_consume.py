@@ -1,4 +1,4 @@
-"""One consumer for several queues, as a pika user sees it."""
+"""A single consumer for several queues, with pika."""
 
 from collections.abc import Callable
 

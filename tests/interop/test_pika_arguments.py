@@ -47,7 +47,7 @@ def refused(
     value: object,
     ask: Callable[[BlockingChannel, dict[str, Any]], object],
 ) -> None:
-    """What is asked on a channel with these arguments must end it, for that argument with that value."""
+    """Check that the channel is closed with an error that names this argument and its value."""
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
         ask(connection.channel(), {argument: value})
     assert closed.value.reply_code == 406

@@ -46,7 +46,7 @@ def taken(channel: BlockingChannel, queue: str, count: int) -> list[tuple[bytes,
 
 
 def delayed(api: Api, queue: str, **query: str) -> list[dict[str, Any]]:
-    """What the API lists."""
+    """Return the delayed messages that the API lists."""
     items = api.get("queues", "/", queue, "delayed", **query)["items"]
     assert isinstance(items, list)
     return items

@@ -24,7 +24,7 @@ def asking(
 
 
 def receipts(channel: BlockingChannel, queue: str, count: int) -> list[tuple[Any, ...]]:
-    """What so many receipts say, and their properties: in the order of what and queue."""
+    """Return `count` receipts with their properties, sorted by kind and queue."""
     found: list[tuple[Any, ...]] = []
     for method, properties, body in channel.consume(queue, auto_ack=True, inactivity_timeout=PATIENCE_S):
         assert method is not None, f"{len(found)} receipts of {count}"

@@ -33,7 +33,7 @@ def declare(channel: BlockingChannel, queue: str, **arguments: object) -> str:
 
 
 def deliveries(channel: BlockingChannel, queue: str) -> Iterator[Came]:
-    """What comes, and when."""
+    """Yield the deliveries with their times."""
     for method, properties, body in channel.consume(queue, inactivity_timeout=PATIENCE_S):
         assert method is not None, "nothing more came"
         yield method, properties, body, time.monotonic()

@@ -53,7 +53,7 @@ class Listener:
         channel.basic_ack(method.delivery_tag)
 
     def listen(self, count: int) -> list[int]:
-        """What it has received: so many messages, and whatever comes soon after them."""
+        """Return the received numbers: at least `count`, and further messages that come soon after."""
         connection = self.channel.connection
         while len(self.received) < count:
             before = len(self.received)

@@ -9,7 +9,7 @@ from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 
 def told(daemon: Daemon) -> tuple[object, float]:
-    """What API and metrics say of losses."""
+    """Return the losses that the API and the metrics show."""
     api = Api(daemon.admin)
     shown = api.get("queues", "/", "q")["lost_at_restart"]
     api.close()

@@ -1,4 +1,4 @@
-"""What policies do to queues that pika declared without any arguments, at once and while they are in use."""
+"""Policies for queues that pika declared without arguments: effective at once, also while in use."""
 
 import pika.exceptions
 import pytest

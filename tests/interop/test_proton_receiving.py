@@ -1,4 +1,4 @@
-"""What python-qpid-proton receives over AMQP 1.0, and what it says of it. Unmodified."""
+"""An unmodified python-qpid-proton receives over AMQP 1.0 and settles."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -95,7 +95,7 @@ class Broker:
 
 @pytest.fixture
 def broker(start_daemon: DaemonStarter) -> Broker:
-    """One with a durable queue."""
+    """A broker with a durable queue."""
     broker = Broker(start_daemon)
     peer = Peer(broker.daemon.address).open()
     peer.channel().declare("orders", durable=True)
@@ -116,7 +116,7 @@ def run(handler: Any) -> None:
 
 
 def left(broker: Broker) -> list[Any]:
-    """What is in the queue."""
+    """Return the messages in the queue."""
     connection = utils.BlockingConnection(url(broker.daemon.address), timeout=PATIENCE_S)
     try:
         return bodies(drain(connection.create_receiver(ADDRESS), COUNT * 2))

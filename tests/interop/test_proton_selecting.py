@@ -1,4 +1,4 @@
-"""What python-qpid-proton receives through filters. Unmodified."""
+"""An unmodified python-qpid-proton receives through filters."""
 
 from collections.abc import Iterator
 from typing import Any

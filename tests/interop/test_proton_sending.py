@@ -1,4 +1,4 @@
-"""What python-qpid-proton sends over AMQP 1.0. Unmodified."""
+"""An unmodified python-qpid-proton sends over AMQP 1.0."""
 
 import uuid
 from collections.abc import Iterator, Mapping

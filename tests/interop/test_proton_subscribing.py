@@ -51,7 +51,7 @@ class Shared(reactor.ReceiverOption):  # type: ignore[misc]
 
 
 def container(identifier: str) -> Any:
-    """Who subscribes: the same one for every connection with this identifier."""
+    """Return a container with this id, which identifies the subscriber on every connection."""
     made = reactor.Container()
     made.container_id = identifier
     return made

@@ -93,7 +93,7 @@ class Transaction(handlers.TransactionHandler):  # type: ignore[misc]
         self._said = ""
 
     def on_transaction_declared(self, event: Any) -> None:
-        """It has begun."""
+        """Record that the transaction has begun."""
         self._said = "declared"
 
     def on_transaction_committed(self, event: Any) -> None:

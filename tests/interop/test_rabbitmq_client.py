@@ -56,7 +56,7 @@ def connection(environment: Any) -> Any:
 
 @pytest.fixture
 def management(connection: Any) -> Any:
-    """What declares and deletes."""
+    """The management object, which declares and deletes."""
     return connection.management()
 
 

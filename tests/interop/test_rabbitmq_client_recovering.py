@@ -58,7 +58,7 @@ by_both_ways = pytest.mark.parametrize(
 
 @pytest.fixture
 def broker(start_daemon: DaemonStarter) -> Broker:
-    """One with a durable queue."""
+    """A broker with a durable queue."""
     broker = Broker(start_daemon)
     peer = Peer(broker.daemon.address).open()
     peer.channel().declare("orders", durable=True)
@@ -106,7 +106,7 @@ class Consuming(client.AMQPMessagingHandler):  # type: ignore[misc]
         self.stolen.append(event.link.remote_condition.name)
 
     def on_timer_task(self, event: Any) -> None:
-        """It takes too long."""
+        """Fail: the messages did not come in time."""
         raise AssertionError(f"{COUNT - len(self.seen)} messages did not come")
 
 

@@ -1,4 +1,4 @@
-"""One Spark for all tests of the pipeline; they are skipped, saying so, where there is no Java or pyspark."""
+"""A single Spark for all tests of the pipeline; without Java or pyspark they are skipped with a reason."""
 
 from __future__ import annotations
 

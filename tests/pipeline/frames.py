@@ -38,7 +38,7 @@ def frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
 
 
 def digested(spark: SparkSession, folder: Path, events: pa.Table, *cuts: int) -> Digest:
-    """What an audit takes of these events, which are cut into files."""
+    """Return the digest of these events, cut into several files."""
     parquet = folder / "parquet"
     parquet.mkdir(parents=True)
     for number, (start, end) in enumerate(pairwise([0, *cuts, events.num_rows])):

@@ -22,7 +22,7 @@ TIMES, NAMES = T.TimestampType(), T.MapType(T.StringType(), LONGER)
 
 
 def column(kind: T.DataType, *bodies: bytes) -> list[dict[str, Any]]:
-    """What is read of bodies with the field `a`."""
+    """Return the values read from bodies with the field `a`."""
     schema = with_corrupt(T.StructType([T.StructField("a", kind)]))
     field = pa.field("value", to_arrow_type(schema, timezone="UTC"))
     found: list[dict[str, Any]] = JsonBodies(schema)(pa.array(bodies, pa.binary()), field).to_pylist()

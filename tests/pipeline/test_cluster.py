@@ -76,7 +76,7 @@ class Submitter:
 
 
 def summary(done: subprocess.CompletedProcess[str]) -> Any:
-    """What the job has said; spark-submit puts all that it says, errors too, on standard output."""
+    """Return the job's summary; spark-submit writes all output, errors too, to standard output."""
     (line,) = [line for line in done.stdout.splitlines() if line.startswith('{"job"')]
     return json.loads(line)
 

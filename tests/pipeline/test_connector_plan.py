@@ -60,7 +60,7 @@ class Queue:
         self.asked: list[tuple[int, int | None]] = []
 
     def partition(self) -> Partition:
-        """What is staged."""
+        """Return the staged partition."""
         return Partition(self.place, "i", 0, self.next)
 
     def whole(self) -> Partition:
@@ -85,7 +85,7 @@ def progress(monkeypatch: pytest.MonkeyPatch, said: Said, **options: object) -> 
 
 
 def at(offset: int, incarnation: str = "a") -> dict[str, Any]:
-    """What a checkpoint has of S."""
+    """Return the checkpoint of S at an offset."""
     return {"v": 1, "q": {"s": {"0": offset}}, "id": {"s": {"0": incarnation}}}
 
 

@@ -1,4 +1,4 @@
-"""What a digest leaves out and what it leaves in, and that deliveries out of order are in it."""
+"""Kept and omitted events of a digest, and deliveries out of order."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def message(offset: int) -> Iterator[tuple[int, bytes]]:
 @pytest.fixture
 def link(monkeypatch: pytest.MonkeyPatch) -> type[SlowLink]:
     class Here(SlowLink):
-        """Its figures are those of one test."""
+        """A link whose figures belong to a single test."""
 
         waits: list[float] = []  # noqa: RUF012 (each test has its own)
 

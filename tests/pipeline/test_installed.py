@@ -56,7 +56,7 @@ def broker(tmp_path: Path, spark: SparkSession) -> Iterator[Broker]:
 
 @pytest.fixture
 def environment(installed: Path) -> dict[str, str]:
-    """What a shell has in which this Python and the installed packages come first."""
+    """Return the environment of a shell with this Python and the installed packages first."""
     rest = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return rest | {"PYTHONPATH": str(installed), "PATH": path}

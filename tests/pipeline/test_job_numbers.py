@@ -1,4 +1,4 @@
-"""What jobs tell of sealed events that are few and known: their numbers, and what flags make of them."""
+"""The numbers of jobs for few and known sealed events, and the effect of flags."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class Job:
         return [seq for number in sorted(set(self.batches) - before) for seq in seqs(self.batches[number])]
 
     def seqs(self) -> list[int]:
-        """Those of all batches."""
+        """Return the seqs of all batches."""
         return [seq for number in sorted(self.batches) for seq in seqs(self.batches[number])]
 
     def sizes(self) -> list[int]:
@@ -227,7 +227,7 @@ def test_a_broker_that_was_killed_goes_on_where_its_journal_ends(
 
 
 def done(spark: SparkSession, *words: str) -> tuple[bool, dict[str, Any]]:
-    """What a job says."""
+    """Run a job, and return its success and its summary."""
     return run(spark, parser().parse_args(["run", *words]), None, lambda text: None)
 
 

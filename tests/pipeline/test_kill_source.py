@@ -104,7 +104,7 @@ def job(
 
 
 def batches(folder: Path) -> set[str]:
-    """Those that are in the lake; of the sink, those that Spark has committed."""
+    """Return the batches in the lake; for the sink, the batches that Spark has committed."""
     if not (folder / "out").exists():
         return {path.name for path in folder.glob("at/commits/[0-9]*")}
     return {path.parent.name for path in folder.glob("out/batch=*/_SUCCESS")}

@@ -1,4 +1,4 @@
-"""What is judged where queues are journaled at different levels, or at other times."""
+"""Verdicts for queues that are journaled at different levels or at different times."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Told:
         return self.add("checkpoint", queue, reason=level, quantity=1)
 
     def listed(self, queue: int, level: str, *uids: int) -> Told:
-        """What a restart says of a queue."""
+        """Add the events of a queue that a restart writes."""
         for uid in uids:
             self.add("recover", queue, uid)
         return self.add("recover", queue, reason=level, quantity=len(uids))

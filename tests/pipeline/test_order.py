@@ -1,4 +1,4 @@
-"""Which deliveries are out of order, and which only seem to be."""
+"""Deliveries out of order, and deliveries that only seem to be out of order."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def numbered(events: list[Event]) -> list[Event]:
 
 
 def found(last: int = LENGTH_US - 1, entries: int = 4, **kinds: list[Event]) -> Audit:
-    """What an audit has found; `kinds`: its findings."""
+    """Return an audit's result; `kinds`: its findings."""
     findings = {kind: len(rows) for kind, rows in kinds.items()}
     return Audit(14, FIRST, FIRST + last, entries, findings, {"ok": entries}, kinds, {})
 
@@ -148,7 +148,7 @@ def drawn(html: str, title: str) -> ET.Element:
 
 
 def lines(html: str, title: str) -> dict[str, list[float]]:
-    """What the lines of a plot show, by their names in its legend, read off at its axis."""
+    """Return the values of a plot's lines by their names in the legend, read off at the axis."""
     figure = drawn(html, title)
     top = float((figure.findall(".//text[@text-anchor='end']")[-1].text or "").split()[0])
     found: dict[str, list[float]] = {}

@@ -48,7 +48,7 @@ def write(path: Path, *events: dict[str, Any]) -> None:
 
 
 def told(spark: SparkSession, journal: Path, since: datetime | None, *words: str) -> dict[str, Any]:
-    """What a job says of the events from a time on."""
+    """Return a job's summary of the events from a time on."""
     options = parser().parse_args(["run", *words, "--journal", str(journal)])
     return run(spark, options, since, lambda text: None)[1]
 

@@ -1,4 +1,4 @@
-"""What the exactly-once sink asks its broker for: requests that are not too large, and not for too long."""
+"""Requests of the exactly-once sink to its broker: bounded in size and in time."""
 
 from __future__ import annotations
 

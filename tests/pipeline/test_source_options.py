@@ -37,7 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def batches(broker: Broker, **options: object) -> list[pa.RecordBatch]:
-    """What the tasks of a batch hand to Spark."""
+    """Return the record batches that the tasks of a batch hand to Spark."""
     said = broker.options_of_spark | {name: str(value) for name, value in options.items()}
     source = AmqpDataSource(said)
     reader = source.reader(source.schema())

@@ -1,4 +1,4 @@
-"""What becomes of bodies, properties and headers on their way from a publisher into Spark."""
+"""Bodies, properties and headers on their way from a publisher into Spark."""
 
 from __future__ import annotations
 

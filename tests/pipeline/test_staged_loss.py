@@ -1,4 +1,4 @@
-"""What a reader of an ordinary queue does when the queue, its reader or its messages are not there."""
+"""A reader of an ordinary queue when the queue, its reader or its messages are missing."""
 
 from __future__ import annotations
 

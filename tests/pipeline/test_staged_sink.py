@@ -53,7 +53,7 @@ class Copy:
             (self.at / "commits" / name).unlink(missing_ok=True)
 
     def taken(self) -> list[bytes]:
-        """What came, in order."""
+        """Return the received bodies, in order."""
         found = []
         with self.broker.channel() as channel:
             while (got := channel.basic_get(self.name + ".out", auto_ack=True))[0] is not None:

@@ -1,4 +1,4 @@
-"""Who waits for a job is told how far Spark is."""
+"""The terminal shows Spark's progress while a job runs."""
 
 from __future__ import annotations
 

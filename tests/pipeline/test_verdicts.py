@@ -28,7 +28,7 @@ RULES = Rules(int(END.timestamp() * 1e6), 3600, POISON)
 
 
 class Life(NamedTuple):
-    """What happens to one message, which has a queue of its own, and how many hours ago."""
+    """The history of a message, which has a queue of its own, and its age in hours."""
 
     persistent: bool
     known: bool
@@ -138,7 +138,7 @@ def interleaved(models: list[Model]) -> list[dict[str, Any]]:
 
 
 def batch(digest: Digest) -> tuple[Counter[str], dict[int, str]]:
-    """What an audit at once makes of all entries: how many have each verdict, and which are findings."""
+    """Return the verdicts of a single audit over all entries: the counts, and the findings by queue."""
     found = audit(digest, now=RULES.now)
     counts = {kind: found.findings[kind] for kind in MEANINGS} | found.others
     findings = {row["queue_id"]: kind for kind in MEANINGS for row in found.rows.get(kind, [])}

@@ -1,4 +1,4 @@
-"""What a restart does not bring back, as the journal tells it and as the audit judges it."""
+"""Messages that a restart loses, in the journal and in the audit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who can take a message at the moment when it is published."""
+"""The consumers that can take a message at the moment of its publication."""
 
 from __future__ import annotations
 

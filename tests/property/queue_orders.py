@@ -27,7 +27,7 @@ class ByPriority:
         return -min(priority, self.levels - 1)
 
     def replaced(self, items: list[Item], item: Item) -> list[Item]:
-        """Those of `items` that `item`, which is new, replaces."""
+        """Return the items of `items` that the new `item` replaces."""
         return []
 
 

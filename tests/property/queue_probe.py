@@ -41,7 +41,7 @@ class Probe(PullingTarget):
             self.lease = Lease(self.world.clock.schedule, self.terms, milliseconds)
 
     def hold(self, consumer: QueueConsumer, entry: QueueEntry, number: int) -> None:
-        """It has this delivery, to be settled."""
+        """Keep this delivery until it is settled."""
         held = (consumer, entry)
         self.held.append(held)
         if self.lease is not None:
@@ -111,7 +111,7 @@ class Terms(LeaseHolder):
 
 @dataclass
 class Wire:
-    """One connection with its two sessions and their shared windows."""
+    """A connection with its two sessions and their shared windows."""
 
     connection: Connection
     sessions: list[tuple[Session, Credit]]

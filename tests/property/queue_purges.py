@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """One purge: what the model has heard of it."""
+    """A purge, and the entries of it that have left the model."""
 
     def __init__(self, model: Model, newest: int, asked: Purge) -> None:
         self.model = model
@@ -32,7 +32,7 @@ def begin(world: World, queue: int, most: int) -> None:
 
 
 def turn(world: World) -> None:
-    """What is due now has one turn each."""
+    """Run everything that is due once."""
     world.clock.wakes.clear()
     world.clock.schedule.run()
     look(world)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Rule:
-    """Whoever sees an item may have it."""
+    """The rule of a plain queue: every consumer that sees an item may have it."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -124,14 +124,14 @@ def closes(number: int) -> bool:
 
 @dataclass
 class Holder:
-    """Who has a group, and whether he gets no more of it."""
+    """The owner of a group, and whether the owner gets no more of the group."""
 
     owner: QueueConsumer
     shut: bool = False
 
 
 class GroupRule(Rule):
-    """What `Groups` promises, from a look at everything whenever something has happened."""
+    """The contract of `Groups`, computed from the whole state after every operation."""
 
     sticky, strict, rebalances, idle_max = True, False, False, 1000
     slow = False  # several groups are not freed in one turn, but one by one

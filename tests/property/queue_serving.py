@@ -1,4 +1,4 @@
-"""Who is served where not everybody is: the plain rules that an Election must come to."""
+"""The served consumers of a queue that does not serve all: the plain rules of an Election."""
 
 from broker.core.arguments.queue import ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEOVER
 from broker.core.queues.consumer import QueueConsumer

@@ -58,7 +58,7 @@ READERS: dict[str, type[Transfer] | type[Disposition] | type[Flow]] = {
 
 @st.composite
 def performatives(draw: st.DrawFn) -> tuple[str, bytes]:
-    """One in any legal encoding, and its name."""
+    """Draw a performative in any legal encoding, and its name."""
     name = draw(st.sampled_from(sorted(FORMS)))
     forms = FORMS[name]
     count = draw(st.integers(max(REQUIRED[name]) + 1, len(forms)))
@@ -82,7 +82,7 @@ def performatives(draw: st.DrawFn) -> tuple[str, bytes]:
 
 
 def plain(value: Any) -> Any:
-    """What a field of a primitive type means."""
+    """Return the plain value of a field of a primitive type."""
     kind, _, content = value
     if kind == "fixed":
         return int.from_bytes(content, "big")

@@ -1,4 +1,4 @@
-"""What holds for any bytes of AMQP 1.0, tried with frames and messages that are altered here and there."""
+"""Invariants for any bytes of AMQP 1.0, tried with frames and messages that are altered at random."""
 
 import pytest
 from hypothesis import example, given, settings
@@ -31,7 +31,7 @@ SLOW = sized(
 
 @st.composite
 def altered(draw: st.DrawFn) -> bytes:
-    """One or two of the seeds, a few octets changed, left out or put in."""
+    """Draw a seed or two, with a few octets changed, left out or inserted."""
     data = bytearray(b"".join(draw(st.lists(st.sampled_from(SEEDS[1:]), min_size=1, max_size=2))))
     for _ in range(draw(st.integers(0, 3))):
         p = draw(st.integers(0, len(data) - 1))

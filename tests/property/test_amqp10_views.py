@@ -82,7 +82,7 @@ def look(content: bytes) -> View10:
 
 
 def kill(content: bytes, died: bool) -> None:
-    """It becomes a letter that tells of its death, and the rest stays."""
+    """Dead-letter the message, and check that the letter tells of the death and that the rest stays."""
     message = Message(NOWHERE, content, 0, False, 0)
     message.died = died
     letter = write_letter(message, MessageStore(), Notice("q", "expired", 5, True))

@@ -35,7 +35,7 @@ from tests.support.effort import cases
 
 
 def steps(*others: str) -> st.SearchStrategy[Step]:
-    """What is done, in which virtual host, to what, with what else, and how."""
+    """Draw a step: the action, its virtual host, its objects, and its options."""
     return st.tuples(
         st.sampled_from([*MAKE, *MAKE, *CHANGE, *DROP, *VHOST, *others]),
         st.sampled_from(VHOSTS),

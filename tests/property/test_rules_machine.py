@@ -27,7 +27,7 @@ which = st.integers(0, 7)
 
 @dataclass
 class Item:
-    """What is known of one message."""
+    """The model's knowledge of a message."""
 
     number: int
     priority: int
@@ -37,7 +37,7 @@ class Item:
 
 
 class RulesMachine(RuleBasedStateMachine):
-    """One queue with rules, its dead letters, and clients."""
+    """A queue with rules, its dead letters, and clients."""
 
     @initialize(
         levels=st.sampled_from([0, 2]),

@@ -154,7 +154,7 @@ class Histories(RuleBasedStateMachine):
             assert self.log.bytes_on_disk <= 3 * needed + 8 * 2048
 
     def count_bytes(self) -> int:
-        """What the records of counts take that are needed."""
+        """Return the bytes of the needed records of counts."""
         sizes = (len(added(count)) for count in self.counts.values())
         return sum(25 + (size and 4 + size) for size in sizes)
 

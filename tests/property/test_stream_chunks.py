@@ -23,7 +23,7 @@ COLUMNS = (EXCHANGE, ROUTING_KEY, PROPERTIES, BODY, FILTER)
 
 
 class Row(NamedTuple):
-    """What is added."""
+    """An added row."""
 
     time: int
     kind: int

@@ -36,7 +36,7 @@ steps = st.tuples(
 
 @dataclass
 class Model:
-    """What is bound, as a set."""
+    """The bindings, as a set."""
 
     bound: set[tuple[str, str, str, int]] = field(default_factory=set)
 
@@ -60,7 +60,7 @@ class Model:
 
 
 def matches(kind: str, pattern: str, table: dict[str, object], key: str, headers: dict[str, object]) -> bool:
-    """One binding, by the words of the specification."""
+    """Whether a binding matches, by the words of the specification."""
     if kind == "direct":
         return pattern == key
     if kind == "topic":

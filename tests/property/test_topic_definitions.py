@@ -107,7 +107,7 @@ def test_the_log_and_its_checkpoints_make_the_same_broker(history: list[Step]) -
 @settings(deadline=None)
 @given(st.lists(steps, max_size=40))
 def test_without_transient_objects_routes_are_the_same_too(history: list[Step]) -> None:
-    """What is durable alone decides the routes when everything is durable."""
+    """The durable objects alone decide the routes if all objects are durable."""
     broker = new_broker()
     broker.declare_vhost("/")
     for step in history:

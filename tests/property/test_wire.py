@@ -65,7 +65,7 @@ def method(channel: int, value: base.Frame) -> bytes:
 
 
 class Publish:
-    """One publish as frames, and the call that it must become."""
+    """A publish as frames, and the call that must result."""
 
     def __init__(
         self, channel: int, key: str, body: bytes, piece: int, persistent: bool, priority: int | None

@@ -24,7 +24,7 @@ FOLDER = "/data"
 
 
 class Life:
-    """One process of the broker; the disk lives on."""
+    """A process of the broker; the disk outlives it."""
 
     def __init__(self, disk: SimDisk, memory_budget: int = 1 << 30, views: Views = bare_view) -> None:
         self.deferred = Deferred()

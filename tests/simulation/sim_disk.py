@@ -71,7 +71,7 @@ class _File:
 
 
 class SimDisk(Disk):
-    """One folder of files. `capacity` is in bytes; any operation may be the last before the power goes."""
+    """A folder of files. `capacity` is in bytes; any operation may be the last before the power is cut."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -136,7 +136,7 @@ class SimDisk(Disk):
         return self.next_fd
 
     def names(self, directory: str) -> list[str]:
-        """What the folder shows now."""
+        """Return the visible names in the folder."""
         return [name.removeprefix(directory + "/") for name in self.names_now]
 
     def create(self, path: str) -> int:
@@ -172,7 +172,7 @@ class SimDisk(Disk):
         return len(self.opened[fd].cache)
 
     def read(self, fd: int, length: int, offset: int) -> bytes:
-        """What a process sees."""
+        """Return the bytes that a process reads."""
         data = self.opened[fd].cache[offset : offset + length]
         if self.rotten_reads > 0 and data:
             self.rotten_reads -= 1

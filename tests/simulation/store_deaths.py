@@ -27,10 +27,10 @@ class Death:
 
 @dataclass(eq=False)
 class Origin:
-    """What the log goes on holding, and the letters that stand in for it.
+    """A message that the log keeps, and the dead letters that replace it.
 
-    `buried`: as many of these have become rows of streams that are not durable yet. `stays`: some have, and
-    were not, so that it comes back with the next start.
+    `buried`: the number of its letters that are rows of streams and not durable yet. `stays`: some rows never
+    became durable, so that the message is recovered at the next start.
     """
 
     sequence: int

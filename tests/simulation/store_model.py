@@ -1,4 +1,4 @@
-"""What a log amounts to, and what may be left of it after each accident."""
+"""The content of a log, and the possible contents after each kind of accident."""
 
 import copy
 import random
@@ -55,7 +55,7 @@ def whole(log: Log, message: Message) -> bytes:
 
 
 def published(message: Message, queues: list[int], content: bytes) -> Event:
-    """What is to be found of a message that has just been appended."""
+    """Return the event that recovery must find for a message that was just appended."""
     return Event("publish", message.sequence, tuple(queues), content, time_of(message))
 
 
@@ -72,7 +72,7 @@ def is_stream(queue: int) -> bool:
 
 
 def rows_of(stream: Stream) -> Rows:
-    """What can be read from the files of a stream."""
+    """Return the readable rows of a stream's files."""
     files = stream.files
     rows: list[bytes] = []
     place = files.find(files.first)
@@ -86,7 +86,7 @@ def rows_of(stream: Stream) -> Rows:
 
 
 class State:
-    """What the log amounts to: messages (content, queues that hold them, time), counts, queues, streams."""
+    """The content of a log: messages (content, queues, time), counts, queues, streams."""
 
     def __init__(self) -> None:
         self.messages: dict[int, Found] = {}  # by sequence
@@ -168,7 +168,7 @@ class TopologySink(Sink):
 
 
 class Model:
-    """What was done to a log since its last recovery, batch by batch, and so what the next may give."""
+    """The changes of a log since its last recovery, batch by batch, and so the possible recovered states."""
 
     def __init__(self) -> None:
         self.base = State()  # as of the last recovery
@@ -226,7 +226,7 @@ class Model:
 
 
 def difference(found: State, possible: list[State]) -> str:
-    """What was found and how it differs from each state that was possible, to be read by people."""
+    """Describe the found state and its difference from each possible state, for people."""
     lines = [f"queues {found.queues}"]
     have = {s: (c[:12], *rest) for s, c, *rest in found.described()}
     for state in possible:

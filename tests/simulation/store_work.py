@@ -1,4 +1,4 @@
-"""What queues do to a log, at random, and the model of what it amounts to."""
+"""Random work of queues on a log, and the model of its content."""
 
 import random
 
@@ -48,7 +48,7 @@ class Work:
         self.model.add(batch, published(message, chosen, self.load(message)))
 
     def new_message(self) -> Message:
-        """One that has not been appended, some with a body that was uploaded piece by piece."""
+        """Return a message that is not appended, sometimes with a body that was uploaded in pieces."""
         message = random_message(self.rng, self.next_message)
         self.next_message += 1
         ready = [body for body in self.uploads if body.pieces]

@@ -11,7 +11,7 @@ COMMON = ("Attach", "Transfer", "Disposition", "Flow", "Detach", "amqp:transacti
 
 
 def lives(seeds: range) -> Counter[str]:
-    """What was heard in one life for each seed."""
+    """Run a client for each seed, and return the counts of received performatives."""
     heard: Counter[str] = Counter()
     for seed in seeds:
         client = ChanceClient(seed)

@@ -22,7 +22,7 @@ SEEDS = range(3)  # of what a power cut leaves
 
 
 def reject(life: Life) -> None:
-    """They are refused, in several turns."""
+    """Reject the messages, in several turns."""
     _, entries = life.take("work")
     for entry in entries:
         life.vhost.queues["work"].discard(entry)
@@ -41,7 +41,7 @@ def crowd_out(life: Life) -> None:
 
 
 def return_once_too_often(life: Life) -> None:
-    """They come back, and may not."""
+    """Return messages whose delivery limit is exceeded."""
     consumer, entries = life.take("work")
     release_entries(life.vhost.queues["work"], entries, consumer)
 

@@ -39,7 +39,7 @@ class Confirm(DurableWaiter):
 
 
 class World:
-    """One queue, a publisher of ids and a producer of numbers, through many lives of a broker."""
+    """A queue, a publisher of ids and a producer of sequences, through many lives of a broker."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

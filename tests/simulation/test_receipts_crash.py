@@ -62,20 +62,20 @@ def consume(life: Life) -> None:
 
 
 class Publish(HeldPublish):
-    """One that nobody hears of."""
+    """A publish without a confirm."""
 
     def taken(self, count: int) -> None:
         assert count == 1
 
 
 class Job(Transaction):
-    """One that nobody waits for."""
+    """A transaction without an answer."""
 
     def committed(self) -> None:
-        """It is on disk."""
+        """Do nothing: the commit is on disk."""
 
     def failed(self, reason: str) -> None:
-        """It is not."""
+        """Do nothing: the commit is not on disk."""
 
 
 def commit(life: Life) -> None:

@@ -36,7 +36,7 @@ def add(attempt: Attempt, batch: int, start: int, size: int, told: Callable[[str
 
 
 def rows(batches: tuple[int, ...], size: int) -> dict[str, list[bytes]]:
-    """What queues have of these batches."""
+    """Return the expected rows of the queues after these batches."""
     return {
         name: [body(batch, n, size)[:size] for batch in batches for n in range(4 * ROWS) if n % 2 == odd]
         for odd, name in enumerate(QUEUES)
@@ -44,7 +44,7 @@ def rows(batches: tuple[int, ...], size: int) -> dict[str, list[bytes]]:
 
 
 class Story:
-    """What is said of a batch, and what was answered. Batch 0 is published; the accident hits batch 1."""
+    """The requests and answers of a batch. Batch 0 is published; the accident hits batch 1."""
 
     def __init__(self, disk: SimDisk) -> None:
         self.disk = disk

@@ -22,7 +22,7 @@ SEEDS = range(4)  # of what a power cut leaves
 
 
 class Publish(HeldPublish):
-    """One that nobody hears of."""
+    """A publish without a confirm."""
 
     def taken(self, count: int) -> None:
         assert count == 1
@@ -117,7 +117,7 @@ def run(disk: SimDisk, size: int, accident: Callable[[], None]) -> str:
 
 
 def found(disk: SimDisk) -> dict[str, list[bytes]]:
-    """What the next life of the broker has."""
+    """Return the messages in the next life of the broker."""
     held = Life(disk).held()
     held["out.0"] = [content for content in held["out.0"] if content != OTHER]
     return held

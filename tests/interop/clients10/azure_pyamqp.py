@@ -23,7 +23,7 @@ Taken = list[tuple[Any, Any]]
 
 
 def options(**besides: Any) -> dict[str, Any]:
-    """What every client is told."""
+    """Return the options that all clients have."""
     password = besides.pop("password", "guest")
     plain = authentication.SASLPlainAuth("guest", password)
     impatient = errors.RetryPolicy(retry_total=0)
@@ -31,16 +31,16 @@ def options(**besides: Any) -> dict[str, Any]:
 
 
 def sender(address: str = ADDRESS, **besides: Any) -> Any:
-    """Who sends to a node.
+    """Return a client that sends to a node.
 
-    It would ask for receiver-settle-mode second, then wait for the broker to settle what it has to itself.
+    By default it asks for receiver-settle-mode second, and then waits for a settlement that is its own task.
     """
     first = constants.ReceiverSettleMode.First
     return pyamqp.SendClient(f"{host}:{port}", address, **options(receive_settle_mode=first, **besides))
 
 
 def receiver(credit: int, address: str = ADDRESS, **besides: Any) -> Any:
-    """Who receives from a node, so many messages at a time."""
+    """Return a client that receives from a node, with this credit."""
     return pyamqp.ReceiveClient(f"{host}:{port}", address, **options(link_credit=credit, **besides))
 
 

@@ -12,7 +12,7 @@ from yarl import URL
 
 
 class Container(NamedTuple):
-    """What the suite asks of the container that the broker would be in: which ports lead to it."""
+    """The ports of the container that the suite expects the broker in."""
 
     ports: dict[str, int]
 

@@ -30,12 +30,12 @@ from tests.simulation.queues.model import (
 
 
 def key_of(note: Note, shelf: Shelf) -> tuple[str, int]:
-    """What the log calls a note in a queue."""
+    """Return the log's key of a note in a queue."""
     return shelf.name, note.number if note.until is None else -note.number
 
 
 class Book:
-    """What must be where."""
+    """The expected place of every message."""
 
     def __init__(self, time: Callable[[], int], seen: Seen) -> None:
         self.time = time
@@ -102,14 +102,14 @@ class Book:
                 self.journal.held[shelf.name, note.number, note.until] = key_of(note, shelf)
 
     def accept(self, note: Note, shelf: Shelf) -> None:
-        """It is put in, or held for now."""
+        """Put the note into the queue, or delay it."""
         if note.until is None:
             self.put(note, shelf)
         else:
             shelf.delays.hold(note, note.until, key_of(note, shelf))
 
     def put(self, note: Note, shelf: Shelf) -> Item:
-        """It is linked; nobody has been told."""
+        """Link the note; no consumer is notified yet."""
         shelf.fresh = None
         self.tidy(shelf)
         self.loose.append(shelf)
@@ -136,7 +136,7 @@ class Book:
     # ---- what is given out and comes back
 
     def give(self, item: Item, taker: Taker, counts: bool) -> None:
-        """It is with `taker` now; `counts`: the log is told how often it was."""
+        """Give the item to `taker`; `counts`: the log records the delivery count."""
         self.seen("entry: ready to out")
         taker.queue.groups.taken(item, taker)
         item.state, item.holder = OUT, taker
@@ -153,7 +153,7 @@ class Book:
         self.leave(shelf, item, REJECTED)
 
     def release(self, shelf: Shelf, items: list[Item]) -> None:
-        """They are back in their places, but for those that may not come back."""
+        """Return the items to their places, except items that may not return."""
         if not items:
             return
         for item in [item for item in items if shelf.is_outdated(item)]:
@@ -174,13 +174,13 @@ class Book:
         self.trim(shelf, handing_over=False)
 
     def hold(self, item: Item, least: int, most: int) -> None:
-        """It waits before it is ready again: twice as long each time."""
+        """Hold the item before it is ready again, twice as long each time."""
         self.seen("entry: out to held")
         item.state = HELD
         item.again = self.time() + min(most, least * 2 ** (max(item.count, 1) - 1))
 
     def revive(self, shelf: Shelf) -> None:
-        """What has waited long enough is ready."""
+        """Make items ready whose retry delay has ended."""
         for item in shelf.items:
             if item.state == HELD and item.again <= self.time():
                 self.seen("entry: held to ready")
@@ -204,7 +204,7 @@ class Book:
     # ---- what leaves by itself
 
     def leave(self, shelf: Shelf, item: Item, reason: str) -> None:
-        """It leaves the queue, dead-lettered if that has somewhere to send it."""
+        """Remove the item from the queue, and dead-letter it if the queue has a dead-letter exchange."""
         self.seen(f"entry: {item.state} to {reason}")
         self.remove(shelf, item, shelf.spec.sure)
         if shelf.spec.dead_letter is not None:
@@ -225,7 +225,7 @@ class Book:
         self.trim(shelf)
 
     def settle_down(self) -> None:
-        """What has come has been linked, given away or dropped by now."""
+        """Check that all new items are linked, delivered or dropped by now."""
         loose, self.loose = self.loose, []
         for shelf in loose:
             if self.shelves.get(shelf.name) is shelf:

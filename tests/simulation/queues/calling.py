@@ -20,7 +20,7 @@ CODES = codes(WAYS_IN)
 
 
 class Calls:
-    """Which call-outs there are at this moment, the innermost last."""
+    """The active call-outs, the innermost last."""
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen

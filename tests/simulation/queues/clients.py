@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Held:
-    """One delivery that has not been settled. `ends`: when its lease does."""
+    """An unsettled delivery. `ends`: the end of its lease."""
 
     client: Client
     consumer: QueueConsumer
@@ -93,7 +93,7 @@ class Client(PullingTarget):
         return super().wants_work()
 
     def hold(self, held: Held) -> None:
-        """It has this delivery, to be settled."""
+        """Keep this delivery until it is settled."""
         self.held.append(held)
         if self.lease is not None:
             held.ends = self.world.clock.now + self.lease.milliseconds
@@ -147,7 +147,7 @@ class Client(PullingTarget):
             self.take_back([held for held in self.held if held.consumer is consumer])
 
     def take_back(self, helds: list[Held]) -> None:
-        """It has these no longer, and has not been asked."""
+        """Take these deliveries from the client without a request of the client."""
         for held in helds:
             self.held.remove(held)
             if held.in_transaction:

@@ -1,4 +1,4 @@
-"""What single operations cost beside a crowd of what is out, passed by, parked or idle: F4, counted.
+"""Costs of single operations beside many unacknowledged, skipped, parked or idle entries: F4, counted.
 
 Steps are the interpreter's own, in the broker's code, and those from entry to entry; where that code is
 compiled, which hides the former, the latter alone. They are the same in every run, which time never is.
@@ -68,7 +68,7 @@ Situation = Callable[[int, Steps], Iterator[None]]
 
 
 def returned_and_got_again(crowd: int, steps: Steps) -> Iterator[None]:
-    """One of many that are out comes back and goes out again."""
+    """A single entry of many unacknowledged ones returns, and is delivered again."""
     bench = Bench(steps.through(FifoEntryList()))
     client = bench.client()
     bench.publish(crowd)
@@ -80,7 +80,7 @@ def returned_and_got_again(crowd: int, steps: Steps) -> Iterator[None]:
 
 
 def returned_among_many(crowd: int, steps: Steps) -> Iterator[None]:
-    """One more comes back where many have."""
+    """A single entry returns where many entries have returned."""
     bench = Bench(steps.through(FifoEntryList()))
     client = bench.client(crowd)
     bench.publish(crowd)

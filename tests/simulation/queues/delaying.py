@@ -33,7 +33,7 @@ def delay(world: World, note: Note, shelves: list[Shelf]) -> None:
 
 
 def places(queue: Queue) -> list[Held]:
-    """What `queue` holds, soonest first."""
+    """Return the delayed messages of `queue`, soonest first."""
     timetable = None if queue.rules is None else queue.rules.timetable
     return [] if timetable is None else list(soonest_first(timetable.places()))
 
@@ -150,7 +150,7 @@ def pass_time(world: World) -> None:
 
 
 def check_due(world: World, before: int) -> None:
-    """What was due since `before` has come, but for what is refused."""
+    """Check that messages due since `before` have come, except refused ones."""
     for shelf in world.book.shelves.values():
         for wait in shelf.delays.in_order():
             if wait.until <= world.clock.now:
@@ -177,7 +177,7 @@ def as_found(world: World, queue: Queue) -> list[tuple[int, int]]:
 
 
 def held_keys(world: World, queue: Queue) -> list[tuple[str, int]]:
-    """What the log calls what `queue` has come back with."""
+    """Return the log's keys of the delayed messages with which `queue` was recovered."""
     return [world.book.journal.held[queue.name, *found] for found in as_found(world, queue)]
 
 

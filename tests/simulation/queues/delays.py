@@ -25,7 +25,7 @@ class Wait:
 
 
 class Delays:
-    """What one queue holds."""
+    """The delayed messages of a queue."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal

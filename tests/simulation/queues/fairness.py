@@ -104,7 +104,7 @@ class Fair:
 
 
 def singles(messages: int, consumers: int = CONSUMERS) -> Fair:
-    """One message after the other, to idle consumers."""
+    """Publish messages one by one to idle consumers."""
     fair = Fair(consumers, 0)
     for _ in range(messages):
         fair.publish(1)

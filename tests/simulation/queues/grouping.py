@@ -46,7 +46,7 @@ class Grouping:
 
 @dataclass
 class Holder:
-    """Who has a group. `shut`: nobody gets more of it before all that is out is settled or back."""
+    """The owner of a group. `shut`: no delivery of the group before all earlier ones have ended."""
 
     owner: Taker
     shut: bool = False
@@ -100,7 +100,7 @@ class Groups:
     # ---- what is told
 
     def put(self, item: Item) -> None:
-        """It has come."""
+        """Add an item that has arrived."""
         key = self.key(item)
         if key in self.idle:
             self.idle.remove(key)
@@ -124,7 +124,7 @@ class Groups:
             self.holders[key].shut = True
 
     def lessened(self, items: list[Item]) -> None:
-        """They have left, or are back."""
+        """Update the groups of items that have left or returned."""
         if self.rule is None:
             return
         for key in dict.fromkeys(self.key(item) for item in items):
@@ -141,7 +141,7 @@ class Groups:
             self.free(self.idle[0])
 
     def attached(self, taker: Taker) -> None:
-        """It has come, and may be served alone from now on."""
+        """Add a taker, which may be the only served one from now on."""
         if self.rule is not None and self.rule.rebalances and not taker.browses and not taker.waits:
             for key in list(self.holders):
                 self.seen("group: rebalanced")
@@ -149,7 +149,7 @@ class Groups:
         self.serve_one()
 
     def detached(self, taker: Taker) -> None:
-        """It has gone, and another one may be served alone instead."""
+        """Remove a taker, so that another taker may be the only served one."""
         for key in [key for key, holder in self.holders.items() if holder.owner is taker]:
             self.shut(key)
         self.serve_one()
@@ -164,7 +164,7 @@ class Groups:
                     self.shut(key)
 
     def shut(self, key: str) -> None:
-        """It is to be free as soon as nothing of it is out."""
+        """Free the group as soon as it has no unacknowledged item."""
         if self.out(key):
             self.seen("group: shut while in flight")
             self.holders[key].shut = True
@@ -172,7 +172,7 @@ class Groups:
             self.free(key)
 
     def free(self, key: str) -> None:
-        """It is for whoever comes first."""
+        """Free the group for the next consumer."""
         self.seen("group: freed")
         del self.holders[key]
         if key in self.idle:

@@ -1,4 +1,4 @@
-"""What the log was told and what of it is on disk: so what must, may and must not be there after a kill.
+"""The log's records and the part that is on disk: what must, may and must not exist after a kill.
 
 It shares no code with the broker.
 """
@@ -100,7 +100,7 @@ class Journal:
         return MUST if self._sure(self.declared.get(name)) else MAY
 
     def status(self, key: Key) -> str:
-        """Of a message in a queue that is there."""
+        """Return the status of a message in an existing queue."""
         if key not in self.added:
             return NOT
         if key in self.removed:
@@ -120,7 +120,7 @@ class Journal:
         return max(sure, default=0), max((count for _, count in records), default=0)
 
     def torn(self, found: set[Key]) -> list[str]:
-        """What should have happened in one step and did in part."""
+        """Return the steps that should be atomic and were done in part."""
         faults = []
         for new, old in self.moved.items():
             if new[0] in self.deleted or old[0] in self.deleted:

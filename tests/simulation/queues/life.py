@@ -1,4 +1,4 @@
-"""One process of the broker, from start to end: the real core and the real log on a simulated disk."""
+"""A process of the broker, from start to end: the real core and the real log on a simulated disk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FOLDER = "/data"
 
 
 def content_of(note: Note) -> bytes:
-    """What a message says of itself: number, kind and headers."""
+    """Return a message's content: number, kind and headers."""
     headers = json.dumps(note.headers).encode() if note.headers else b""
     return b"%d;%d;%s;%s" % (note.number, note.kind, headers, b"." * (note.size % 97))
 
@@ -44,7 +44,7 @@ def message_of(note: Note, route: Route) -> Message:
 
 
 class NoteView(MessageView):
-    """What selectors and queues see of a message."""
+    """The view of a message that selectors and queues have."""
 
     def __init__(self, message: Message, store: MessageStore) -> None:
         content = message.content
@@ -130,7 +130,7 @@ class Life:
             self.deferred.run_all()
 
     def forget(self) -> None:
-        """It is over: entries, which are not collected in cycles, let go of each other."""
+        """End the life: break the cycles of references between entries, which are not collected."""
         for queue in self.vhost.queues.values():
             for entry in list(queue.entries):
                 entry.prev = entry.next = None

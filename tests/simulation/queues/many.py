@@ -1,4 +1,4 @@
-"""What clients do to many deliveries by one frame: all that a channel has, up to one of them."""
+"""Clients that settle many deliveries by a single frame: all of a channel, up to a given delivery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What queues must do, with lists and dictionaries: it shares no code with the broker.
+"""The required behaviour of queues, with lists and dictionaries: it shares no code with the broker.
 
 A rule is a small function here: in which order items stand, whether a taker could take an item, what leaves
 when, what comes back. Time is in milliseconds, sizes are in bytes.
@@ -32,7 +32,7 @@ class InvariantError(AssertionError):
 
 @dataclass(frozen=True)
 class Spec:
-    """What a queue was declared as. None: no limit, or nowhere."""
+    """The declaration of a queue. None: no limit, or no exchange."""
 
     durable: bool = False
     levels: int = 1
@@ -193,7 +193,7 @@ class Shelf:
         )
 
     def first_for(self, taker: Taker, now: int) -> Item | None:
-        """What is next for an acquiring taker."""
+        """Return the next item for an acquiring taker."""
         return next((item for item in self.items if self.could_take(taker, item, now)), None)
 
     def in_order(self, now: int) -> Item | None:
@@ -217,7 +217,7 @@ class Shelf:
         return rivals
 
     def able(self, now: int) -> list[tuple[Taker, Item]]:
-        """Who should be given something now, and what."""
+        """Return the takers that should get an item now, with their items."""
         found = []
         for taker in self.takers:
             if not taker.browses and not taker.suspended():
@@ -227,12 +227,12 @@ class Shelf:
         return found
 
     def may_be_shown(self, taker: Taker) -> list[Item]:
-        """What a browser may be shown still: what came back since it came may be, and need not."""
+        """Return the items that a browser may still see, also items that returned since its attach."""
         seen = [item for item in self.items if item.state == READY and taker.sees(item)]
         return [item for item in seen if item.number not in taker.shown]
 
     def unshown(self, taker: Taker) -> list[Item]:
-        """What a browser has still to be shown: all that was ready all the time since it came."""
+        """Return the items that a browser must still see: items that were always ready since its attach."""
         items = self.may_be_shown(taker)
         return [item for item in items if not item.was_out or item.since < taker.attached]
 
@@ -282,7 +282,7 @@ class Shelf:
     # ---- what comes
 
     def displaced(self, note: Note) -> Item | None:
-        """What a new note replaces at once, and whose place it takes: the latest if nobody has it."""
+        """Return the item that a new note replaces at once, unless the item is acquired."""
         old = self.current.get(note.kind) if self.spec.last_value else None
         return None if old is None or old.state == OUT else old
 

@@ -1,4 +1,4 @@
-"""What operators do to many messages at once: deleted, moved, copied or redriven, all of it or nothing."""
+"""Operators delete, move, copy or redrive many messages at once: all of them or none."""
 
 from __future__ import annotations
 

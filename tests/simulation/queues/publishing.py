@@ -1,4 +1,4 @@
-"""What publishers do, and how queues come and go."""
+"""Publishers, and declarations and deletions of queues."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ def publish(world: World) -> None:
 
 
 def publish_immediate(world: World) -> None:
-    """Somebody of the highest priority that wants it can have it at once, or nobody gets it.
+    """Publish with immediate: an interested consumer of the highest priority gets the message, or nobody.
 
-    Who lacks room for something else is not asked. Windows may be those of several queues, of which one that
-    takes it, whichever comes first, leaves no room for another.
+    A consumer without room for its own next message cannot take it. Queues may share a window, and then the
+    first queue that delivers may leave no room for the other queues.
     """
     note, shelves, route = draft(world)
     note.until = None  # nothing is delayed then

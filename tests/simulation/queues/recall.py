@@ -1,4 +1,4 @@
-"""What a queue knows of messages, so that it takes none of them twice. No code is shared with the broker."""
+"""The deduplication records of a queue. No code is shared with the broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ What = tuple[str, str]  # ID and an id, or NUMBER and a producer
 
 @dataclass(frozen=True)
 class Knows:
-    """What a queue is to know: the last `limit` ids, each for `window` ms; so many producers."""
+    """The deduplication settings of a queue: the last `limit` ids, each for `window` ms, and producers."""
 
     window: int = 0
     limit: int = 100_000
@@ -42,7 +42,7 @@ class Event:
 
 
 class Recall:
-    """What one queue knows. `coming`: what transactions will have it know."""
+    """The deduplication records of a queue. `coming`: records of open transactions."""
 
     def __init__(self, knows: Knows | None, journal: Journal) -> None:
         self.knows = knows or Knows()
@@ -53,7 +53,7 @@ class Recall:
         self.events: dict[What, list[Event]] = {}
 
     def says(self, note: Note) -> list[tuple[What, int]]:
-        """What this queue wants to know of a message; the number is that of a producer's message."""
+        """Return the keys under which this queue records a message, with the producer's sequence."""
         headers, found = note.headers, []
         if self.knows.window and MESSAGE_ID in headers:
             found.append(((ID, str(headers[MESSAGE_ID])), 0))
@@ -94,7 +94,7 @@ class Recall:
         self.trim()
 
     def trim(self) -> None:
-        """What is too much is forgotten."""
+        """Forget the oldest records beyond the limits."""
         while len(self.ids) > self.knows.limit:
             oldest = next(iter(self.ids))
             del self.ids[oldest]
@@ -119,7 +119,7 @@ class Recall:
         self.events[what].append(Event(self.journal.note(), max(values, default=None), 0))
 
     def last(self, what: What) -> int | None:
-        """What the log knows of it."""
+        """Return the last value in the log."""
         events = self.events.get(what)
         return events[-1].value if events else None
 
@@ -132,7 +132,7 @@ class Recall:
     # ---- after a restart
 
     def possible(self, what: What) -> list[int | None]:
-        """What may be known of it: what is on disk for sure, or any of what was written after that."""
+        """Return the possible values after a kill: the last durable one, and any written after it."""
         events = self.events.get(what, [])
         sure = [event.value for event in events if event.position <= self.journal.durable]
         return [sure[-1] if sure else None, *(e.value for e in events if e.position > self.journal.durable)]

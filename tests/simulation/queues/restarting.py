@@ -91,7 +91,7 @@ def start(world: World) -> None:
 
 
 def adopt(world: World) -> None:
-    """What has come back is compared with what must, may and must not have, and is the model from now on."""
+    """Compare the recovered messages with the allowed ones, and make them the model from now on."""
     book, journal, seen = world.book, world.book.journal, world.seen
     vhost, numbers = world.life.vhost, world.life.number
     renaming.settle(world)
@@ -183,7 +183,7 @@ def expect(
 
 
 def resume(world: World) -> None:
-    """What was given out too often goes, what is late or too much goes, and what was not durable is new."""
+    """Remove recovered items beyond the limits, and renew everything that is not durable."""
     book, life = world.book, world.life
     for shelf in book.shelves.values():
         for item in [item for item in shelf.items if shelf.is_outdated(item)]:

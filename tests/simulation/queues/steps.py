@@ -1,4 +1,4 @@
-"""What clients do with what they are given, how they come and go, and how time passes."""
+"""Steps of clients: settlement, attach and detach, and the passage of time."""
 
 from __future__ import annotations
 

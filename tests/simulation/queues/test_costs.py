@@ -1,4 +1,4 @@
-"""What an operation costs does not grow with what it is not about."""
+"""The cost of an operation does not grow with unrelated entries and consumers."""
 
 from collections.abc import Iterator
 

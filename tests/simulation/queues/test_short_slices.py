@@ -1,4 +1,4 @@
-"""What goes in slices has turns to come, and clients who wait for these, or go on: every invariant holds."""
+"""All invariants hold with short slices, whether clients wait for pending slices or go on."""
 
 import ast
 from collections.abc import Callable

@@ -18,7 +18,7 @@ from tests.simulation.queues.world import World
 
 
 class Job:
-    """What one transaction is to do, for the model. `own`: for an operator, and queues do not remember it."""
+    """The model of a transaction. `own`: of an operator, without deduplication."""
 
     def __init__(self, world: World, own: bool = False) -> None:
         self.world = world

@@ -1,8 +1,8 @@
-"""What clients have asked for and the core does in slices: what of it is still on its way, for the model.
+"""Pending work of clients that the core does in slices, for the model.
 
-Until its turn has come the core has it as it was. What was settled, refused or given back is out, and its
-owner's; what is to be purged is ready. The model learns of each when the core has done it, and here it is
-checked that the core does it in order, gives the credit back with it, and leaves nothing behind.
+Pending entries keep their state. An entry that is settled, rejected or returned stays acquired by its owner;
+an entry that is to be purged stays ready. The model learns of each change when the core has made it. The
+checks here: the core works in order, returns the credit with each entry, and leaves no entry behind.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Turns:
     # ---- what clients ask for, before the core hears of it
 
     def settle(self, helds: list[Held]) -> None:
-        """One frame settles these."""
+        """Record that a single frame settles these deliveries."""
         self._leave(helds)
         self.settled.append(helds)
 
@@ -78,7 +78,7 @@ class Turns:
             self.owed += [held for run in runs for held in run]
 
     def purge(self, shelf: Shelf) -> None:
-        """What is ready in a queue goes, and is counted; others wait until it has gone."""
+        """Purge the ready items of a queue and count them; others wait for the end of the purge."""
         world = self.world
         numbers = {world.life.number(entry.message): entry for entry in world.queue_of(shelf).entries}
         purging = Purging(shelf, {item: numbers[item.number] for item in shelf.items})
@@ -135,7 +135,7 @@ class Turns:
             seen("slices: settle")
 
     def _rest(self) -> set[tuple[QueueConsumer, QueueEntry]]:
-        """What has been settled or given back, and has turns to come."""
+        """Return the entries that are settled or returned by a client and still pending in the core."""
         rest: set[tuple[QueueConsumer, QueueEntry]] = set()
         for each in self.world.life.vhost.settlements:
             assert isinstance(each, Later)
@@ -206,7 +206,7 @@ class Turns:
             world.seen("slices: haste")
 
     def wait(self) -> None:
-        """What the model does at once is done."""
+        """Advance until no work is pending, because the model does everything at once."""
         if self.waits():
             self.advance(0)
 
@@ -225,7 +225,7 @@ class Turns:
     # ---- what holds
 
     def _check_order(self, helds: list[Held], gone: list[Held]) -> None:
-        """Of one queue, none of `helds` has left before one that comes before it."""
+        """Check that no entry of a queue has left before an earlier one of `helds`."""
         left: set[Shelf] = set()
         for held in helds:
             if held not in gone and held.there:

@@ -1,6 +1,6 @@
 """Invariants for any bytes that a peer of AMQP 1.0 may send.
 
-Nothing but the documented errors comes out, all decoders of one thing agree, and how a stream is cut changes
+Only the documented errors are raised, all decoders of one thing agree, and how a stream is cut changes
 nothing. `hold` tries all of it and raises AssertionError for what does not.
 """
 
