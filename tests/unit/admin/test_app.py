@@ -104,7 +104,7 @@ async def ask(app: AdminApp, path: str, method: str = "GET") -> httpx.Response:
         return await client.request(method, path)
 
 
-async def test_what_is_running(app: AdminApp) -> None:
+async def test_the_front_page_shows_the_running_broker(app: AdminApp) -> None:
     response = await ask(app, "/")
     assert response.status_code == 200
     assert response.json() == {"product": "amqpd", "version": "1.2.3", "flavour": "compiled"}
@@ -314,10 +314,10 @@ def test_origins_that_are_welcome() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "get", "TRACE", "X"])
-def test_what_may_change_something(method: str) -> None:
+def test_changing_requests_from_the_same_site_are_allowed(method: str) -> None:
     assert changes(method, "/api/queues")
 
 
-def test_what_changes_nothing() -> None:
+def test_reading_requests_from_any_site_are_allowed() -> None:
     assert not any(changes(method, "/api/queues") for method in ("GET", "HEAD", "OPTIONS"))
     assert changes("GET", "/api/aliveness-test/%2F")

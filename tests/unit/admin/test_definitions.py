@@ -131,7 +131,7 @@ def bad(category: str, **entry: object) -> dict[str, Any]:
         (bad("global_parameters", name="g"), "global parameter 'g': 'value' is missing"),
     ],
 )
-def test_what_is_wrong_is_named_and_nothing_is_changed(document: object, problem: str) -> None:
+def test_an_invalid_item_is_named_and_nothing_changes(document: object, problem: str) -> None:
     (said,) = Place().problems(document)
     assert problem in said
 
@@ -144,7 +144,7 @@ def test_all_problems_are_told_up_to_twenty() -> None:
     assert (len(said), said[-1]) == (21, "further problems are not shown")
 
 
-def test_what_is_there_otherwise_is_refused_as_a_declaration_would_be() -> None:
+def test_a_different_existing_object_is_refused_as_in_a_declaration() -> None:
     place = Place()
     vhost = place.broker.vhosts["/"]
     vhost.declare_queue("q", False, None, False, {})
@@ -263,7 +263,7 @@ def tried_queues() -> int:
     return sum(isinstance(found, Queue) and found.name.startswith("tried") for found in gc.get_objects())
 
 
-def test_what_is_exported_makes_the_same_elsewhere() -> None:
+def test_an_export_imported_elsewhere_is_exported_the_same() -> None:
     place, other = Place(), Place()
     place.take(of_rabbitmq())
     place.users.add("own", make_password("secret", 5000), ("monitoring",), loopback_only=True)
@@ -284,7 +284,7 @@ def test_a_queue_keeps_its_type_where_queues_are_of_another_one() -> None:
     assert queue.arguments == {"x-queue-type": "classic"}
 
 
-def test_one_virtual_host_is_exported_without_its_name_and_imported_elsewhere() -> None:
+def test_a_single_virtual_host_is_exported_without_its_name_and_imported_elsewhere() -> None:
     place = Place()
     place.take(of_rabbitmq())
     document = place.document("shop")
@@ -295,7 +295,7 @@ def test_one_virtual_host_is_exported_without_its_name_and_imported_elsewhere() 
     assert place.document("copy") == document
 
 
-def test_what_one_virtual_host_is_like_is_exported_with_it() -> None:
+def test_the_properties_of_a_virtual_host_are_exported() -> None:
     place = Place()
     place.broker.describe_vhost("/", "the shop", ("t",), "quorum")
     place.broker.declare_vhost("copy")
@@ -315,7 +315,7 @@ def test_exclusive_and_generated_names_are_not_exported() -> None:
     assert (document["queues"], document["bindings"], document["exchanges"]) == ([], [], [])
 
 
-def test_what_changes_during_an_export_does_not_break_it_off() -> None:
+def test_changes_during_an_export_do_not_end_it() -> None:
     place = Place()
     place.take(of_rabbitmq())
     vhost = place.broker.vhosts["shop"]
@@ -343,7 +343,7 @@ def test_what_changes_during_an_export_does_not_break_it_off() -> None:
     assert set(other.broker.vhosts) == {"/", "shop"}
 
 
-def test_what_rabbitmq_exports_is_imported() -> None:
+def test_an_export_of_rabbitmq_3_is_imported() -> None:
     place = Place()
     place.take(of_rabbitmq())
     vhost = place.broker.vhosts["shop"]
@@ -371,7 +371,7 @@ def test_importing_twice_changes_nothing() -> None:
     assert place.store.changes == changes
 
 
-def test_what_rabbitmq_4_exports_is_imported() -> None:
+def test_an_export_of_rabbitmq_4_is_imported() -> None:
     place = Place()
     metadata = {"description": "the shop", "tags": ["prod"], "default_queue_type": "quorum"}
     said = {"description": "the shop", "tags": ["prod"], "default_queue_type": "quorum", "limits": []}

@@ -162,7 +162,7 @@ CHUNKED = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
         (b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 20_000, "too long"),
     ],
 )
-async def test_what_is_no_request_is_answered_with_400_and_ends(
+async def test_an_invalid_request_is_answered_with_400_and_ends_the_connection(
     served: Served, caplog: pytest.LogCaptureFixture, sent: bytes, reason: str
 ) -> None:
     async with served.peer(sent) as peer:
@@ -269,7 +269,7 @@ async def test_a_body_that_nobody_has_asked_for_is_not_read(served: Served, echo
             assert str(size).encode() in await peer.reader.readuntil(str(size).encode())
 
 
-async def test_who_takes_nothing_of_an_answer_is_given_up(served: Served) -> None:
+async def test_a_client_that_reads_nothing_of_an_answer_is_closed(served: Served) -> None:
     async def flood(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         while not other.connections[0].cycle.disconnected:

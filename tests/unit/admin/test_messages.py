@@ -77,7 +77,7 @@ async def test_looking_gives_way_after_every_message(queue: Queue) -> None:
     assert not any(entry.redelivered or entry.delivery_count for entry in queue.entries)
 
 
-async def test_what_leaves_the_queue_meanwhile_is_not_looked_for(queue: Queue) -> None:
+async def test_entries_that_leave_the_queue_meanwhile_are_not_searched_for(queue: Queue) -> None:
     turns = Turns(lambda: purge(queue))
     seen = await look(queue, 10, write)
     turns.stop()
@@ -104,7 +104,7 @@ async def test_an_indexed_queue_that_is_deleted_meanwhile_has_no_more(
     assert 0 < len(seen) < 10
 
 
-async def test_what_is_ready_is_found_behind_what_is_not(queue: Queue) -> None:
+async def test_ready_entries_behind_acquired_ones_are_found(queue: Queue) -> None:
     taker, consumer = consume(queue)
     for _ in range(2 * SCAN_BUDGET):
         queue.enqueue(queue.entries.head.message)
@@ -125,7 +125,7 @@ async def test_taking_gives_way_and_settles_at_the_end(queue: Queue) -> None:
     assert (queue.ready, queue.unacked, queue.acked) == (4, 0, 6)
 
 
-async def test_what_has_no_room_in_the_answer_is_not_touched(queue: Queue) -> None:
+async def test_a_message_beyond_the_answer_s_limit_is_not_touched(queue: Queue) -> None:
     large = Message(Address("", "q"), b"", BYTES_MAX, False, 0)
     queue.enqueue(large)
     assert len(await look(queue, 20, write)) == 11
@@ -137,7 +137,7 @@ async def test_what_has_no_room_in_the_answer_is_not_touched(queue: Queue) -> No
     assert len(await take(queue, 20, "ack_requeue_false", write)) == 1
 
 
-async def test_what_could_not_be_told_stays_in_the_queue(queue: Queue) -> None:
+async def test_a_message_that_cannot_be_shown_stays_in_the_queue(queue: Queue) -> None:
     def fail(entry: QueueEntry, left: int) -> str:
         if entry.order == 4:
             raise OSError("the disk is gone")

@@ -129,7 +129,7 @@ async def test_a_client_of_http_1_0_gets_it_up_to_the_end_of_the_connection(file
         assert await reader.read(-1) == b"<<<" + CONTENT + b">>>"
 
 
-async def test_who_does_not_read_holds_nobody_up_and_gets_all_later(files: Files) -> None:
+async def test_a_slow_reader_delays_no_other_client_and_gets_everything_later(files: Files) -> None:
     request = b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"
     files.sized = True
     async with served(files) as port, connected(port, request) as (reader, _):
@@ -144,7 +144,9 @@ async def test_who_does_not_read_holds_nobody_up_and_gets_all_later(files: Files
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-async def test_who_leaves_leaves_nothing_open(files: Files, at_once: bool, caplog: Any) -> None:
+async def test_a_client_that_leaves_leaves_no_open_descriptor(
+    files: Files, at_once: bool, caplog: Any
+) -> None:
     before = len(os.listdir("/proc/self/fd"))
     async with served(files) as port:
         for _ in range(5):
@@ -160,7 +162,7 @@ async def test_who_leaves_leaves_nothing_open(files: Files, at_once: bool, caplo
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_what_is_left_is_not_gone_through_for_who_has_left() -> None:
+async def test_the_remaining_parts_are_skipped_after_the_client_has_left() -> None:
     asked = 0
 
     async def files() -> AsyncIterator[StreamExtent]:
@@ -248,7 +250,7 @@ async def test_without_a_descriptor_to_spare_it_comes_all_the_same(files: Files)
             os.close(fd)
 
 
-async def test_who_takes_nothing_for_too_long_is_given_up(
+async def test_a_client_that_reads_nothing_for_too_long_is_closed(
     files: Files, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     monkeypatch.setattr(zero_copy, "STALLED_SECONDS", 0.3)

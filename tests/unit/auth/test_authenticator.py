@@ -102,7 +102,7 @@ def test_loopback_only(auth: Authenticator) -> None:
     assert not verify(auth, "guest", "sesame", loopback=False)
 
 
-def test_what_is_remembered_is_keyed_and_no_password(users: Users) -> None:
+def test_remembered_passwords_are_keyed_hashes(users: Users) -> None:
     digests = set()
     for _ in range(2):  # two processes
         auth = Authenticator(users)

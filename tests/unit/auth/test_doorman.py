@@ -85,7 +85,7 @@ def doorman(users: Users, threads: Threads) -> Doorman:
     return Doorman(Authenticator(users), BackOff(), lambda: threads.now, threads.call_later, threads.run)
 
 
-def test_one_check_for_a_crowd_that_comes_back(doorman: Doorman, threads: Threads) -> None:
+def test_a_single_check_serves_many_equal_log_ins(doorman: Doorman, threads: Threads) -> None:
     answers: list[bool] = []
     for _ in range(500):
         doorman.check("ann", "ann", HERE, True, answers.append)
@@ -342,7 +342,9 @@ def test_nothing_is_kept_of_a_check_that_is_abandoned(doorman: Doorman, threads:
     assert all(check.answer is None for check in checks)
 
 
-def test_one_wrong_password_sent_by_many_is_one_failure(doorman: Doorman, threads: Threads) -> None:
+def test_the_same_wrong_password_from_many_clients_is_a_single_failure(
+    doorman: Doorman, threads: Threads
+) -> None:
     answers: list[bool] = []
     for _ in range(500):
         doorman.check("ann", "old", HERE, True, answers.append)
@@ -351,7 +353,7 @@ def test_one_wrong_password_sent_by_many_is_one_failure(doorman: Doorman, thread
     assert threads.checked == 1
 
 
-def test_who_may_come_from_loopback_alone_is_refused_after_a_whole_hash(
+def test_a_loopback_only_user_is_refused_after_a_complete_hash(
     doorman: Doorman, threads: Threads, users: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Right or wrong, remembered or not, hashed by this broker or by RabbitMQ: each costs one hash."""

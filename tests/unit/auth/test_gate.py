@@ -100,7 +100,7 @@ def scram(gate: Gate, user: str, password: str, origin: Origin = LOCAL) -> Calle
     return caller
 
 
-def test_what_is_offered(gate: Gate, users: Users) -> None:
+def test_offered_mechanisms(gate: Gate, users: Users) -> None:
     assert gate.mechanisms(LOCAL) == "PLAIN AMQPLAIN SCRAM-SHA-256 ANONYMOUS"
     assert gate.mechanisms(certified("ann")) == "PLAIN AMQPLAIN SCRAM-SHA-256 EXTERNAL ANONYMOUS"
     few = Gate(users, lambda s, c: None, lambda w, a: None, ["EXTERNAL", "PLAIN"])
@@ -119,7 +119,7 @@ def test_external_is_offered_to_those_whom_it_lets_in(gate: Gate, users: Users) 
 
 
 @pytest.mark.parametrize("mechanism", ["", "plain", "CRAM-MD5", "EXTERNAL", "PLAIN AMQPLAIN"])
-def test_what_is_not_offered_is_refused(gate: Gate, mechanism: str) -> None:
+def test_mechanisms_that_are_not_offered_are_refused(gate: Gate, mechanism: str) -> None:
     with pytest.raises(ProtocolError, match="unknown authentication mechanism") as caught:
         gate.login(mechanism, LOCAL, Caller())
     assert caught.value.code == COMMAND_INVALID

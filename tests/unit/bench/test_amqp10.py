@@ -175,7 +175,7 @@ def test_each_link_has_its_own_credit() -> None:
     [([0, 1, 2, 4], 1, 0, 0), ([0, 1, 2, 2, 3, 4], 0, 1, 0), ([0, 1, 3, 2, 4], 0, 0, 1)],
 )
 @pytest.mark.parametrize("step", [1, 10**9])
-def test_what_is_wrong_is_seen(
+def test_errors_are_detected(
     sequences: list[int], lost: int, duplicates: int, reordered: int, step: int
 ) -> None:
     consumer, flow, _ = consumer_of(Plan(ADDRESS, AMQP_10, size=64, count=5))

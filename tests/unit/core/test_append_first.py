@@ -49,7 +49,7 @@ class ChokingStore(MessageStore):
         lambda broker, users: users.set_limits("ann", {"max-channels": 1}),
     ],
 )
-def test_what_cannot_be_appended_is_not_made(do: Do) -> None:
+def test_a_change_that_cannot_be_appended_is_not_made(do: Do) -> None:
     store = ChokingStore()
     broker, users = new_broker(store), Users(store)
     vhost = broker.declare_vhost("/")

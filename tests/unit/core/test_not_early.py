@@ -23,7 +23,7 @@ def clock() -> HandClock:
     return clock
 
 
-def test_what_waits_before_it_is_tried_again() -> None:
+def test_a_retry_delay() -> None:
     yard, queue, client = delivered(retry_min=100)
     yard.clock.fraction = HALF
     client.nack(1)
@@ -34,11 +34,11 @@ def test_what_waits_before_it_is_tried_again() -> None:
     assert (queue.ready, queue.held) == (1, 0)
 
 
-def test_what_is_delayed_by_its_publisher(clock: HandClock) -> None:
+def test_a_delay_of_the_publisher(clock: HandClock) -> None:
     assert due_date(view_of(headers={"x-delay": 100}), clock.schedule) == clock.date() + 101
 
 
-def test_what_an_exchange_delays(clock: HandClock) -> None:
+def test_a_delay_of_the_exchange(clock: HandClock) -> None:
     found = Resolution(Chance(str))
     found.delay = 100
     message = Message(Address("", "key"), b"", 0, False, 0)

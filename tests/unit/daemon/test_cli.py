@@ -109,7 +109,7 @@ def test_check_config_shows_what_holds_and_why(daemon: FakeDaemon) -> None:
     assert daemon.started == []
 
 
-def test_what_check_config_shows_is_a_file_that_means_the_same(daemon: FakeDaemon, tmp_path: Path) -> None:
+def test_the_output_of_check_config_is_an_equivalent_file(daemon: FakeDaemon, tmp_path: Path) -> None:
     flags = ["--anonymous-user", 'a"b\\c', "--data-dir", "d\x7f", "--listen", "h:1", "--log-format", "json"]
     for given in ([], [*flags, "--definitions-skip-unchanged", "false", "--tls-min-version", "1.3"]):
         shown = invoke("check-config", *given).stdout

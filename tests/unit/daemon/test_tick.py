@@ -10,7 +10,7 @@ from broker.daemon import Daemon
 from config.settings import Settings
 
 
-async def test_it_looks_again_whatever_went_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_tick_continues_after_any_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon_module, "STORE_TICK_SECONDS", 0.005)
     loop = asyncio.get_running_loop()
     daemon = Daemon(Settings(data_dir=tmp_path), loop)

@@ -62,7 +62,7 @@ def function(items):
 """
 
 
-def test_it_would_be_seen() -> None:
+def test_a_repeated_name_is_found() -> None:
     assert shared(TWO.format(name="error")) == {"function"}
     assert shared(TWO.format(name="fault")) == set()
     assert shared(TWO.format(name="error").replace("for item in items", "if True")) == {"function"}

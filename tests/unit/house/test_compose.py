@@ -83,7 +83,7 @@ def test_the_certificate_is_one_that_clients_trust(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [DOCKER.parent / "Dockerfile", DOCKER / "spark.Dockerfile"], ids=str)
-def test_what_an_image_copies_is_there(path: Path) -> None:
+def test_files_that_an_image_copies_exist(path: Path) -> None:
     copied = [line.split() for line in path.read_text().splitlines() if line.startswith("COPY")]
     assert copied
     for line in copied:

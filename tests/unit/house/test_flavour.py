@@ -11,7 +11,7 @@ def test_extension_modules_are_compiled() -> None:
     assert flavour(("uvloop.loop", "librt.strings")) == "compiled"
 
 
-def test_one_interpreted_module_makes_it_pure_python() -> None:
+def test_a_single_interpreted_module_makes_the_flavour_pure_python() -> None:
     assert flavour(("librt.strings", "json.decoder")) == "pure Python"
 
 

@@ -69,7 +69,7 @@ def test_verify_finds_damage(journal: Path) -> None:
     assert found["findings_total"] == 1
 
 
-def test_what_is_being_written_is_no_damage(journal: Path) -> None:
+def test_a_file_that_is_being_written_is_not_damaged(journal: Path) -> None:
     (path,) = (journal / "live").iterdir()
     path.write_bytes(path.read_bytes()[:-1])
     path.rename(path.with_name(path.name + ".open"))

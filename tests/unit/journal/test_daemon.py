@@ -81,7 +81,7 @@ def only_file(folder: Path) -> int:
     return path.stat().st_ino
 
 
-def test_that_nothing_is_journaled_is_said_when_the_disk_lets_it(tmp_path: Path) -> None:
+def test_a_journal_that_is_off_is_recorded_when_the_disk_allows(tmp_path: Path) -> None:
     writer = Keeper(tmp_path, "full").journaling.writer
     Scribe(writer.encoder).life_of(1)
     writer.close()
@@ -139,7 +139,7 @@ def test_many_queues_do_not_hold_the_loop_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("sync", "syncs"), [("second", 3), ("off", 0)])
-def test_it_is_synced_each_second_where_that_is_wanted(
+def test_the_journal_is_synced_each_second_if_configured(
     tmp_path: Path, synced: list[int], sync: str, syncs: int
 ) -> None:
     keeper = Keeper(tmp_path, "full", journal_sync=sync)

@@ -67,7 +67,7 @@ def test_a_long_name_is_cut_between_characters() -> None:
     assert row.queue == "x" + "é" * 0x7FFF
 
 
-def test_what_operations_have_of_their_own() -> None:
+def test_columns_of_each_operation() -> None:
     scribe = Scribe()
     scribe.tell(r.DEAD_LETTER, 3, 5, reason="maxlen")
     scribe.tell(r.PURGE, place=9, other=4, size=6)
@@ -96,7 +96,7 @@ def test_what_operations_have_of_their_own() -> None:
     assert (one.size, one.quantity, all_of_them.size, all_of_them.quantity) == (3, None, None, 1)
 
 
-def test_what_is_too_much_for_its_place_is_cut() -> None:
+def test_values_too_large_for_their_column_are_cut() -> None:
     encoder = Encoder(NODE, 1)
     encoder.record(1, r.ENQUEUE, 1, 1, 0, None, None, None, 1 << 40, 0, 0, 1 << 20, "é".encode() * 200)
     (row,) = read(encoder.header(1) + encoder.take())
@@ -163,7 +163,7 @@ def test_nothing_waits() -> None:
     ],
     ids=["nothing", "magic", "version", "cut", "changed"],
 )
-def test_what_is_no_journal(data: bytes, why: str) -> None:
+def test_data_that_is_no_journal(data: bytes, why: str) -> None:
     with pytest.raises(JournalDamagedError, match=why):
         Decoder(data)
 

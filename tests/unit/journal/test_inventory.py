@@ -95,7 +95,7 @@ def test_a_journal_without_its_beginning(tmp_path: Path) -> None:
     assert verified(tmp_path)[0] == 2
 
 
-def test_what_was_dropped_is_not_missing_and_what_is_being_sealed_is_not_stray(folder: Path) -> None:
+def test_dropped_files_are_not_missing_and_files_being_sealed_are_not_stray(folder: Path) -> None:
     first, *_ = sealed(folder)
     day = first.relative_to(folder).parts[1]
     with (folder / "manifest.jsonl").open("a") as manifest:

@@ -117,7 +117,7 @@ def test_raw_files_stay_when_what_was_sealed_is_not_whole(tmp_path: Path, harm: 
     assert path.exists()
 
 
-def test_what_is_damaged_is_sealed_around(tmp_path: Path) -> None:
+def test_damaged_blocks_are_left_out_of_the_sealed_file(tmp_path: Path) -> None:
     scribe = Scribe()
     blocks = []
     header = scribe.encoder.header(scribe.time)
@@ -130,7 +130,7 @@ def test_what_is_damaged_is_sealed_around(tmp_path: Path) -> None:
     assert [row.seq for row in JournalReader(tmp_path).rows()] == [1, 2, 3, 7, 8, 9]
 
 
-def test_one_at_a_time(tmp_path: Path) -> None:
+def test_a_single_seal_at_a_time(tmp_path: Path) -> None:
     put(tmp_path, everything())
     sealing = seal(tmp_path)
     next(sealing)

@@ -91,7 +91,7 @@ def recovery(scribe: Scribe) -> None:
     ],
     ids=["checkpoint", "deletion", "recovery"],
 )
-def test_what_does_not_add_up(tell: Tell, text: str) -> None:
+def test_contradictions_are_found(tell: Tell, text: str) -> None:
     assert verified(tell).findings == [f"queue 'q' in vhost '/' (7): {text}"]
 
 
@@ -124,7 +124,7 @@ def test_while_a_queue_is_not_journaled_nothing_is_known() -> None:
     assert verified(tell).findings == []
 
 
-def test_what_a_restart_does_not_bring_back_and_what_it_brings_back() -> None:
+def test_recovered_and_lost_messages_of_a_restart() -> None:
     def tell(scribe: Scribe) -> None:
         for stopped, there in ((3, 2), (1, 2)):
             scribe.tell(r.CHECKPOINT, size=stopped, reason="level")

@@ -101,7 +101,7 @@ def test_a_file_is_open_until_it_is_ended(make: Make, tmp_path: Path) -> None:
     assert events(tmp_path) == list(enumerate([*LIFE, "end"], 1))
 
 
-def test_it_goes_on_where_it_ended(make: Make, tmp_path: Path) -> None:
+def test_a_writer_continues_the_last_file(make: Make, tmp_path: Path) -> None:
     for uid in (1, 2):
         writer = make()
         assert not writer.crashed
@@ -184,7 +184,9 @@ def test_a_file_of_a_crash_without_an_event_is_no_file(make: Make, tmp_path: Pat
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
-def test_what_cannot_be_written_is_lost_and_said(make: Make, tmp_path: Path, disk: Disk, error: int) -> None:
+def test_events_that_cannot_be_written_are_lost_and_reported(
+    make: Make, tmp_path: Path, disk: Disk, error: int
+) -> None:
     writer = make()
     scribe = Scribe(writer.encoder)
     scribe.life_of(1)
@@ -213,7 +215,7 @@ def test_what_cannot_be_written_is_lost_and_said(make: Make, tmp_path: Path, dis
     ids=["at once", "at the tick", "with less space"],
 )
 @pytest.mark.parametrize("failures", [1, 3], ids=str)
-def test_what_is_lost_has_a_gap_directly_behind_it(
+def test_lost_events_have_a_gap_directly_behind_them(
     make: Make, tmp_path: Path, disk: Disk, failures: int, free: int | None, told: list[str]
 ) -> None:
     writer = make()

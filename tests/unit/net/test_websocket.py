@@ -28,7 +28,7 @@ def expected(count: int) -> bytes:
     return b"".join(b"%06d" % n for n in range(count))
 
 
-def test_what_a_transport_asks_its_socket(wired: Wired) -> None:
+def test_socket_methods_that_a_transport_uses(wired: Wired) -> None:
     assert wired.websocket.get_extra_info("peername") == ("::1", 7)
     assert wired.websocket.get_extra_info("websocket", False) is True
     assert wired.websocket.get_extra_info("cipher", "none") == "none"
@@ -175,14 +175,14 @@ def test_closing_in_the_middle_of_a_turn(wired: Wired) -> None:
     assert wired.above.reads == [READ_BYTES], "the rest is not for who has closed"
 
 
-def test_what_is_no_websocket_is_told_and_hung_up_on(wired: Wired) -> None:
+def test_a_client_without_a_websocket_gets_an_answer_and_is_closed(wired: Wired) -> None:
     wired.arrive(b"\x82\x01a")
     (closed,) = wired.heard()
     assert closed.code == 1002
     assert wired.socket.closed
 
 
-def test_what_is_no_handshake_is_told_and_hung_up_on() -> None:
+def test_a_client_without_a_handshake_gets_an_answer_and_is_closed() -> None:
     wired = Wired()
     wired.arrive(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
     assert wired.socket.written.startswith(b"HTTP/1.1 426 ")

@@ -71,7 +71,7 @@ def test_a_verifier_survives_being_written_down() -> None:
         str(PENCIL) + ":x",
     ],
 )
-def test_what_is_no_verifier(text: str) -> None:
+def test_invalid_verifiers(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         read_verifier(text)
 

@@ -285,7 +285,7 @@ def test_pieces_whose_batch_did_not_fit_are_appended_again_with_their_message() 
     log.let_go()
 
 
-def test_what_the_log_never_had_is_no_orphan(tmp_path: Path) -> None:
+def test_pieces_that_the_log_never_had_are_no_orphans(tmp_path: Path) -> None:
     """Nobody else would drop it, and a log that has stopped drops nothing at the end of a batch."""
     log = small_segments(tmp_path)
     body = log.new_body()

@@ -124,7 +124,7 @@ def test_nothing_is_remembered_of_messages_that_are_gone(tmp_path: Path) -> None
     log.let_go()
 
 
-def test_what_is_not_logged_is_not_counted(tmp_path: Path) -> None:
+def test_unlogged_messages_have_no_counts(tmp_path: Path) -> None:
     log = small_log(tmp_path)
     before = log.unsynced_bytes
     log.append_count(new_message(b"transient"), Q1, 1)
@@ -189,7 +189,7 @@ def test_the_last_count_is_the_one_and_may_be_less() -> None:
     assert (older.count_bytes, newer.count_bytes) == (30, 0)
 
 
-def test_what_was_added_last_comes_back_and_is_copied_forward_with_its_count(tmp_path: Path) -> None:
+def test_the_last_annotations_are_recovered_and_copied_forward_with_the_count(tmp_path: Path) -> None:
     """Several records of one segment say the same count: the last one is the one."""
     log = small_log(tmp_path)
     stays = publish(log, [Q1, Q2], b"stays")
@@ -265,7 +265,7 @@ def test_while_the_disk_is_full_counts_wait_for_room() -> None:
     assert sink.annotations == {(kept.sequence, 1): b"three"}
 
 
-def test_what_is_taken_back_is_in_the_log_though_the_disk_is_full() -> None:
+def test_returned_deliveries_are_logged_though_the_disk_is_full() -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [Q1], b"x")
     log.append_count(message, Q1, 1)
@@ -280,7 +280,7 @@ def test_what_is_taken_back_is_in_the_log_though_the_disk_is_full() -> None:
     assert sink.counts == {(message.sequence, 1): 0}
 
 
-def test_of_counts_that_wait_the_last_one_is_appended_however_many_wait() -> None:
+def test_only_the_last_waiting_count_is_appended() -> None:
     disk, log, deferred = log_on_bad_disk()
     messages = [publish(log, [Q1], b"%d" % number) for number in range(WAITING_MAX + 1)]
     durable(log, deferred)

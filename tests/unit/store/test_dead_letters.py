@@ -24,7 +24,7 @@ from tests.support.store.hand_log import (
 DISK = RealDisk()
 
 
-def test_what_a_dated_message_has_comes_back_also_after_it_was_copied(tmp_path: Path) -> None:
+def test_a_dated_message_is_recovered_with_its_date_also_after_a_copy(tmp_path: Path) -> None:
     queue = logged_queue(1)
     log, _ = open_log(str(tmp_path), DISK, segment_bytes=4096, first_segment_bytes=4096)
     kept = []
@@ -163,7 +163,7 @@ def test_a_batch_that_does_not_fit_leaves_the_message_where_it_was() -> None:
     assert places(disk) == [(b"one", [1])]
 
 
-def test_what_stands_in_settles_what_it_stands_in_for() -> None:
+def test_a_stand_in_settles_the_original_message() -> None:
     disk, log, deferred, message, letter = standing_in(B, C)
     log.append_settle(letter, B)
     durable(log, deferred)
@@ -220,7 +220,7 @@ def test_a_transaction_settles_the_message_though_others_let_go_of_the_rest_afte
 
 
 @pytest.mark.parametrize("last", [True, False])
-def test_what_is_let_go_of_otherwise_meanwhile_counts_once(last: bool) -> None:
+def test_a_message_settled_otherwise_meanwhile_counts_once(last: bool) -> None:
     disk, log, deferred, _, letter = standing_in(B, C, D)
     log.append_transacted_settle(letter, B)
     log.forget(letter, B)  # B is deleted

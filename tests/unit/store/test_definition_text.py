@@ -102,7 +102,7 @@ def test_until_it_is_done_the_text_so_far_is_the_one() -> None:
     assert (topology.asked, topology.told) == (2, 10)
 
 
-def test_what_changes_meanwhile_stands_where_it_came() -> None:
+def test_changes_during_a_description_keep_their_order() -> None:
     topology = Topology(*named(*"abcde"))
     text = new_text(topology)
     for name in "uvwxyz":
@@ -166,7 +166,7 @@ def test_nothing_to_say_of_an_object_is_work_too() -> None:
     assert names(text) == "ab"
 
 
-def test_what_is_no_json_changes_nothing() -> None:
+def test_invalid_json_changes_nothing() -> None:
     text = DefinitionText(Topology({"a": 1}).describe)
     text.text()
     with pytest.raises(TypeError):

@@ -47,7 +47,7 @@ def test_a_batch_is_durable_when_its_sync_has_returned_and_not_before(tmp_path: 
     log.let_go()
 
 
-def test_what_is_appended_during_a_sync_is_the_next_batch_and_follows_by_itself(tmp_path: Path) -> None:
+def test_records_appended_during_a_sync_are_the_next_batch(tmp_path: Path) -> None:
     log, deferred = deferred_log(tmp_path)
     queue = logged_queue(1)
     waiters = [Waiter(), Waiter(), Waiter()]
@@ -304,7 +304,9 @@ def test_a_message_may_be_in_any_number_of_queues(tmp_path: Path, queues: list[Q
     log.let_go()
 
 
-def test_it_is_copied_forward_with_the_queues_that_hold_it(tmp_path: Path, queues: list[Queue]) -> None:
+def test_a_message_in_very_many_queues_is_copied_forward_with_them(
+    tmp_path: Path, queues: list[Queue]
+) -> None:
     log = opened(tmp_path)
     kept = publish(log, queues, b"kept")
     log.append_settle(kept, queues[0])

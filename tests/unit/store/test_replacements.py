@@ -36,7 +36,7 @@ def test_many_in_one_batch() -> None:
     assert places(disk) == [(b"9", [1])]
 
 
-def test_what_replaces_may_be_durable_before() -> None:
+def test_the_replacement_may_be_durable_before() -> None:
     disk, log, deferred = log_on_bad_disk()
     old, new = publish(log, [A], b"old"), publish(log, [A], b"new")
     durable(log, deferred)
@@ -46,7 +46,7 @@ def test_what_replaces_may_be_durable_before() -> None:
     assert places(disk) == [(b"new", [1])]
 
 
-def test_what_replaces_may_not_be_logged() -> None:
+def test_the_replacement_may_be_transient() -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
     durable(log, deferred)
@@ -66,7 +66,7 @@ def test_a_batch_that_does_not_fit_leaves_what_was_replaced() -> None:
 
 
 @pytest.mark.parametrize("fits", [True, False])
-def test_what_replaces_may_be_on_its_way_to_the_disk(fits: bool) -> None:
+def test_the_replacement_may_be_in_the_current_batch(fits: bool) -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
     durable(log, deferred)
@@ -86,7 +86,7 @@ def test_what_replaces_may_be_on_its_way_to_the_disk(fits: bool) -> None:
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_what_replaces_may_reach_the_disk_when_that_is_nearly_full(settled: bool) -> None:
+def test_the_replacement_may_be_written_to_a_nearly_full_disk(settled: bool) -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
     durable(log, deferred)
@@ -104,7 +104,7 @@ def test_what_replaces_may_reach_the_disk_when_that_is_nearly_full(settled: bool
     assert places(disk) == ([] if settled else [(b"new", [1])])
 
 
-def test_what_replaces_may_not_have_reached_the_disk_before() -> None:
+def test_the_replaced_message_may_not_have_reached_the_disk() -> None:
     disk, log, deferred = log_on_bad_disk()
     old, older = publish(log, [A], b"old"), publish(log, [A], b"older")
     durable(log, deferred)
@@ -193,7 +193,7 @@ def test_in_a_transaction_too() -> None:
 
 @pytest.mark.parametrize("synced", [False, True])
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_has_replaced_it_may_be_replaced_when_there_is_room_again(synced: bool, fails: bool) -> None:
+def test_a_replacement_may_be_replaced_when_there_is_room_again(synced: bool, fails: bool) -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
     durable(log, deferred)
@@ -215,7 +215,7 @@ def test_what_has_replaced_it_may_be_replaced_when_there_is_room_again(synced: b
     assert places(disk) == ([(b"old", [1])] if kept else [(b"newer", [1])])
 
 
-def test_what_it_has_replaced_in_one_queue_is_none_of_the_other_s_business() -> None:
+def test_a_replacement_in_a_single_queue_does_not_affect_the_other_queue() -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
     durable(log, deferred)
@@ -233,7 +233,7 @@ def test_what_it_has_replaced_in_one_queue_is_none_of_the_other_s_business() -> 
     assert places(disk) == [(b"newer", [2])]
 
 
-def test_what_has_replaced_it_may_be_replaced_while_the_disk_is_full() -> None:
+def test_a_replacement_may_be_replaced_while_the_disk_is_full() -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
     durable(log, deferred)

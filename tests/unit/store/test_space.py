@@ -28,7 +28,7 @@ def test_settled_segments_are_deleted(tmp_path: Path) -> None:
     log.let_go()
 
 
-def test_one_message_that_stays_does_not_keep_everything(tmp_path: Path) -> None:
+def test_a_single_old_message_does_not_keep_all_segments(tmp_path: Path) -> None:
     queue = logged_queue(1)
     log, _ = open_log(str(tmp_path), DISK, segment_bytes=4096, first_segment_bytes=4096)
     stays = publish(log, [queue], content_of(1, 500))

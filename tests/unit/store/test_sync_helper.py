@@ -83,7 +83,7 @@ def test_batches_become_durable_by_another_process(bench: Bench) -> None:
     assert waiter.durable == [bench.log.durable]
 
 
-def test_it_follows_from_segment_to_segment_and_clears_up(bench: Bench) -> None:
+def test_the_helper_follows_to_new_segments_and_closes_old_ones(bench: Bench) -> None:
     queue = logged_queue(1)
     messages = []
     for number in range(1, 101):
@@ -108,7 +108,7 @@ def test_it_follows_from_segment_to_segment_and_clears_up(bench: Bench) -> None:
     log.let_go()
 
 
-def test_its_death_is_a_failed_sync(bench: Bench) -> None:
+def test_a_dead_helper_is_a_failed_sync(bench: Bench) -> None:
     watched = bench.syncer.fileno()
     waiter = Waiter()
     os.kill(bench.syncer.pid, signal.SIGSTOP)
@@ -122,7 +122,7 @@ def test_its_death_is_a_failed_sync(bench: Bench) -> None:
     assert bench.unwatched == [watched], "a dead socket is not read for ever"
 
 
-def test_its_death_is_noticed_without_a_batch_on_its_way(bench: Bench) -> None:
+def test_a_dead_helper_is_noticed_without_a_pending_batch(bench: Bench) -> None:
     os.kill(bench.syncer.pid, signal.SIGKILL)
     bench.await_stop()
 
@@ -166,7 +166,7 @@ def test_close_waits_for_what_is_on_its_way(tmp_path: Path) -> None:
     log.let_go()
 
 
-def test_it_ends_with_the_broker_however_that_ends(tmp_path: Path) -> None:
+def test_the_helper_ends_with_the_broker(tmp_path: Path) -> None:
     script = f"""
 import os
 from pathlib import Path
@@ -187,14 +187,14 @@ os.kill(os.getpid(), 9)
     assert readable, "the helper is still there"
 
 
-def test_it_has_the_lock_of_the_folder_too(bench: Bench) -> None:
+def test_the_helper_has_the_lock_of_the_folder_too(bench: Bench) -> None:
     """The helper may still write to a file when the broker is killed."""
     descriptors = Path(f"/proc/{bench.syncer.pid}/fd").iterdir()
     files = [os.path.realpath(each) for each in descriptors]  # no error if the helper closes one meanwhile
     assert os.path.realpath(bench.folder / "lock") in files
 
 
-def test_who_finds_the_folder_locked_waits_for_what_a_dead_broker_has_left(tmp_path: Path) -> None:
+def test_a_new_broker_waits_for_the_helper_of_a_dead_broker(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     broker = DISK.lock(str(path))
     path.write_text("2000000000\n")  # no process has that number
@@ -333,7 +333,7 @@ def test_all_of_them_are_synced_before_the_log(served: Served, tmp_path: Path, c
         os.close(fd)
 
 
-def test_one_that_fails_is_told_of_and_forgotten(served: Served, tmp_path: Path) -> None:
+def test_a_failed_stream_sync_is_reported_and_forgotten(served: Served, tmp_path: Path) -> None:
     log, *others = files(tmp_path, MANY + 1)
     served.broken = inodes(others)[3]
     for broken in (served.broken, -1):

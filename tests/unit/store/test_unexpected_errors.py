@@ -92,7 +92,7 @@ def test_a_sync_that_cannot_be_asked_for_stops_the_log() -> None:
     log.let_go()
 
 
-def test_what_goes_wrong_after_a_batch_stops_the_log() -> None:
+def test_an_error_after_a_batch_stops_the_log() -> None:
     _, log, deferred = log_on_bad_disk()
     durable, lost = Waiter(), Waiter()
     publish(log, [logged_queue(1)], b"durable")

@@ -51,7 +51,7 @@ def test_queues_take_turns_by_message(client: Wired) -> None:
     assert told(client) == list("abcabcaba")
 
 
-def test_they_share_one_window(house: House, client: Wired) -> None:
+def test_the_queues_share_a_window(house: House, client: Wired) -> None:
     publish(client, *"aaabbb")
     consume(client, "b", prefetch=3)
     assert told(client) == list("aba")
@@ -87,7 +87,7 @@ def test_a_queue_that_is_deleted_is_left_out_and_the_last_one_cancels(house: Hou
     consume(client)  # the tag is free again
 
 
-def test_what_it_has_goes_back_to_where_it_was(house: House, client: Wired) -> None:
+def test_deliveries_return_to_their_places_in_each_queue(house: House, client: Wired) -> None:
     publish(client, *"aabb")
     consume(client, "b")
     assert told(client) == list("abab")
@@ -97,7 +97,7 @@ def test_what_it_has_goes_back_to_where_it_was(house: House, client: Wired) -> N
     assert [(queue(house, name).ready, queue(house, name).unacked) for name in "ab"] == [(2, 0), (2, 0)]
 
 
-def test_its_deliveries_are_on_lease_on_each_of_them(house: House, client: Wired) -> None:
+def test_deliveries_of_each_queue_have_a_lease(house: House, client: Wired) -> None:
     publish(client, *"ab")
     consume(client, "b", consumer_timeout=100)
     assert told(client) == list("ab")

@@ -131,13 +131,13 @@ def test_a_closed_channel_is_told_nothing_more(client: Wired, house: House) -> N
     assert client.frames() == []
 
 
-def test_what_was_published_before_the_close_is_confirmed_before_close_ok(client: Wired) -> None:
+def test_publishes_before_channel_close_are_confirmed_before_close_ok(client: Wired) -> None:
     close = method_bytes(Channel.Close(200, "", 0, 0), 1)
     client.connection.receive(publish_bytes("t") + close)
     assert [type(frame) for frame in client.frames()] == [Basic.Ack, Channel.CloseOk]
 
 
-def test_what_was_published_before_an_error_is_confirmed_before_the_close(client: Wired) -> None:
+def test_publishes_before_an_error_are_confirmed_before_the_close(client: Wired) -> None:
     astray = method_bytes(Basic.Publish(exchange="nowhere"), 1) + header_bytes(0, None, 1)
     client.connection.receive(publish_bytes("t") + astray)
     assert [type(frame) for frame in client.frames()] == [Basic.Ack, Channel.Close]

@@ -38,7 +38,7 @@ def queue_of(house: House) -> tuple[int, int, int]:
     return queue.ready, queue.unacked, len(queue.manager.gets)
 
 
-def test_it_answers_when_a_message_comes(house: House, client: Wired) -> None:
+def test_get_answers_when_a_message_arrives(house: House, client: Wired) -> None:
     get(client)
     assert names(client) == []
     house.clock.advance(999)
@@ -52,7 +52,7 @@ def test_it_answers_when_a_message_comes(house: House, client: Wired) -> None:
     assert names(client) == []
 
 
-def test_it_answers_empty_when_its_time_is_over(house: House, client: Wired) -> None:
+def test_get_answers_empty_after_the_time_out(house: House, client: Wired) -> None:
     get(client)
     house.clock.advance(999)
     assert names(client) == []
@@ -61,7 +61,7 @@ def test_it_answers_empty_when_its_time_is_over(house: House, client: Wired) -> 
     assert queue_of(house) == (0, 0, 0)
 
 
-def test_it_need_not_wait_when_there_is_a_message(house: House, client: Wired) -> None:
+def test_get_answers_at_once_when_there_is_a_message(house: House, client: Wired) -> None:
     client.publish("q")
     get(client, no_ack=True)
     assert [frame.name for frame in client.frames()] == ["Basic.GetOk"]
@@ -96,7 +96,7 @@ def test_the_channel_s_next_methods_wait_their_turn_and_other_channels_do_not(
     assert names(client) == ["Basic.GetOk", "Queue.DeclareOk", "Basic.Ack"]
 
 
-def test_what_is_acknowledged_behind_it_includes_its_message(house: House, client: Wired) -> None:
+def test_a_multiple_ack_behind_get_includes_the_message(house: House, client: Wired) -> None:
     get(client)
     client.send(Basic.Ack(0, multiple=True), 1)
     client.connection.receive(publish_bytes("q", channel=2))
@@ -127,7 +127,7 @@ def test_gets_are_served_in_the_order_of_their_arrival(house: House, client: Wir
         assert [bool(names(other)) for other in others] == [n == count - 1 for n in range(3)]
 
 
-def test_it_takes_turns_with_consumers(house: House, client: Wired) -> None:
+def test_get_alternates_with_consumers(house: House, client: Wired) -> None:
     consumer = house.open()
     consumer.send(Basic.Consume(queue="q", consumer_tag="t"), 1)
     assert names(consumer) == ["Basic.ConsumeOk"]
@@ -138,7 +138,7 @@ def test_it_takes_turns_with_consumers(house: House, client: Wired) -> None:
     assert (names(consumer), names(client)) == (["Basic.Deliver"] * 3, ["Basic.GetOk"])
 
 
-def test_it_is_no_consumer(house: House, client: Wired) -> None:
+def test_a_waiting_get_is_no_consumer(house: House, client: Wired) -> None:
     get(client)
     client.send(Queue.Declare(queue="q", passive=True), 2)
     (answer,) = client.frames()
@@ -150,7 +150,7 @@ def test_it_is_no_consumer(house: House, client: Wired) -> None:
     assert names(client) == ["Channel.Close"]
 
 
-def test_it_is_use_of_a_queue_that_expires(house: House) -> None:
+def test_a_waiting_get_keeps_an_expiring_queue(house: House) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="q", arguments={WAIT: 1000, "x-expires": 300}), 1)
     get(client)
@@ -194,7 +194,7 @@ def test_closing_and_losing_the_connection_ends_it(house: House, client: Wired) 
     assert other.frames() == []
 
 
-def test_who_sends_too_much_behind_it_is_answered(house: House, client: Wired) -> None:
+def test_an_error_answers_too_many_bytes_behind_a_waiting_get(house: House, client: Wired) -> None:
     get(client)
     piece = publish_bytes("elsewhere", b"x" * 100_000)
     for _ in range(BEHIND_BYTES_MAX // len(piece)):

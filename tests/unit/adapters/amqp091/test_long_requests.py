@@ -30,7 +30,7 @@ def declared(client: Wired) -> list[str | None]:
     return [frame.queue for frame in client.frames() if isinstance(frame, Queue.DeclareOk)]
 
 
-def test_they_are_answered_in_turns_and_in_order(house: House) -> None:
+def test_requests_are_answered_in_order_over_several_turns(house: House) -> None:
     client = house.open()
     write(client, declarations())
     answers = [declared(client)]
@@ -58,7 +58,7 @@ def test_two_clients_take_turns(house: House) -> None:
     assert len(house.broker.vhosts["/"].queues) == 2 * MANY + 1
 
 
-def test_what_is_published_stays_between(house: House) -> None:
+def test_publishes_keep_their_place_between_requests(house: House) -> None:
     client = house.open()
     piece = b"".join(
         method_bytes(Queue.Declare(queue=f"q{number}"), 1)
@@ -160,7 +160,7 @@ def test_a_refusal_ends_the_channel_and_no_other(house: House) -> None:
     assert names == ["Queue.DeclareOk"] * (MANY // 2) + ["Channel.Close", "Queue.DeclareOk"]
 
 
-def test_what_is_behind_it_is_read_on_until_that_is_much(house: House) -> None:
+def test_bytes_behind_a_long_request_are_read_up_to_a_limit(house: House) -> None:
     client = house.open()
     write(client, declarations("more"))
     client.connection.receive(publish_bytes("more", b"x" * 100_000) * 8)
@@ -173,7 +173,7 @@ def test_what_is_behind_it_is_read_on_until_that_is_much(house: House) -> None:
     assert (client.connection.wire.suspended, client.edge.holds) == (False, 0)
 
 
-def test_what_was_received_is_done_when_the_socket_has_gone(house: House) -> None:
+def test_requests_received_before_the_socket_is_lost_are_done(house: House) -> None:
     client = house.open()
     write(client, declarations("lost"))
     client.connection.lost("reset")

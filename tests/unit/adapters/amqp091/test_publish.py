@@ -111,7 +111,7 @@ def test_the_permission_is_asked_once_per_route(town: Town, monkeypatch: pytest.
     assert asked == ["x"]
 
 
-def test_what_one_user_may_do_is_nothing_to_another(town: Town) -> None:
+def test_permissions_of_a_user_do_not_count_for_another_user(town: Town) -> None:
     town.users.permit("ann", "/", "", "^x$", "")
     ann, boss = town.enter("ann"), town.enter("boss")
     boss.connection.receive(publish("x", "k"))
@@ -140,7 +140,7 @@ def test_consumers_lose_the_queue_with_the_permission(town: Town) -> None:
     assert ann.frames() == []
 
 
-def test_what_a_forbidden_consumer_holds_stays_with_its_channel(town: Town) -> None:
+def test_deliveries_of_a_forbidden_consumer_stay_with_the_channel(town: Town) -> None:
     town.users.permit("ann", "/", "", "", "q")
     ann = town.enter("ann")
     ann.send(Basic.Consume(queue="q", consumer_tag="c"), 1)

@@ -75,7 +75,7 @@ def test_very_many_come_again_in_their_order_whoever_sends_them_again(house: Hou
     assert [entry.delivery_count for entry in queue.entries] == [2] * count
 
 
-def test_what_a_client_that_does_not_read_has_recovered_goes_back_to_the_queue(house: House) -> None:
+def test_recovered_deliveries_of_a_client_that_does_not_read_return_to_the_queue(house: House) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.send(Basic.Consume(queue="q"), 1)

@@ -111,7 +111,7 @@ def test_nobody_calls_back(house: House) -> None:
 
 
 @watchable
-def test_who_is_given_what_does_not_fit_waits_with_the_end(house: House) -> None:
+def test_a_delivery_with_too_long_headers_ends_the_connection_later(house: House) -> None:
     watch, small, client = Watch(), house.connect(), house.open()
     small.send(Connection.StartOk({"capabilities": CAPABILITIES}, "PLAIN", "\0guest\0guest"))
     small.send(Connection.TuneOk(2047, 4096, 0))
@@ -130,7 +130,7 @@ def test_who_is_given_what_does_not_fit_waits_with_the_end(house: House) -> None
 
 
 @watchable
-def test_who_calls_back_is_caught(house: House) -> None:
+def test_a_call_back_into_a_queue_is_detected(house: House) -> None:
     watch, client = Watch(), house.open()
     client.send(Queue.Declare(queue="q"), 1)
     consume(client)

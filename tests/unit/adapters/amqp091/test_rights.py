@@ -111,7 +111,7 @@ def test_a_passive_declare_needs_any_permission(
     assert refusal(ann, command) is None
 
 
-def test_who_may_do_nothing_does_not_learn_what_there_is(town: Town) -> None:
+def test_a_user_without_permissions_does_not_learn_which_objects_exist(town: Town) -> None:
     town.users.permit("ann", "/", "", "", "")
     ann = town.enter("ann")
     assert refusal(ann, Queue.Declare(queue="absent", passive=True)) == text("configure", "queue", "absent")

@@ -157,7 +157,7 @@ def test_queues_that_are_deleted_meanwhile(house: House) -> None:
     assert house.store.forgotten == [house.store.appended[0], result]
 
 
-def test_what_does_not_concern_the_log_does_not_wait_for_it(house: House) -> None:
+def test_a_commit_without_durable_work_does_not_wait_for_the_log(house: House) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.publish("in", b"another's", persistent=True)
@@ -262,7 +262,7 @@ def test_a_window_made_for_the_channel_counts_what_the_transaction_holds(house: 
     assert channel.window.used == 0
 
 
-def test_it_knows_whose_settlement_it_holds(house: House) -> None:
+def test_a_transaction_knows_which_deliveries_it_has_settled(house: House) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="q"), 1)
     for _ in range(9):

@@ -42,7 +42,7 @@ def answers(client: Wired10) -> list[tuple[int, int, str, bool]]:
     return found
 
 
-def test_what_follows_each_other_with_one_outcome_has_one_answer(client: Wired10) -> None:
+def test_consecutive_deliveries_with_the_same_outcome_have_a_single_answer(client: Wired10) -> None:
     client.publish(0, 1, 2, handle=1)
 
     assert answers(client) == [(0, 2, "Accepted", True)]
@@ -63,7 +63,7 @@ def test_another_link_or_outcome_or_a_gap_is_another_answer(client: Wired10, hou
     assert house.broker.vhosts["/"].queues["volatile"].ready == 4
 
 
-def test_what_is_durable_waits_for_its_batch(client: Wired10, house: House) -> None:
+def test_durable_deliveries_wait_for_their_batch(client: Wired10, house: House) -> None:
     client.publish(0, 1, durable=True)
     assert answers(client) == []
     house.store.seal()
@@ -76,7 +76,7 @@ def test_what_is_durable_waits_for_its_batch(client: Wired10, house: House) -> N
     assert answers(client) == [(2, 2, "Accepted", True)]
 
 
-def test_what_need_not_wait_does_not_overtake_what_does(client: Wired10, house: House) -> None:
+def test_transient_deliveries_do_not_overtake_durable_ones(client: Wired10, house: House) -> None:
     client.publish(0, durable=True)
     client.publish(1, 2, handle=1)
     assert answers(client) == []

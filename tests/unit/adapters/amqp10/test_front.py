@@ -53,7 +53,7 @@ def front_of(house: House) -> Front:
     return Front(house.broker.vhosts["/"])
 
 
-def test_what_nobody_has_had_goes_as_it_is_kept(house: House, queue: Queue) -> None:
+def test_a_first_delivery_is_sent_as_stored(house: House, queue: Queue) -> None:
     front = front_of(house)
     kept = content10(durable=True, priority=5, subject="s")
     put(house, kept)
@@ -159,7 +159,7 @@ def test_the_header_says_what_became_of_it_before(
     assert front.size == len(sent)
 
 
-def test_of_its_time_to_live_what_is_left_is_said(house: House, queue: Queue) -> None:
+def test_the_remaining_time_to_live_is_sent(house: House, queue: Queue) -> None:
     front = front_of(house)
     put(house, content10(ttl=1000), expiration=1000)
     assert header(read(house, queue, front)[1]).ttl == 1000
@@ -168,7 +168,7 @@ def test_of_its_time_to_live_what_is_left_is_said(house: House, queue: Queue) ->
     assert header(read(house, queue, front)[1]).ttl == 600
 
 
-def test_what_is_on_disk_only_is_read(house: House, queue: Queue) -> None:
+def test_content_on_disk_is_read(house: House, queue: Queue) -> None:
     front = front_of(house)
     message: Message = put(house, content10(subject="s"))
     assert message.content is not None

@@ -86,13 +86,13 @@ def test_pieces_are_kept_as_they_come_and_logged_if_they_are_durable(house: Hous
     ],
 )
 @pytest.mark.parametrize("step", [1, 5, 10000])
-def test_what_is_no_body_is_refused(house: House, rest: bytes, step: int) -> None:
+def test_an_invalid_body_is_refused(house: House, rest: bytes, step: int) -> None:
     parts = [FRONT, *(rest[at : at + step] for at in range(0, len(rest), step))]
     with pytest.raises(DecodeError):
         arrives(house, parts).end()
 
 
-def test_what_stands_in_front_is_looked_at_before_anything_is_kept(house: House) -> None:
+def test_the_sections_before_the_body_are_checked_before_anything_is_stored(house: House) -> None:
     connection = Wired10(house).connection
     wrong = described(0x70, compound(0xC0, [b"\xa1\x01x"])) + data(b"x")
     long = content10({"x-long": "x" * 140_000}, body=b"") + data(b"x")

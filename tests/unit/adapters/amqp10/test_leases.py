@@ -27,7 +27,7 @@ def house() -> House:
 
 
 @pytest.mark.parametrize("ending", [SUSPEND, End()], ids=["detached", "ended"])
-def test_what_is_on_a_suspended_link_goes_back_in_time(house: House, ending: Composite) -> None:
+def test_deliveries_of_a_suspended_link_return_in_time(house: House, ending: Composite) -> None:
     client = Wired10(house)
     delivered(client, 2)
     client.send(ending)
@@ -38,7 +38,7 @@ def test_what_is_on_a_suspended_link_goes_back_in_time(house: House, ending: Com
 
 
 @pytest.mark.parametrize("all_said", [True, False])
-def test_what_waits_to_be_resumed_goes_back_in_time(house: House, all_said: bool) -> None:
+def test_deliveries_that_wait_for_a_resume_return_in_time(house: House, all_said: bool) -> None:
     """The link is there, and allows nothing; or has not said all that it has."""
     client = Wired10(house)
     tags = delivered(client, 2)
@@ -57,7 +57,7 @@ def test_what_waits_to_be_resumed_goes_back_in_time(house: House, all_said: bool
     assert not any(each.resume or each.delivery_tag in tags for each in new)
 
 
-def test_what_is_resumed_in_time_has_its_time_again(house: House) -> None:
+def test_a_delivery_resumed_in_time_has_a_new_lease(house: House) -> None:
     client = Wired10(house)
     tags = delivered(client, 2)
     client.send(SUSPEND)

@@ -60,7 +60,7 @@ def test_a_message_has_only_so_many(before: int, more: int) -> None:
     assert annotations(house) == ([first] * before if more else [first + [name.encode() for name in many]])
 
 
-def test_of_two_with_one_name_the_last_is_added() -> None:
+def test_the_last_of_two_annotations_with_the_same_key_is_added() -> None:
     """A map with a repeated key is invalid, and must not produce another invalid map."""
     house = premises()
     client = Wired10(house)

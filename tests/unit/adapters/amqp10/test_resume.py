@@ -56,7 +56,7 @@ def test_two_that_wait_for_the_log_to_take_up_one(house: House, client: Wired10)
     assert kinds(second) == [Disposition]
 
 
-def test_what_is_said_behind_a_detach_is_not_waited_for(house: House, client: Wired10) -> None:
+def test_frames_behind_a_detach_are_not_waited_for(house: House, client: Wired10) -> None:
     """The sender settles it with the link that takes this one up, or not at all."""
     client.send(sends())
     client.publish(0, 1, 2, durable=True)
@@ -135,7 +135,7 @@ def test_a_map_with_what_is_no_state_costs_the_link_and_not_the_connection() -> 
     assert ready(house) == (0, MANY)
 
 
-def test_what_a_deleted_queue_had_is_not_sent() -> None:
+def test_deliveries_of_a_deleted_queue_are_not_sent() -> None:
     """The link ends with its queue, after the answers that the peer waits for."""
     house = premises()
     client = Wired10(house)

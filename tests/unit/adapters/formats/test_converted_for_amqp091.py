@@ -90,7 +90,7 @@ def test_a_get_that_waits_is_answered_with_a_content(house: House) -> None:
     assert body(content) == b"body"
 
 
-def test_what_comes_again_says_how_often_it_came(house: House) -> None:
+def test_redeliveries_have_their_count(house: House) -> None:
     client = consumer(house, **{"x-delivery-limit": 5})
     put(house, content10(ANNOTATED, ttl=None))
     for count in range(3):
@@ -104,7 +104,7 @@ def test_what_comes_again_says_how_often_it_came(house: House) -> None:
         client.send(Basic.Nack(deliver.delivery_tag or 0), 1)
 
 
-def test_what_is_recovered_is_a_content_again(house: House) -> None:
+def test_a_recovered_message_is_converted_again(house: House) -> None:
     client = consumer(house)
     put(house, content10(ANNOTATED))
     house.turns.run()

@@ -96,9 +96,7 @@ def test_a_large_body_that_says_that_it_is_sections_is_not_believed(house: House
 
 
 @pytest.mark.parametrize("payload", [b"", b"hello", PAYLOAD])
-def test_what_came_over_amqp_091_goes_back_there_as_it_was(
-    house: House, client: Wired, payload: bytes
-) -> None:
+def test_a_message_from_amqp_091_returns_there_unchanged(house: House, client: Wired, payload: bytes) -> None:
     message = published(house, client, payload, 131072, delivery_mode=1, headers={"x-own": 1, "a": "b"})
     parts = given(message, house.store)
     client.send(Queue.Purge(queue="q"), 1)

@@ -96,7 +96,7 @@ def test_a_death_has_the_types_of_rabbitmq() -> None:
         ("routing-keys", "k"),
     ],
 )
-def test_what_is_no_death_is_left_out(field: str, value: object) -> None:
+def test_invalid_deaths_are_left_out(field: str, value: object) -> None:
     good = Death("q", "expired", 5, 6, "x", ["k"])
     pairs = [(key, value if key == field else item) for key, item in good.value().pairs]
     array, _ = decode(encode_deaths([good]))
@@ -140,7 +140,7 @@ def test_a_second_death_for_the_same_reason_is_counted() -> None:
     assert not third.ends_cycle("a"), "somebody has refused it since"
 
 
-def test_what_a_publisher_says_of_deaths_is_not_believed() -> None:
+def test_deaths_claimed_by_a_publisher_are_ignored() -> None:
     lie = Death("q", "expired", 1, 1, "x", ["k"], count=9)
     raw, _ = decode_typed(encode_deaths([lie]))
     lies: dict[str, object] = {"x-opt-deaths": raw, "x-expired-by": "me", "x-expired-while": "asleep"}

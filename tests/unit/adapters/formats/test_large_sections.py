@@ -58,7 +58,7 @@ def got(client: Wired) -> tuple[Properties, bytes]:
         (described(DATA, b"\xa0\x00") + data(PAYLOAD[:7]) + data(PAYLOAD[7:]), PIECE_BYTES),
     ],
 )
-def test_what_is_in_data_sections_is_the_body(
+def test_the_content_of_data_sections_is_the_body(
     house: House, sections: bytes, piece: int, on_disk: bool, frame_max: int
 ) -> None:
     client = open_client(house, frame_max)
@@ -97,7 +97,7 @@ def test_a_body_of_another_kind_is_its_sections(house: House, sections: bytes) -
         described(DATA, b"\xa0\x00") * SECTIONS_MAX + data(PAYLOAD),
     ],
 )
-def test_of_a_body_that_is_no_sections_nothing_is_lost(house: House, sections: bytes) -> None:
+def test_a_body_without_valid_sections_is_kept_whole(house: House, sections: bytes) -> None:
     client = open_client(house, 4096)
     front = content10({"x-own": "a" * 3000}, {"more": "b" * 900}, durable=True, body=b"")
     put_large(house, sections, front)
@@ -143,7 +143,7 @@ def test_a_large_body_is_delivered_as_often_as_it_comes(house: House) -> None:
         client.send(Basic.Nack(first.delivery_tag or 0), 1)
 
 
-def test_one_section_is_not_read_from_disk_to_be_measured(house: House) -> None:
+def test_a_single_section_is_not_read_from_disk_for_its_length(house: House) -> None:
     client = open_client(house)
     put_large(house, data(PAYLOAD) + FOOT, on_disk=True)
     read: list[int] = []
@@ -174,7 +174,7 @@ def test_many_pieces_are_walked_over_in_many_turns(house: House) -> None:
     assert other.frames() == []
 
 
-def test_what_comes_meanwhile_waits_behind_a_body_that_is_measured(house: House) -> None:
+def test_deliveries_wait_behind_a_body_that_is_measured(house: House) -> None:
     client = open_client(house)
     put_large(house, MANY, piece_bytes=4999)
     client.send(Basic.Get(queue="q", no_ack=True), 1)

@@ -108,7 +108,7 @@ def test_the_type_of_jms_is_the_subject_if_nothing_else_is() -> None:
     assert View10(content10(application={"JMSType": "mine"}, subject="s")).lookup("JMSType") == "mine"
 
 
-def test_one_filter_asks_messages_of_both_protocols() -> None:
+def test_a_single_filter_matches_messages_of_both_protocols() -> None:
     sieve = SelectorFilter(Selector("kind = 'a' AND JMSDeliveryMode = 'PERSISTENT'"), MessageStore())
     contents = [
         content_of(headers={"kind": "a"}, delivery_mode=2),

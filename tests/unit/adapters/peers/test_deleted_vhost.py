@@ -112,7 +112,7 @@ def test_a_client_goes_by_itself_meanwhile() -> None:
     assert town.server.connections.channels_of_user("ann") == 0
 
 
-def test_what_a_client_has_of_it_is_forgotten_in_slices() -> None:
+def test_deliveries_of_clients_are_forgotten_in_slices() -> None:
     town = furnished()
     ann = town.enter("ann", "other")
     count = 3 * SLICE
@@ -135,7 +135,7 @@ def test_what_a_client_has_of_it_is_forgotten_in_slices() -> None:
     assert told(ann) == [FORCED]
 
 
-def test_what_a_transaction_has_of_it_is_forgotten_in_slices() -> None:
+def test_transactions_on_the_vhost_are_forgotten_in_slices() -> None:
     town = furnished()
     ann, boss = town.enter("ann", "other"), town.enter("boss", "other")
     count = SLICE + 1

@@ -109,7 +109,7 @@ def test_every_shortage_holds(house: House) -> None:
         assert ready(house) == 2 * number + 2
 
 
-def test_who_does_not_understand_is_not_told(house: House) -> None:
+def test_a_client_without_the_capability_gets_no_connection_blocked(house: House) -> None:
     client = client_of(house, {})
     short(house)
     client.connection.receive(publish_bytes("q") * 2)
@@ -273,7 +273,7 @@ DECLARATIONS = [
 
 
 @pytest.mark.parametrize(("method", "answer"), DECLARATIONS)
-def test_who_declares_something_new_is_held_behind_it(
+def test_a_client_that_declares_a_new_object_is_blocked_after_the_answer(
     house: House, method: Queue.Declare, answer: type[object]
 ) -> None:
     client = client_of(house)
@@ -288,7 +288,7 @@ def test_who_declares_something_new_is_held_behind_it(
 
 
 @pytest.mark.parametrize(("method", "answer"), DECLARATIONS)
-def test_who_finds_it_there_already_goes_on(
+def test_a_client_that_declares_an_existing_object_is_not_blocked(
     house: House, method: Queue.Declare, answer: type[object]
 ) -> None:
     client = client_of(house)
@@ -302,7 +302,7 @@ def test_who_finds_it_there_already_goes_on(
     assert len(house.server.shortage.held) == 0
 
 
-def test_who_declares_is_not_held_for_want_of_space(house: House) -> None:
+def test_a_client_that_declares_is_not_blocked_for_lack_of_disk_space(house: House) -> None:
     client = client_of(house)
     short(house, memory=False, disk=True)
     client.send(Queue.Declare(queue="new"), 1)

@@ -90,7 +90,7 @@ def test_memory_follows_what_is_outstanding(consumer: QueueConsumer, unsettled: 
     assert unacked.up_to(0) == first == outstanding(unacked, *first)
 
 
-def test_what_was_settled_costs_nothing_when_it_is_outstanding_again(consumer: QueueConsumer) -> None:
+def test_a_settled_delivery_costs_nothing_when_it_is_outstanding_again(consumer: QueueConsumer) -> None:
     unacked = Unacked()
     first = entry(0)
     tag = unacked.add(first, consumer)

@@ -150,7 +150,7 @@ def test_equivalent_arguments(current: dict[str, object], received: dict[str, ob
     assert_same_queue_arguments(current, received, QUEUE)
 
 
-def test_of_an_exchange_only_the_alternate_exchange_counts() -> None:
+def test_only_the_alternate_exchange_counts_in_the_equivalence_of_exchanges() -> None:
     assert_same_exchange_arguments({"a": 1}, {"b": 2}, EXCHANGE)
     with pytest.raises(PreconditionFailed, match="inequivalent arg 'alternate-exchange' for exchange 'x'"):
         assert_same_exchange_arguments({"alternate-exchange": "a"}, {"alternate-exchange": "b"}, EXCHANGE)

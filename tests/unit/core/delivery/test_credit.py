@@ -156,7 +156,7 @@ def test_a_consumer_with_room_takes_what_another_one_has_no_room_for() -> None:
     assert (full.numbers, roomy.numbers) == ([1], [2])
 
 
-def test_it_looks_again_when_somebody_else_takes_the_large_entry() -> None:
+def test_a_suspended_consumer_looks_again_when_another_takes_the_large_entry() -> None:
     bench = Bench()
     full = bench.client(prefetch_bytes=10, priority=1)
     bench.publish(size=6)
@@ -169,7 +169,7 @@ def test_it_looks_again_when_somebody_else_takes_the_large_entry() -> None:
     assert (full.numbers, roomy.numbers) == ([1, 3], [2])
 
 
-def test_it_looks_again_when_the_large_entry_is_purged() -> None:
+def test_a_suspended_consumer_looks_again_when_the_large_entry_is_purged() -> None:
     bench = Bench()
     full = bench.client(prefetch_bytes=10)
     bench.publish(size=6)
@@ -182,7 +182,7 @@ def test_it_looks_again_when_the_large_entry_is_purged() -> None:
     assert full.numbers == [1, 3]
 
 
-def test_it_looks_again_when_a_small_entry_comes_back_before_the_large_one() -> None:
+def test_a_suspended_consumer_looks_again_when_a_small_entry_returns_before_the_large_one() -> None:
     bench = Bench()
     other = bench.client(1)
     bench.publish(size=2)
@@ -197,7 +197,7 @@ def test_it_looks_again_when_a_small_entry_comes_back_before_the_large_one() -> 
     assert full.numbers == [2, 1]
 
 
-def test_it_stays_away_when_what_comes_back_is_too_large_as_well() -> None:
+def test_a_consumer_stays_suspended_when_the_returned_entry_is_too_large_as_well() -> None:
     bench = Bench()
     other = bench.client(1)
     bench.publish(size=9)
@@ -217,7 +217,9 @@ def test_it_stays_away_when_what_comes_back_is_too_large_as_well() -> None:
 
 
 @pytest.mark.parametrize(("size", "found"), [(2, [201, 1, 2]), (9, [201])])
-def test_it_looks_again_when_some_of_very_many_fit_that_come_back(size: int, found: list[int]) -> None:
+def test_a_suspended_consumer_looks_again_when_some_of_very_many_returned_entries_fit(
+    size: int, found: list[int]
+) -> None:
     count = 2 * int(TOLD_MAX)
     bench = Bench()
     other = bench.client()
@@ -235,7 +237,7 @@ def test_it_looks_again_when_some_of_very_many_fit_that_come_back(size: int, fou
     assert bench.notifications <= notifications + len(found) - 1
 
 
-def test_it_looks_again_when_a_small_entry_of_higher_priority_arrives() -> None:
+def test_a_suspended_consumer_looks_again_when_a_small_entry_of_higher_priority_arrives() -> None:
     bench = Bench(PriorityEntryList(2))
     full = bench.client(prefetch_bytes=10)
     bench.publish(2, size=6)

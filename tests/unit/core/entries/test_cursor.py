@@ -97,7 +97,7 @@ def test_late_arrivals_come_by_priority_and_within_one_in_their_order() -> None:
     assert [take(context) for _ in wanted] == wanted
 
 
-def test_what_comes_back_is_delivered_before_late_arrivals_of_its_priority() -> None:
+def test_a_returned_entry_is_delivered_before_later_arrivals_of_its_priority() -> None:
     entries = PriorityEntryList(3)
     context = QueueContext(entries)
     entries.append(message(0, priority=0))
@@ -225,7 +225,7 @@ def test_the_cursor_of_an_emptied_queue_starts_anew() -> None:
     assert context.behind == [], "nothing keeps what has left"
 
 
-def test_what_has_left_is_forgotten_in_the_long_run() -> None:
+def test_entries_that_have_left_are_eventually_forgotten() -> None:
     entries = FifoEntryList()
     made = [entries.append(message(n)) for n in range(1000)]
     context = QueueContext(entries)
@@ -499,7 +499,7 @@ def test_skipped_messages_may_still_have_to_come() -> None:
     assert viewer.numbers == [4, 5]
 
 
-def test_what_is_skipped_is_counted_whatever_the_filter() -> None:
+def test_skipped_entries_are_counted_whatever_the_filter() -> None:
     bench = Bench()
     bench.publish(9)
     viewer = Viewer(bench, Extent(skip=3), Multiples(2))
@@ -507,7 +507,7 @@ def test_what_is_skipped_is_counted_whatever_the_filter() -> None:
     assert viewer.numbers == [4, 6, 8]
 
 
-def test_what_waits_for_room_is_not_skipped() -> None:
+def test_entries_that_wait_for_room_are_not_skipped() -> None:
     bench = Bench()
     bench.publish(6, size=4)
     viewer = Viewer(bench, Extent(skip=2), prefetch_bytes=5)

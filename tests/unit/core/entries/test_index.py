@@ -74,7 +74,7 @@ def test_a_backlog_is_not_walked_over() -> None:
     assert Counting.asked <= 6
 
 
-def test_who_does_not_demand_the_value_is_not_asked() -> None:
+def test_consumers_of_other_values_are_not_woken() -> None:
     site = Site()
     clients = [site.client(f"kind = 'k{number}'") for number in range(10 * FILTERS_MAX)]
     other = site.client("n = 1")
@@ -96,7 +96,7 @@ def test_too_many_selectors_with_one_value() -> None:
     site.client("kind = 'k' AND n = -1")
 
 
-def test_what_comes_back_is_found_again_in_its_order() -> None:
+def test_a_returned_entry_is_found_again_in_its_order() -> None:
     site = Site()
     for number in range(6):
         site.publish(kind="a" if number % 2 else "b")
@@ -153,7 +153,7 @@ def test_a_property_is_looked_up_like_a_header() -> None:
     assert site.got(site.client("correlation_id = 'b'")) == [2]
 
 
-def test_what_was_there_before_a_restart() -> None:
+def test_entries_from_before_a_restart_are_indexed() -> None:
     site = Site()
     restore(site.queue, site.message({"kind": "a"}), False)
     restore(site.queue, site.message({"kind": "b"}), True)

@@ -131,7 +131,7 @@ def test_a_search_goes_on_in_steps_and_sees_what_changes_between_them() -> None:
     assert missing.found is None
 
 
-def test_what_has_the_form_of_an_id() -> None:
+def test_strings_in_the_form_of_an_id() -> None:
     for text in ("log-1", "mem-12"):
         assert is_message_id(text)
     for text in ("log-", "log-0", "log-x", "mem-1.5", "id-1", "", "log-" + "9" * 25, "mem-\u00b2"):

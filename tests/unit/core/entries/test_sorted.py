@@ -86,7 +86,7 @@ def test_ties_are_broken_by_arrival_and_absent_comes_first() -> None:
     assert numbers(entries) == [3, 7, 2, 6, 5, 1, 4]
 
 
-def test_what_cannot_be_read_counts_as_absent() -> None:
+def test_unreadable_content_counts_as_an_absent_header() -> None:
     entries = sorted_list_of(Headers(broken, MessageStore()))
     for number in (1, 2):
         entries.append(message(number, priority=3 - number))
@@ -144,7 +144,7 @@ def test_delivered_in_order_and_late_arrivals_before_what_is_ready() -> None:
     assert client.numbers[4:] == [6, 3]
 
 
-def test_what_is_given_back_stands_where_it_stood() -> None:
+def test_a_returned_entry_has_its_old_place() -> None:
     bench = Bench(sorted_list_of())
     client = bench.client(3)
     for key in (5, 3, 9, 3):

@@ -39,7 +39,7 @@ def stop(timers: Timers, entries: list[QueueEntry]) -> None:
         timers.stop(each.timer)
 
 
-def test_what_comes_back_in_order_is_where_it_was_and_in_no_heap() -> None:
+def test_timers_returned_in_order_are_in_their_places_and_in_no_heap() -> None:
     timers = Timers()
     entries = waiting(timers, *range(100, 1100))
     stop(timers, entries[:500])
@@ -58,7 +58,7 @@ def test_what_comes_back_in_order_is_where_it_was_and_in_no_heap() -> None:
 
 
 @pytest.mark.parametrize("apart", [0, 1], ids=["at one time", "one after the other"])
-def test_what_comes_back_in_slices_is_told_in_order_and_is_in_no_heap(apart: int) -> None:
+def test_timers_returned_in_slices_ring_in_order_and_are_in_no_heap(apart: int) -> None:
     timers = Timers()
     entries = waiting(timers, *[100 + number * apart for number in range(50)])
     rest = waiting(timers, 200)
@@ -74,7 +74,7 @@ def test_what_comes_back_in_slices_is_told_in_order_and_is_in_no_heap(apart: int
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_comes_back_in_any_order_is_told_in_time(seed: int) -> None:
+def test_timers_returned_in_any_order_ring_in_time(seed: int) -> None:
     choice = random.Random(seed)
     timers = Timers()
     spread = choice.choice([1, 5, 500])
@@ -150,7 +150,7 @@ def test_the_first_is_always_the_one_with_the_least_time(seed: int) -> None:
 
 
 @pytest.mark.parametrize("in_turn", [True, False])
-def test_what_is_due_together_goes_in_the_order_of_the_queue(in_turn: bool) -> None:
+def test_entries_due_together_leave_in_the_queue_s_order(in_turn: bool) -> None:
     timers = Timers()
     entries = [entry(number) for number in range(40)]
     for each in entries:

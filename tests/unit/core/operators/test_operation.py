@@ -31,7 +31,7 @@ def move(operation: Told, entry: QueueEntry, to: str) -> None:
     operation.remove(entry)
 
 
-def test_what_is_marked_is_passed_by_and_what_is_aborted_is_back_in_place() -> None:
+def test_marked_entries_are_skipped_and_aborted_ones_return_to_their_places() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     for _ in range(4):
@@ -51,7 +51,7 @@ def test_what_is_marked_is_passed_by_and_what_is_aborted_is_back_in_place() -> N
     assert [(entry.redelivered, entry.delivery_count) for entry in taker.taken] == [(False, 1)] * 4
 
 
-def test_what_is_replaced_while_it_is_marked_is_not_back_in_place() -> None:
+def test_a_marked_entry_that_is_replaced_does_not_return() -> None:
     vhost = new_vhost()
     queue = vhost.declare_queue("q", False, None, False, {"x-last-value-key": "k"})
     for key in ("a", "b", "c"):
@@ -107,7 +107,7 @@ def test_when_the_log_fails_all_is_as_it_was() -> None:
     assert limited.rules.reserved == 0
 
 
-def test_one_refusal_refuses_all_and_counts_what_the_others_take() -> None:
+def test_a_single_refusal_refuses_all_and_counts_the_room_of_the_others() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     full = vhost.declare_queue("r", False, None, False, {"x-max-length": 2, "x-overflow": "reject-publish"})
@@ -160,7 +160,7 @@ def test_a_queue_that_is_deleted_meanwhile_ends_it() -> None:
     assert (other.ready, queue.ready, queue.unacked) == (0, 0, 0)
 
 
-def test_what_nobody_would_get_is_refused() -> None:
+def test_messages_without_a_destination_are_refused() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     publish(vhost, "", "q")
@@ -195,7 +195,7 @@ def waiting(backlog: Backlog) -> list[int]:
     return [int(death.message.content or b"") for death in backlog.deaths()]
 
 
-def test_what_waits_is_found_in_its_order_from_anywhere() -> None:
+def test_waiting_dead_letters_are_found_in_order_from_any_position() -> None:
     yard = Yard()
     queue, backlog = source(yard, 5)
     deaths = backlog.after(0, 10)
@@ -223,7 +223,7 @@ def test_numbers_of_what_has_left_are_swept() -> None:
     assert len(backlog._numbers) <= STALE_MIN + 2
 
 
-def test_what_is_seized_is_not_tried_and_is_back_in_its_place_after_an_abort() -> None:
+def test_a_seized_dead_letter_is_not_tried_and_returns_after_an_abort() -> None:
     yard = Yard()
     queue, backlog = source(yard, 4)
     operation = Told(yard.vhost, queue)
@@ -237,7 +237,7 @@ def test_what_is_seized_is_not_tried_and_is_back_in_its_place_after_an_abort() -
     assert (queue.dead, numbers(dead), operation.end) == (0, [1, 2, 3, 4], "")
 
 
-def test_what_is_taken_away_is_not_dead_lettered() -> None:
+def test_a_removed_message_is_not_dead_lettered() -> None:
     yard = Yard()
     queue, backlog = source(yard, 4)
     operation = Told(yard.vhost, queue)

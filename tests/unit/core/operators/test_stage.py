@@ -96,7 +96,7 @@ def test_a_stage_comes_back_with_its_offsets(steps: list[tuple[int, int, bool]],
     assert sequences(back) == sequences(stage)
 
 
-def test_what_is_acknowledged_leaves_after_a_restart_if_it_had_not() -> None:
+def test_an_acknowledged_batch_leaves_after_a_restart_at_the_latest() -> None:
     broker, queue, store = filled(10)
     stage = broker.staging.attach(queue, "r", 1)
     advance(broker, stage, 0, 6)
@@ -142,7 +142,7 @@ def test_a_step_that_failed_has_not_been(retain: int) -> None:
     assert pull(consumer) == 6
 
 
-def test_what_was_released_is_consumed_in_its_order() -> None:
+def test_released_entries_are_consumed_in_order() -> None:
     broker, queue, store = filled(10)
     stage = broker.staging.attach(queue, "r", 1)
     advance(broker, stage, 0, 6)

@@ -60,7 +60,7 @@ def test_a_pattern_matches_anywhere_unless_it_is_anchored() -> None:
         ("exchanges", "exchange"),
     ],
 )
-def test_what_a_policy_is_for(apply_to: str, reached: str) -> None:
+def test_apply_to_selects_queues_and_exchanges(apply_to: str, reached: str) -> None:
     vhost = new_vhost()
     for kind in ("classic", "quorum", "stream"):
         vhost.add_queue(kind, False, None, False, {"x-queue-type": kind}, 0)
@@ -88,7 +88,7 @@ def test_policies_add_up_and_the_higher_priority_wins_key_by_key() -> None:
     assert [(claim.name, claim.value) for claim in won_over] == [("middle", 5), ("low", 1)]
 
 
-def test_of_two_policies_with_the_same_priority_the_first_by_name_wins() -> None:
+def test_the_first_by_name_wins_of_two_policies_with_the_same_priority() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     put(vhost, "b", "", overflow="drop-head")
@@ -300,7 +300,7 @@ def test_policies_for_mirrored_queues_are_kept_to_no_effect() -> None:
         ({"definition": {"max-length": -1}, "operator": True}, "in operator policy 'p' in vhost 'v' is not"),
     ],
 )
-def test_what_is_wrong_with_a_policy_is_said(wrong: dict[str, object], words: str) -> None:
+def test_errors_of_a_policy_are_explained(wrong: dict[str, object], words: str) -> None:
     good: dict[str, object] = {
         "name": "p",
         "pattern": "",

@@ -21,7 +21,7 @@ def dead_lettering(yard: Yard, name: str = "q", to: str = "dead", **arguments: A
     yard.queue(name, dead_letter_exchange="", dead_letter_routing_key=to, **arguments)
 
 
-def test_what_expires_goes_to_the_exchange_with_the_key() -> None:
+def test_expired_messages_go_to_the_exchange_with_the_key() -> None:
     yard = Yard()
     dead_lettering(yard, message_ttl=10)
     dead = yard.queue("dead")
@@ -46,7 +46,7 @@ def test_without_a_key_of_its_own_a_message_keeps_the_one_that_it_has() -> None:
     assert (address.exchange, address.routing_key) == ("amq.direct", "q")
 
 
-def test_what_is_refused_is_dead_lettered_and_what_is_given_back_is_not() -> None:
+def test_rejected_messages_are_dead_lettered_and_requeued_ones_are_not() -> None:
     yard = Yard()
     dead_lettering(yard)
     dead = yard.queue("dead")
@@ -65,7 +65,7 @@ def test_what_is_refused_is_dead_lettered_and_what_is_given_back_is_not() -> Non
 
 
 @pytest.mark.parametrize("acquired", [True, False])
-def test_what_was_given_out_too_often(acquired: bool) -> None:
+def test_messages_beyond_the_delivery_limit_are_dead_lettered(acquired: bool) -> None:
     yard = Yard()
     dead_lettering(yard)
     dead = yard.queue("dead")
@@ -79,7 +79,7 @@ def test_what_was_given_out_too_often(acquired: bool) -> None:
     assert yard.died() == {"delivery_limit": 1}
 
 
-def test_what_is_too_many_goes_oldest_first() -> None:
+def test_the_oldest_messages_beyond_the_length_limit_are_dead_lettered() -> None:
     yard = Yard()
     dead_lettering(yard, max_length=1)
     dead = yard.queue("dead")
@@ -220,7 +220,7 @@ def test_a_dead_letter_that_a_full_queue_sends_on() -> None:
     assert [name for _, name in store.settled] == ["q"]
 
 
-def test_one_that_cannot_be_read_does_not_keep_the_others() -> None:
+def test_an_unreadable_message_does_not_keep_the_others() -> None:
     store = Unreadable()
     yard = Yard(store)
     dead_lettering(yard, durable=True, message_ttl=10)
@@ -240,7 +240,7 @@ class Unreadable(RecordingStore):
         raise OSError("the disk does not give it back")
 
 
-def test_one_that_cannot_be_read_does_not_keep_the_message_that_it_makes_room_for_from_anybody() -> None:
+def test_an_unreadable_message_does_not_keep_the_message_that_it_makes_room_for() -> None:
     store = Unreadable()
     yard = Yard(store)
     for name in ("a", "b", "c"):
@@ -258,7 +258,7 @@ def test_one_that_cannot_be_read_does_not_keep_the_message_that_it_makes_room_fo
     assert yard.troubles[1].startswith("dead letters failed: 3, the last one of queue 'a' in")
 
 
-def test_one_that_cannot_be_read_does_not_keep_others_from_going_back() -> None:
+def test_an_unreadable_message_does_not_keep_others_from_returning() -> None:
     store = Unreadable()
     yard = Yard(store)
     dead_lettering(yard, durable=True, delivery_limit=0)
@@ -309,7 +309,7 @@ class Round:
 
 
 @pytest.mark.parametrize("exhausted", ["a", "b", "c"])
-def test_one_of_those_that_are_released_was_given_out_too_often(exhausted: str) -> None:
+def test_a_released_entry_has_reached_the_delivery_limit(exhausted: str) -> None:
     house = Round(delivery_limit=1)
     publish(house.vhost, "", "r", message_id="old")
     house.deliver("a", "b", "c")
@@ -337,7 +337,7 @@ def test_the_time_of_some_of_those_that_are_released_is_over() -> None:
     assert house.names(house.queue) == []
 
 
-def test_what_was_out_too_often_when_the_broker_died_is_pushed_out_by_the_one_before_it() -> None:
+def test_a_message_beyond_the_delivery_limit_after_a_crash_is_dropped_for_the_one_before() -> None:
     house = Round(delivery_limit=1)
     publish(house.vhost, "", "r", message_id="old")
     rules = house.queue.rules

@@ -89,7 +89,7 @@ def test_bindings_are_checked_by_the_exchange_that_routes() -> None:
         ([250], 0),
     ],
 )
-def test_what_the_header_may_say(value: object, delay: int) -> None:
+def test_valid_values_of_the_delay_header(value: object, delay: int) -> None:
     class View(MessageView):
         def headers(self) -> dict[str, object]:
             return {"x-delay": value}
@@ -166,7 +166,7 @@ def test_every_type_routes_late_and_at_once(kind: str, binding: str, arguments: 
     assert queue.ready == 2
 
 
-def test_what_nothing_matches_by_then_goes_to_the_alternate_exchange_or_nowhere() -> None:
+def test_a_delayed_message_without_a_match_goes_to_the_alternate_exchange_or_nowhere() -> None:
     site = Site()
     site.publish(10)
     site.clock.advance(10)
@@ -249,7 +249,7 @@ def test_the_log_holds_what_a_durable_exchange_holds() -> None:
     assert site.vhost.queues["q"].ready == 2
 
 
-def test_what_a_transient_exchange_holds_is_not_logged() -> None:
+def test_delayed_messages_of_a_transient_exchange_are_not_logged() -> None:
     site = Site()
     site.publish(100, persistent=True)
     assert site.store.enqueued == []
@@ -312,7 +312,7 @@ def test_a_message_that_the_disk_does_not_give_back_does_not_hold_up_the_others(
     assert (queue.ready, site.held) == (2, 0)
 
 
-def test_what_a_deleted_exchange_held_is_gone() -> None:
+def test_delayed_messages_of_a_deleted_exchange_are_dropped() -> None:
     site = Site(durable=True)
     site.publish(100, persistent=True)
     [(held, _)] = site.store.enqueued
@@ -322,7 +322,7 @@ def test_what_a_deleted_exchange_held_is_gone() -> None:
     assert site.counters.unroutable == 0
 
 
-def test_what_was_held_comes_back_with_its_date_and_what_is_past_goes_at_once() -> None:
+def test_recovered_delayed_messages_keep_their_date_and_overdue_ones_go_at_once() -> None:
     site = Site(durable=True)
     bound(site.vhost, "q", durable=True)
     again = Site()

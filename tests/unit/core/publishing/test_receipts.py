@@ -89,7 +89,7 @@ def test_only_what_was_asked_for(marks: int) -> None:
     assert office.told() == ["arrival" if marks == TELLS_ARRIVAL else "consumed"]
 
 
-def test_what_is_rejected_or_dropped_is_not_consumed() -> None:
+def test_rejected_and_dropped_messages_have_no_consumed_receipt() -> None:
     office = Office()
     for _ in range(2):
         office.send(TELLS_CONSUMED, persistent=False)
@@ -151,7 +151,7 @@ def test_many_are_put_in_slices() -> None:
     assert turns == [0, SLICE, 2 * SLICE, 3 * SLICE]
 
 
-def test_those_of_a_transaction_are_in_its_batch() -> None:
+def test_receipts_of_a_transaction_are_in_its_batch() -> None:
     office = Office()
     office.send(TELLS_CONSUMED)
     office.slow.sync()
@@ -164,7 +164,7 @@ def test_those_of_a_transaction_are_in_its_batch() -> None:
     assert office.counters.receipts_sent == 2
 
 
-def test_what_a_transaction_does_not_do_is_not_told() -> None:
+def test_undone_work_of_a_transaction_has_no_receipts() -> None:
     office = Office(max_length=2, overflow="reject-publish")
     office.send(TELLS_CONSUMED)
     office.slow.sync()

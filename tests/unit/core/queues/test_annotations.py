@@ -47,7 +47,7 @@ def drop_all(client: Client) -> None:
 
 @pytest.mark.parametrize("leave", [Client.ack, Client.reject, drop_all])
 @pytest.mark.parametrize("priorities", [False, True])
-def test_it_goes_with_the_entry(leave: Callable[[Client], None], priorities: bool) -> None:
+def test_annotations_leave_with_the_entry(leave: Callable[[Client], None], priorities: bool) -> None:
     bench = Bench(PriorityEntryList(3) if priorities else None)
     client = bench.client()
     bench.publish(3)
@@ -78,7 +78,7 @@ def test_the_log_is_told_with_each_count_from_then_on(counts: bool) -> None:
         assert noted == [(0, b"one"), (0, b"two")]
 
 
-def test_it_is_added_before_anybody_gets_the_message_again() -> None:
+def test_annotations_are_added_before_the_next_delivery() -> None:
     bench = Bench()
     first, second = bench.client(prefetch=1), bench.client(prefetch=1)
     bench.publish(2)
@@ -107,7 +107,7 @@ def test_very_many_are_annotated_in_slices(cost: int, known: bytes, most: int) -
     assert {queue.entries.annotations_of(entry) for entry in queue.entries} == {b"why"}
 
 
-def test_it_is_there_again_after_a_restart() -> None:
+def test_annotations_are_recovered_after_a_restart() -> None:
     bench = Bench(logged=True)
     [new] = bench.messages(1)
     restore(bench.queue, new, True, 2, b"why")

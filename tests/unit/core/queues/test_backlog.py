@@ -104,7 +104,7 @@ WAYS: dict[str, tuple[Callable[[Yard, Queue], None], str]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_dies_waits_for_room_and_comes_in_its_order(way: str) -> None:
+def test_dead_letters_wait_for_room_and_arrive_in_order(way: str) -> None:
     yard = Yard()
     die, reason = WAYS[way]
     dead = full(yard)
@@ -128,7 +128,7 @@ def test_what_dies_waits_for_room_and_comes_in_its_order(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_dies_waits_for_its_exchange(way: str) -> None:
+def test_dead_letters_wait_for_their_exchange(way: str) -> None:
     yard = Yard()
     queue = source(yard, dead_letter_exchange="later", message_ttl=10, delivery_limit=0)
     yard.publish(count=2)
@@ -147,7 +147,7 @@ def test_what_dies_waits_for_its_exchange(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_dies_waits_for_its_queue(way: str) -> None:
+def test_dead_letters_wait_for_their_queue(way: str) -> None:
     yard = Yard()
     queue = source(yard, message_ttl=10, delivery_limit=0)
     yard.publish(count=2)
@@ -185,7 +185,7 @@ def test_room_is_used_at_once_by_policies_too() -> None:
     assert (queue.dead, numbers(dead)) == (1, [1, 2, 3])
 
 
-def test_those_that_wait_count_towards_the_limit_so_that_publishers_are_refused() -> None:
+def test_waiting_dead_letters_count_towards_the_limit_and_publishers_are_refused() -> None:
     yard = Yard()
     dead = full(yard)
     queue = source(yard, max_length=3, message_ttl=10)
@@ -231,7 +231,7 @@ def test_a_letter_that_can_never_fit_keeps_no_publisher_out() -> None:
     assert dead.ready == 1
 
 
-def test_those_of_several_queues_take_turns() -> None:
+def test_dead_letters_of_several_queues_alternate() -> None:
     yard = Yard()
     dead = full(yard)
     queues = [source(yard, name, message_ttl=10) for name in ("a", "b", "c")]
@@ -473,7 +473,7 @@ def test_a_queue_does_not_expire_while_messages_wait() -> None:
     assert queue.deleted
 
 
-def test_one_that_the_disk_does_not_give_back_keeps_no_others_waiting() -> None:
+def test_an_unreadable_dead_letter_keeps_no_others_waiting() -> None:
     yard = Yard()
     dead = yard.queue("dead")
     queue = source(yard, message_ttl=10)
@@ -497,7 +497,7 @@ def test_one_that_the_disk_does_not_give_back_keeps_no_others_waiting() -> None:
     assert (numbers(dead), queue.dead) == ([1, 3, 2], 0)
 
 
-def test_those_that_were_dropped_are_told_once_per_queue_and_minute() -> None:
+def test_dropped_dead_letters_are_reported_once_per_queue_and_minute() -> None:
     yard = Yard()
     full(yard)
     yard.queue(dead_letter_exchange="", dead_letter_routing_key="dead", message_ttl=10)
@@ -535,7 +535,7 @@ def test_those_that_were_dropped_are_told_once_per_queue_and_minute() -> None:
         ({"x-dead-letter-strategy": "at-least-once", "x-overflow": "drop-head"}, False),
     ],
 )
-def test_which_queues_dead_letter_at_least_once(arguments: dict[str, object], sure: bool) -> None:
+def test_queues_with_dead_letters_at_least_once(arguments: dict[str, object], sure: bool) -> None:
     yard = Yard()
     queue = yard.vhost.declare_queue("q", True, None, False, {"x-dead-letter-exchange": "none", **arguments})
     assert queue.rules is not None

@@ -11,7 +11,7 @@ from tests.support.core.group_bench import Numbers
 from tests.support.core.queue_bench import Bench, Client
 
 
-def test_one_notification_and_one_empty_pull_for_each_single_message() -> None:
+def test_a_single_message_costs_a_notification_and_an_empty_pull() -> None:
     """Spurious wake-ups: idle consumers are not asked."""
     bench = Bench()
     clients = [bench.client() for _ in range(10)]
@@ -70,7 +70,7 @@ def test_no_more_are_woken_by_their_credit_than_there_is_work_for(entry_filter: 
     assert bench.queue.ready == 0, "the others are still there"
 
 
-def test_those_of_a_selector_share_what_waits_for_them() -> None:
+def test_consumers_with_the_same_selector_share_waiting_messages() -> None:
     """A consumer that has had a message has the next one woken: nobody is left out, nor woken in vain."""
     bench = Bench()
     all_of_them = Numbers(lambda _: True)
@@ -98,7 +98,7 @@ def test_suspended_consumers_are_not_woken() -> None:
     assert (full.notified, idle.numbers[-1]) == (before, 52)
 
 
-def test_those_of_a_connection_that_fills_up_are_not_woken_by_each_other() -> None:
+def test_consumers_of_a_connection_that_fills_up_do_not_wake_each_other() -> None:
     bench = Bench()
     first = bench.client()
     siblings = [bench.client(session=first.session) for _ in range(5)]
@@ -113,7 +113,7 @@ def test_those_of_a_connection_that_fills_up_are_not_woken_by_each_other() -> No
     assert other.numbers == [1]
 
 
-def test_those_that_share_a_window_are_not_woken_when_it_is_full() -> None:
+def test_consumers_that_share_a_full_window_are_not_woken() -> None:
     bench = Bench()
     window = Credit(1)
     first = bench.client(session_credit=window)

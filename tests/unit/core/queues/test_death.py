@@ -69,7 +69,7 @@ def test_a_letter_tells_how_often_the_message_was_tried() -> None:
     assert ward.told() == [counts(3, 5)]
 
 
-def test_what_was_refused_was_delivered_but_did_not_come_back() -> None:
+def test_a_rejected_message_was_delivered_and_did_not_return() -> None:
     ward = Ward(delivery_limit=5)
     client = ward.client()
     ward.publish()
@@ -110,7 +110,7 @@ def test_a_letter_tells_that_it_expired_while_it_waited_to_be_tried_again() -> N
     assert ward.told() == [counts(1, 1, "expired") | expired]
 
 
-def test_what_an_earlier_death_told_is_not_told_again() -> None:
+def test_headers_of_an_earlier_death_are_not_repeated() -> None:
     ward = Ward(message_ttl=10)
     ward.vhost.declare_queue("last", False, None, False, {})
     ward.vhost.policies.set(
@@ -243,7 +243,7 @@ def test_a_message_that_expires_leaves_it_empty() -> None:
     assert not there(yard)
 
 
-def test_what_a_client_has_counts_as_a_message() -> None:
+def test_an_acquired_message_keeps_the_queue_from_expiring() -> None:
     yard = Yard()
     queue = yard.queue(expires=100, expires_if_empty=True)
     client = yard.client(queue)
@@ -284,7 +284,7 @@ def test_by_default_messages_go_with_their_queue() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3 * SLICE])
-def test_what_an_expiring_queue_holds_is_dead_lettered(count: int) -> None:
+def test_messages_of_an_expiring_queue_are_dead_lettered(count: int) -> None:
     yard = Yard()
     dead = yard.queue("dead")
     source(yard, expires=10)
@@ -296,7 +296,7 @@ def test_what_an_expiring_queue_holds_is_dead_lettered(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3 * SLICE])
-def test_what_a_deleted_queue_holds_is_dead_lettered_with_clients_or_not(count: int) -> None:
+def test_messages_of_a_deleted_queue_are_dead_lettered_with_and_without_consumers(count: int) -> None:
     store = RecordingStore()
     yard = Yard(store)
     dead = yard.queue("dead", durable=True)

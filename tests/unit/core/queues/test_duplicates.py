@@ -87,7 +87,7 @@ def test_a_transaction_that_is_refused_has_no_producer_forgotten() -> None:
     assert yard.say("/p/1") == DUPLICATE
 
 
-def test_what_recovery_brings_back_beyond_the_limits_is_forgotten() -> None:
+def test_recovered_records_beyond_the_limits_are_forgotten() -> None:
     yard = Rememberer()
     queue = yard.queue(dedup_window=1000, dedup_limit=1, dedup_producers=1)
     memory = memory_of(queue)
@@ -148,7 +148,7 @@ def test_only_queues_that_have_not_had_it_get_it() -> None:
     assert [held(queue) for queue in (first, second, plain)] == [["a"], ["a"], ["a"]]
 
 
-def test_what_is_refused_is_not_remembered() -> None:
+def test_refused_messages_are_not_recorded() -> None:
     yard = Rememberer()
     queue = yard.queue(dedup_window=1000, max_length=1, overflow="reject-publish")
     assert [yard.say("a"), yard.say("b"), yard.say("b"), yard.say("a")] == [1, REFUSED, REFUSED, DUPLICATE]
@@ -156,7 +156,7 @@ def test_what_is_refused_is_not_remembered() -> None:
     assert [yard.say("b"), yard.say("a")] == [1, DUPLICATE], "to purge is not to forget"
 
 
-def test_what_nobody_takes_at_once_is_not_remembered() -> None:
+def test_undelivered_immediate_messages_are_not_recorded() -> None:
     yard = Rememberer(RecordingStore())
     queue = yard.queue(durable=True, dedup_window=1000, dedup_producers=3)
     assert yard.say("a/p/1", immediate=True, persistent=True) == NOT_NOW
@@ -258,7 +258,7 @@ def test_the_log_is_told_what_is_remembered_and_what_no_more() -> None:
     assert marks(store) == ["other"]
 
 
-def test_what_did_not_reach_the_disk_is_not_remembered() -> None:
+def test_messages_that_did_not_reach_the_disk_are_not_recorded() -> None:
     store = RecordingStore()
     yard = Rememberer(store)
     yard.queue(durable=True, dedup_window=5000, dedup_producers=1)

@@ -295,7 +295,7 @@ def test_only_priority_127_takes_over_from_its_equal(
     assert is_served(other.consumer) == preempts
 
 
-def test_of_equals_the_first_that_was_attached_follows(plain_bench: Bench) -> None:
+def test_the_first_attached_of_equal_consumers_follows(plain_bench: Bench) -> None:
     first, second, third = (plain_bench.client(candidate=True, priority=127) for _ in range(3))
     assert activities(first, second, third) == [WAITING, WAITING, SINGLE_ACTIVE]
     third.cancel()
@@ -352,7 +352,7 @@ def test_an_exclusive_one_that_comes_while_the_last_drains_waits_too(draining: B
     assert second.numbers == [2]
 
 
-def test_one_that_wants_to_be_alone_waits_for_the_last_as_everybody_does(draining: Bench) -> None:
+def test_an_exclusive_consumer_waits_for_the_last_draining_consumer(draining: Bench) -> None:
     """[AMQP 0-9-1 basic.consume.exclusive] Nobody else is there to refuse it for."""
     last = draining.client(candidate=True)
     draining.publish(2)
@@ -526,7 +526,7 @@ def test_a_cancelled_one_settles_what_it_has_before_the_next_one_starts(bench: B
 
 
 @pytest.mark.parametrize("back", [(1, 3), (3, 1), (2,), (1, 2, 3)])
-def test_what_a_cancelled_one_gives_back_comes_first_and_in_order(
+def test_returned_deliveries_of_a_cancelled_consumer_come_first_and_in_order(
     bench: Bench, back: tuple[int, ...]
 ) -> None:
     first, second = bench.client(3), bench.client()
@@ -595,7 +595,7 @@ def test_equal_and_lower_priorities_do_not_take_over(bench: Bench) -> None:
         assert activities(active) == [SINGLE_ACTIVE]
 
 
-def test_one_that_drains_goes_on_when_who_outranked_it_has_gone(bench: Bench) -> None:
+def test_a_draining_consumer_continues_when_the_higher_one_has_left(bench: Bench) -> None:
     low = bench.client(1)
     bench.publish(2)
     bench.run()
@@ -607,7 +607,7 @@ def test_one_that_drains_goes_on_when_who_outranked_it_has_gone(bench: Bench) ->
     assert low.numbers == [1, 2]
 
 
-def test_one_that_drains_may_go_altogether(bench: Bench) -> None:
+def test_a_draining_consumer_may_lose_its_connection(bench: Bench) -> None:
     low, standby = bench.client(), bench.client()
     bench.publish(2)
     bench.run()
@@ -617,7 +617,7 @@ def test_one_that_drains_may_go_altogether(bench: Bench) -> None:
     assert (high.numbers, standby.numbers) == ([1, 2], [])
 
 
-def test_one_that_drains_and_is_cancelled_is_still_waited_for(bench: Bench) -> None:
+def test_a_draining_consumer_that_is_cancelled_is_still_waited_for(bench: Bench) -> None:
     low = bench.client()
     bench.publish(2)
     bench.run()

@@ -86,7 +86,7 @@ def test_a_late_alarm_lets_get_have_nothing_late() -> None:
     assert entry.message.content == b"4"
 
 
-def test_what_is_with_a_client_stays_there_and_expires_when_it_returns() -> None:
+def test_an_acquired_entry_expires_when_it_returns() -> None:
     yard, queue, client = delivered(count=3, prefetch=2, message_ttl=100)
     yard.clock.advance(150)
     assert numbers(queue) == [1, 2], "only the third was still to be had"
@@ -97,7 +97,7 @@ def test_what_is_with_a_client_stays_there_and_expires_when_it_returns() -> None
     assert yard.died() == {"expired": 2}
 
 
-def test_what_returns_in_time_has_only_the_rest_of_it() -> None:
+def test_an_entry_that_returns_in_time_keeps_its_expiration() -> None:
     yard, queue, client = delivered(prefetch=1, message_ttl=100)
     yard.clock.advance(60)
     client.close()
@@ -129,7 +129,7 @@ def test_time_to_live_of_0_is_delivery_at_once_or_none() -> None:
     assert yard.died() == {"expired": 2}
 
 
-def test_what_could_not_wait_does_not_wait_when_it_comes_back() -> None:
+def test_a_message_with_expiration_0_expires_on_return() -> None:
     yard = Yard()
     queue = yard.queue()
     client = yard.client(queue, prefetch=1)
@@ -190,7 +190,7 @@ def test_an_immediate_message_that_comes_back_has_its_time() -> None:
     assert yard.died() == {"expired": 2}
 
 
-def test_what_is_due_at_once_goes_in_slices() -> None:
+def test_many_entries_due_at_once_expire_in_slices() -> None:
     yard = Yard()
     queue = yard.queue(message_ttl=10)
     yard.publish(count=3 * SLICE)
@@ -330,7 +330,7 @@ def test_a_durable_queue_is_deleted_in_the_log_too() -> None:
     assert kinds[-1] == "queue.delete"
 
 
-def test_what_was_deleted_and_declared_again_has_its_own_time() -> None:
+def test_a_queue_deleted_and_declared_again_has_a_new_expiry() -> None:
     yard = Yard()
     yard.queue(expires=100)
     yard.clock.advance(50)
@@ -342,7 +342,7 @@ def test_what_was_deleted_and_declared_again_has_its_own_time() -> None:
     assert not there(yard)
 
 
-def test_its_messages_expire_meanwhile() -> None:
+def test_messages_expire_while_the_queue_is_unused() -> None:
     yard = Yard()
     queue = yard.queue(expires=100, message_ttl=30)
     yard.publish(count=2)

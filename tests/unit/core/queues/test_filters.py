@@ -66,7 +66,7 @@ def test_a_turn_ends_when_looking_has_cost_enough() -> None:
     assert (client.numbers, turns) == ([], 5)
 
 
-def test_what_is_found_counts_too() -> None:
+def test_matching_entries_count_in_the_budget() -> None:
     bench = Bench()
     bench.publish(5 * SCAN_BUDGET // FILTER_COST)
     sieve = Nth(50)
@@ -75,7 +75,7 @@ def test_what_is_found_counts_too() -> None:
     assert 2 <= len(client.numbers) <= SCAN_BUDGET // FILTER_COST // 50 + 1
 
 
-def test_what_is_on_disk_costs_more() -> None:
+def test_entries_on_disk_cost_more() -> None:
     bench = Bench()
     for _ in range(200):
         message = Message(Address("", "q"), None, 1, True, 0)
@@ -125,7 +125,7 @@ def test_filters_are_not_asked_at_once_about_all_that_comes_back() -> None:
     assert (late.numbers, hopeless.numbers) == ([1000, 2000, 3000, 4000], [])
 
 
-def test_it_gets_only_what_the_filter_passes_and_others_get_the_rest() -> None:
+def test_a_changed_filter_gets_only_matching_entries_and_others_get_the_rest() -> None:
     bench = Bench()
     first = bench.client(1)
     bench.publish(4)
@@ -140,7 +140,7 @@ def test_it_gets_only_what_the_filter_passes_and_others_get_the_rest() -> None:
     assert list(bench.queue.manager.all) == [first.consumer, second.consumer]
 
 
-def test_one_that_waits_for_its_byte_window_looks_again() -> None:
+def test_a_consumer_suspended_by_its_byte_window_looks_again() -> None:
     bench = Bench()
     client = bench.client(0, prefetch_bytes=10)
     bench.publish(1, size=6)
@@ -174,7 +174,7 @@ def test_the_active_one_stays_so_whatever_it_holds(others: int) -> None:
     assert bench.queue.election.active is first.consumer
 
 
-def test_one_filter_too_many_changes_nothing() -> None:
+def test_a_filter_beyond_the_limit_changes_nothing() -> None:
     bench = Bench()
     clients = [bench.client(1) for _ in range(FILTERS_MAX + 1)]
     filters = [Numbers(lambda number: number != 1) for _ in clients]
@@ -189,7 +189,7 @@ def test_one_filter_too_many_changes_nothing() -> None:
     assert clients[-1].numbers == [1]
 
 
-def test_its_groups_stay_its_own_but_for_the_one_that_is_sent_away() -> None:
+def test_groups_stay_with_their_owner_except_the_revoked_one() -> None:
     yard = GroupBench()
     first = yard.client()
     yard.send("away", "b", "b", "c")

@@ -90,7 +90,7 @@ def test_the_successor_of_a_lost_consumer_gets_everything_in_order(sticky: bool)
 
 
 @both
-def test_what_an_empty_group_remembers(sticky: bool) -> None:
+def test_the_state_of_an_empty_group(sticky: bool) -> None:
     """[Broker-J groupAssignmentSurvivesEmpty, sharedGroupAssignmentDoesNotSurviveEmpty]"""
     yard = GroupBench(sticky=sticky)
     first, second = yard.client(1), yard.client(1)
@@ -272,7 +272,7 @@ def test_immediate_goes_to_the_owner() -> None:
     assert low.numbers == [3]
 
 
-def test_who_takes_a_group_out_of_its_turn_gets_the_rest_of_it_too() -> None:
+def test_a_consumer_that_takes_an_entry_out_of_order_gets_the_rest_of_its_group() -> None:
     yard = GroupBench(PriorityEntryList(2))
     told, idle = yard.client(), yard.client()
     yard.send("a")
@@ -303,7 +303,7 @@ def promise(yard: GroupBench, client: Client, *numbers: int) -> None:
 
 
 @both
-def test_one_transaction_takes_several_of_a_strict_group_in_order(sticky: bool) -> None:
+def test_a_single_transaction_takes_several_of_a_strict_group_in_order(sticky: bool) -> None:
     yard = GroupBench(strict=True, sticky=sticky)
     first, second = yard.client(10), yard.client(10)
     yard.send("a", "a", "b", "a", "b", "a")
@@ -330,7 +330,7 @@ def test_one_transaction_takes_several_of_a_strict_group_in_order(sticky: bool) 
 
 
 @both
-def test_what_comes_while_all_of_a_strict_group_is_to_leave_goes_to_its_owner(sticky: bool) -> None:
+def test_arrivals_go_to_the_owner_while_all_of_a_strict_group_is_to_leave(sticky: bool) -> None:
     yard = GroupBench(strict=True, sticky=sticky)
     first, second = yard.client(10), yard.client(10)
     yard.send("a")
@@ -368,7 +368,7 @@ def test_a_rollback_or_loss_keeps_the_order_of_a_strict_group(lost: bool) -> Non
     assert other.numbers == [1, 2, 3, 4]
 
 
-def test_what_comes_back_waits_for_the_end_of_a_transaction_that_has_something_later() -> None:
+def test_returned_entries_wait_for_the_end_of_a_transaction_with_later_entries() -> None:
     yard = GroupBench(strict=True, sticky=False)
     client = yard.client(10)
     yard.send("a", "a", "a")
@@ -432,7 +432,7 @@ def owners(yard: GroupBench, *clients: Client) -> dict[str, set[Client]]:
 
 
 @both
-def test_one_group_goes_to_one_of_two_and_in_order_to_the_other_when_that_is_lost(sticky: bool) -> None:
+def test_a_group_goes_to_a_single_consumer_and_in_order_to_the_next_when_that_is_lost(sticky: bool) -> None:
     """[ActiveMQ MessageGroupTest: testGroupedMessagesDeliveredToOnlyOneConsumer, testClosingMessageGroup]"""
     yard = GroupBench(sticky=sticky)
     first, second = yard.client(3), yard.client(10)
@@ -478,7 +478,7 @@ def test_closing_a_group_frees_no_other() -> None:
 
 
 @both
-def test_what_an_owner_rolls_back_comes_first_and_stays_in_order(sticky: bool) -> None:
+def test_entries_that_the_owner_rolls_back_come_first_and_in_order(sticky: bool) -> None:
     """[Artemis testGroupingRollbackOnClose]"""
     yard = GroupBench(sticky=sticky)
     first, second = yard.client(3), yard.client(3)
@@ -547,7 +547,7 @@ def test_groups_wait_for_all_consumers_and_are_shared_then() -> None:
     assert sorted(client.numbers for client in clients) == [[1, 4], [2, 5], [3, 6]]
 
 
-def test_one_that_comes_late_gets_what_nobody_has_begun() -> None:
+def test_a_late_consumer_gets_groups_without_deliveries() -> None:
     """[ActiveMQ MessageGroupLateArrivalsTest, MessageGroupTest.testAddingConsumer]"""
     yard = GroupBench()
     early = yard.client(1)
@@ -563,7 +563,7 @@ def test_one_that_comes_late_gets_what_nobody_has_begun() -> None:
     assert (early.numbers, late.numbers) == ([1, 4], [2, 3])
 
 
-def test_who_waits_for_room_for_one_of_a_group_goes_on_when_an_operator_closes_that() -> None:
+def test_a_suspended_consumer_continues_when_an_operator_marks_the_closing_entry() -> None:
     yard = GroupBench()
     client = yard.client(prefetch_bytes=10)
     yard.send("a")
@@ -660,7 +660,7 @@ def test_the_oldest_is_found_behind_many_that_those_with_selectors_have() -> Non
     assert bench.numbers() == [5103, 5104], "what comes back is the oldest again"
 
 
-def test_who_has_come_and_gone_with_a_selector_of_its_own_leaves_little() -> None:
+def test_a_consumer_with_its_own_selector_leaves_little_behind() -> None:
     bench, _ = counted()
     owner = bench.client(1)
     bench.send("a", "a", "a")
@@ -690,7 +690,7 @@ def test_rebalancing_moves_groups_when_nothing_of_them_is_out() -> None:
     assert sorted(second.numbers + first.numbers) == [1, 2, 3, 4]
 
 
-def test_what_is_taken_after_groups_have_moved_stays() -> None:
+def test_acquired_entries_stay_after_groups_have_moved() -> None:
     yard = GroupBench(rebalances=True)
     first = yard.client()
     yard.send("a")

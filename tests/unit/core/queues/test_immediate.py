@@ -55,7 +55,7 @@ def test_no_room_is_nobody_but_somebody_else_may_have_room() -> None:
     assert (full.numbers, roomy.numbers) == ([1], [3])
 
 
-def test_it_does_not_overtake_a_backlog() -> None:
+def test_an_immediate_message_does_not_overtake_a_backlog() -> None:
     bench = Bench()
     bench.publish()
     client = bench.client()
@@ -64,7 +64,7 @@ def test_it_does_not_overtake_a_backlog() -> None:
     assert client.numbers == [1]
 
 
-def test_it_is_next_in_a_priority_queue_if_its_priority_says_so() -> None:
+def test_an_immediate_message_is_next_in_a_priority_queue_by_its_priority() -> None:
     bench = Bench(PriorityEntryList(2))
     bench.publish()
     client = bench.client()
@@ -105,7 +105,7 @@ def test_a_browser_cannot_take_it() -> None:
 
 
 @pytest.mark.parametrize("expiration", [NEVER, 0])
-def test_who_waits_for_room_for_something_else_gets_what_comes_before_it_and_fits(expiration: int) -> None:
+def test_a_suspended_consumer_gets_an_earlier_message_that_fits(expiration: int) -> None:
     yard = Yard()
     queue = yard.queue(max_priority=3)
     low = yard.client(queue, prefetch_bytes=3)

@@ -58,7 +58,7 @@ def test_each_ends_at_its_own_time(desk: Desk) -> None:
     assert desk.lease.due == 0
 
 
-def test_what_is_settled_in_time_does_not_end(desk: Desk) -> None:
+def test_a_delivery_settled_in_time_does_not_end(desk: Desk) -> None:
     desk.deliver(1, 2, 3)
     desk.holder.unsettled -= {1, 3}
     desk.clock.advance(1000)
@@ -77,7 +77,7 @@ def test_the_alarm_is_for_the_first_that_is_unsettled(desk: Desk) -> None:
     assert desk.holder.ended == [(1140, [5])]
 
 
-def test_it_rests_while_nothing_is_out_and_starts_again(desk: Desk) -> None:
+def test_a_lease_rests_without_deliveries_and_starts_again(desk: Desk) -> None:
     desk.deliver(1)
     desk.holder.unsettled.clear()
     desk.clock.advance(500)

@@ -53,7 +53,7 @@ def test_the_tighter_of_both_limits_holds() -> None:
     assert numbers(queue) == [4]
 
 
-def test_what_is_with_clients_does_not_count() -> None:
+def test_acquired_entries_do_not_count() -> None:
     yard = Yard()
     queue = yard.queue(max_length=1)
     yard.client(queue, prefetch=2)
@@ -87,7 +87,7 @@ def test_a_length_of_0_is_delivery_at_once_or_none() -> None:
     assert yard.died() == {"maxlen": 2}
 
 
-def test_what_returns_may_be_too_much() -> None:
+def test_returned_entries_may_exceed_the_limit() -> None:
     yard, queue, client = delivered(count=3, prefetch=3, max_length=3)
     yard.publish(count=2)
     client.close()
@@ -194,7 +194,7 @@ def test_with_reject_publish_even_waiting_consumers_do_not_get_a_message_too_man
     assert client.numbers == []
 
 
-def test_what_returns_is_not_refused() -> None:
+def test_returned_entries_are_not_refused() -> None:
     yard, queue, client = delivered(count=2, prefetch=2, max_length=2, overflow="reject-publish")
     yard.publish(count=2)
     client.close()

@@ -51,7 +51,7 @@ def test_a_backlog_goes_to_the_first_one_first(bench: Bench) -> None:
     assert received(first, second) == [[51], list(range(1, 51))]
 
 
-def test_one_that_is_back_is_served_before_those_behind_it(bench: Bench) -> None:
+def test_a_consumer_that_resumes_is_served_before_the_consumers_behind_it(bench: Bench) -> None:
     first, second = bench.client(), bench.client()
     bench.publish(4)
     first.session.set_flow(False)
@@ -125,7 +125,7 @@ def strict(entries: QueueEntryList | None = None) -> Bench:
     return bench
 
 
-def test_one_is_out_at_a_time_however_large_the_windows() -> None:
+def test_a_single_entry_is_acquired_at_a_time_however_large_the_windows() -> None:
     bench = strict()
     first, second = bench.client(10), bench.client(10)
     bench.publish(4)
@@ -139,7 +139,7 @@ def test_one_is_out_at_a_time_however_large_the_windows() -> None:
     assert len(first.numbers) == len(second.numbers) == 2, "they take turns"
 
 
-def test_what_comes_back_is_next() -> None:
+def test_a_returned_entry_is_next() -> None:
     """[Bernstein and Newcomer, figure 4.8: the abort anomaly]"""
     bench = strict()
     first, second = bench.client(5), bench.client(5)
@@ -241,7 +241,7 @@ def test_a_purge_wakes_no_crowd(idle: int) -> None:
     assert not any(even.numbers for even in evens)
 
 
-def test_one_arrival_wakes_at_most_one() -> None:
+def test_a_single_arrival_wakes_at_most_a_single_consumer() -> None:
     bench = strict()
     clients = [bench.client(1) for _ in range(20)]
     for _ in range(100):
@@ -264,7 +264,7 @@ def promise(bench: Bench, client: Client, *numbers: int) -> None:
 
 
 @pytest.mark.parametrize("levels", [1, 2])
-def test_one_transaction_takes_several_in_order(levels: int) -> None:
+def test_a_single_transaction_takes_several_in_order(levels: int) -> None:
     bench = strict(PriorityEntryList(levels))
     first, second = bench.client(10), bench.client(10)
     bench.publish(2)
@@ -292,7 +292,7 @@ def test_one_transaction_takes_several_in_order(levels: int) -> None:
     assert sorted(holder.numbers + other.numbers) == [1, 2, 3, 4, 5]
 
 
-def test_what_comes_while_all_is_to_leave_goes_to_the_same_session() -> None:
+def test_arrivals_go_to_the_same_session_while_all_entries_are_to_leave() -> None:
     bench = strict()
     first, second = bench.client(10), bench.client(10)
     bench.publish(1)

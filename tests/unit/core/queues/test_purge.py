@@ -67,7 +67,7 @@ def test_a_million_would_take_many_turns(kind: dict[str, Any]) -> None:
     assert yard.died() == {}, "no timer of it runs any more"
 
 
-def test_what_is_little_goes_at_once() -> None:
+def test_a_small_purge_is_done_at_once() -> None:
     yard = Yard()
     queue = yard.queue()
     client = client_of(yard, queue, 1)
@@ -81,7 +81,7 @@ def test_what_is_little_goes_at_once() -> None:
 
 
 @pytest.mark.parametrize("kind", [{}, {"max_priority": 3}], ids=str)
-def test_what_comes_later_stays_and_is_delivered_when_it_is_over(kind: dict[str, Any]) -> None:
+def test_later_arrivals_stay_and_are_delivered_after_the_purge(kind: dict[str, Any]) -> None:
     yard, queue, asked = begun(10, 4, **kind)
     waiter = Waiter(asked)
     yard.publish(count=2)
@@ -119,7 +119,7 @@ def test_consumers_that_are_there_get_nothing_before_it_is_over() -> None:
     assert [*clients[0].numbers, *clients[1].numbers] == [*held[0], *held[1], 21]
 
 
-def test_what_clients_have_stays_though_they_are_many() -> None:
+def test_many_acquired_entries_stay() -> None:
     yard = Yard()
     queue = yard.queue()
     client = client_of(yard, queue, 7)
@@ -152,7 +152,7 @@ def test_several_go_on_one_after_the_other() -> None:
     assert client.numbers == [17]
 
 
-def test_its_queue_is_deleted_meanwhile() -> None:
+def test_the_queue_is_deleted_during_the_purge() -> None:
     yard, queue, asked = begun(10, 4)
     after = purge(queue, yard.clock.schedule, 4)
     client = client_of(yard, queue)
@@ -191,7 +191,7 @@ def test_an_operation_that_has_some_of_it() -> None:
     assert (asked.over, asked.dropped, numbers(queue)) == (True, 5, [3])
 
 
-def test_what_waits_for_its_next_try_goes_too() -> None:
+def test_entries_that_wait_for_a_retry_are_purged_too() -> None:
     yard = Yard()
     queue = yard.queue(retry_min=1000)
     client = client_of(yard, queue)
@@ -205,7 +205,7 @@ def test_what_waits_for_its_next_try_goes_too() -> None:
     assert (asked.dropped, queue.held, queue.ready, len(client.numbers)) == (6, 0, 0, 6)
 
 
-def test_what_expires_meanwhile_has_expired() -> None:
+def test_entries_that_expire_during_the_purge_count_as_expired() -> None:
     yard, queue, asked = begun(6, 2, message_ttl=5)
     yard.clock.now += 5
     yard.clock.advance(0)

@@ -489,7 +489,7 @@ def test_many_returned_at_once_wake_each_idle_consumer_once() -> None:
 
 
 @pytest.mark.parametrize("idle", [10, 1000])
-def test_one_message_for_many_idle_consumers(idle: int) -> None:
+def test_a_single_message_for_many_idle_consumers(idle: int) -> None:
     bench, counting = counted(FifoEntryList())
     for _ in range(idle):
         bench.client()

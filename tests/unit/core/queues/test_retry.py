@@ -26,7 +26,7 @@ def state(queue: Queue) -> tuple[int, int, int]:
     return queue.ready, queue.unacked, queue.held
 
 
-def test_what_comes_back_keeps_its_place_and_waits_while_others_pass() -> None:
+def test_a_returned_entry_keeps_its_place_and_waits_while_others_pass() -> None:
     yard, queue, client = delivered(count=3, prefetch=1, retry_min=100)
     client.nack(1)
     assert (numbers(queue), state(queue), queue.held_bytes) == ([1, 2, 3], (2, 0, 1), 1)
@@ -43,7 +43,7 @@ def test_what_comes_back_keeps_its_place_and_waits_while_others_pass() -> None:
     assert client.flags[-1]
 
 
-def test_somebody_who_waits_is_told_when_its_time_has_come() -> None:
+def test_a_waiting_consumer_gets_the_entry_when_the_delay_ends() -> None:
     yard, _, client = delivered(retry_min=100)
     client.nack(outcome=CRASH)
     yard.run()
@@ -78,7 +78,7 @@ def test_everything_that_was_tried_waits(outcome: int) -> None:
     assert waits(yard, queue, client, outcome) == 10
 
 
-def test_what_was_not_even_tried_does_not() -> None:
+def test_a_released_entry_does_not_wait() -> None:
     yard, queue, client = delivered(retry_min=10)
     assert waits(yard, queue, client, RELEASED) == 0
 
@@ -137,7 +137,7 @@ def test_browsers_are_not_shown_it_again() -> None:
     assert browser.numbers == [1, 2]
 
 
-def test_its_time_to_live_goes_on() -> None:
+def test_the_time_to_live_runs_during_the_delay() -> None:
     yard, queue, client = delivered(retry_min=100, message_ttl=30)
     client.nack()
     yard.clock.advance(29)
@@ -149,7 +149,7 @@ def test_its_time_to_live_goes_on() -> None:
     assert (numbers(queue), state(queue)) == ([], (0, 0, 0))
 
 
-def test_its_time_is_counted_once_it_is_available_again() -> None:
+def test_an_entry_expires_after_its_retry_delay() -> None:
     yard, queue, client = delivered(retry_min=10, message_ttl=30)
     client.nack()
     client.cancel()
@@ -159,7 +159,7 @@ def test_its_time_is_counted_once_it_is_available_again() -> None:
     assert yard.died() == {"expired": 1}
 
 
-def test_it_does_not_count_towards_the_length_until_it_is_available() -> None:
+def test_a_delayed_entry_does_not_count_towards_the_length() -> None:
     yard, queue, client = delivered(prefetch=1, retry_min=10, max_length=1)
     client.nack()
     client.cancel()
@@ -280,7 +280,7 @@ def counted_by_log(counted: str, outcomes: list[int]) -> list[int]:
     return [count for _, _, count in store.counted]
 
 
-def test_what_did_not_count_is_not_in_the_log_with_what_is_added_either() -> None:
+def test_uncounted_deliveries_have_no_log_record_with_annotations_either() -> None:
     yard = Yard(store := MemoryStore())
     queue = yard.queue(durable=True, delivery_limit=99, delivery_count_on="nack")
     client = yard.client(queue)
@@ -298,7 +298,7 @@ def test_the_log_takes_back_what_did_not_count() -> None:
     assert counted_by_log("nack", [NACK, REJECT, CRASH, NACK]) == [1, 2], "a crash leaves no count behind"
 
 
-def test_what_was_counted_before_a_restart_says_how_long_it_waits_after_it() -> None:
+def test_counts_from_before_a_restart_determine_the_delay_after_it() -> None:
     yard = Yard()
     queue = yard.queue(retry_min=10)
     restore(queue, message(1), True, 2)
@@ -329,7 +329,7 @@ def test_what_was_counted_before_a_restart_says_how_long_it_waits_after_it() -> 
         ({"delivery_count_on": 1}, "x-delivery-count-on"),
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: dict[str, Any], why: str) -> None:
+def test_contradicting_arguments_are_refused(arguments: dict[str, Any], why: str) -> None:
     with pytest.raises(PreconditionFailed, match=why):
         Yard().queue(**arguments)
 
@@ -428,7 +428,7 @@ def test_a_queue_without_a_limit_tells_the_log_nothing() -> None:
     assert bench.store.counted == []
 
 
-def test_what_was_out_once_too_often_is_gone_after_recovery() -> None:
+def test_an_entry_beyond_the_delivery_limit_is_removed_at_recovery() -> None:
     bench = limited(2)
     for number, count in enumerate((0, 2, 3, 9), 1):
         restore(bench.queue, logged_message(number), True, count)

@@ -53,7 +53,7 @@ def test_a_release_is_no_try() -> None:
     assert (second.delivery_count, second.counted, second.redelivered) == (2, 2, True)
 
 
-def test_what_is_released_stands_where_it_stood() -> None:
+def test_a_released_entry_has_its_old_place() -> None:
     yard, queue, client = delivered(4, prefetch=4)
     client.ack(2)
     client.cancel()
@@ -102,7 +102,7 @@ def test_a_consumer_that_goes_says_how_what_it_had_comes_back(outcome: int, coun
     assert [entry.counted for entry in queue.entries] == [counted + 1] * 3
 
 
-def test_of_several_only_what_the_consumer_has_is_taken_back() -> None:
+def test_only_entries_of_the_consumer_are_returned() -> None:
     yard, queue, client = delivered(2, prefetch=2)
     [first, second] = client.held
     client.ack(1)
@@ -133,7 +133,7 @@ MOST = int(SLICE)
 MANY = 2 * MOST + 1
 
 
-def test_who_looks_finds_all_of_them() -> None:
+def test_a_browser_finds_all_entries() -> None:
     yard, queue, client = delivered(MANY)
     lose(queue, client)
     entry = get_one(queue, yard.client(queue).consumer)
@@ -197,7 +197,7 @@ def refuse(client: Client) -> None:
     client.restore_all(len(entries), len(entries))
 
 
-def test_they_leave_in_slices_and_in_order() -> None:
+def test_refused_entries_leave_in_slices_and_in_order() -> None:
     yard, queue, client, letters = refused()
     seen = [(int(letters.ready), int(queue.unacked), int(client.consumer.inflight))]
     while queue.manager.discards is not None:
@@ -218,7 +218,7 @@ def test_few_refusals_leave_at_once() -> None:
     assert (letters.ready, queue.unacked, queue.manager.discards) == (DISCARDS_A_STEP, 0, None)
 
 
-def test_what_is_refused_later_leaves_later() -> None:
+def test_later_refusals_leave_later() -> None:
     yard, queue, client, letters = refused()
     yard.publish(count=2)
     yard.run()
@@ -256,7 +256,7 @@ def test_the_queue_is_deleted_meanwhile_and_loses_none_of_them() -> None:
     assert letters.ready == MANY_REFUSALS
 
 
-def test_what_the_client_has_no_more_stays_where_it_is() -> None:
+def test_entries_that_the_client_does_not_own_stay() -> None:
     yard, queue, client = delivered(MANY_REFUSALS, **LETTERS)
     letters = yard.queue("d")
     held = list(client.held)
@@ -266,7 +266,7 @@ def test_what_the_client_has_no_more_stays_where_it_is() -> None:
     assert (letters.ready, queue.ready) == (MANY_REFUSALS - 10, 10)
 
 
-def test_one_frame_that_refuses_many() -> None:
+def test_a_single_frame_refuses_many_deliveries() -> None:
     site = Site()
     queue = site.declare("q", **LETTERS)
     letters = site.declare("d")
@@ -321,7 +321,7 @@ def test_credit_is_restored_as_they_are_back_and_the_client_gets_them_again_in_o
     assert client.numbers[MANY:] == list(range(1, MANY + 1))
 
 
-def test_who_comes_meanwhile_waits_too() -> None:
+def test_a_consumer_that_attaches_meanwhile_waits_too() -> None:
     yard, queue, client = delivered(MANY)
     lose(queue, client)
     other = yard.client(queue, 1)
@@ -344,7 +344,7 @@ def test_the_queue_is_deleted_while_deliveries_return() -> None:
     assert (state(queue), numbers(queue), yard.vhost.settlements) == ((0, 0, 0), [], [])
 
 
-def test_what_a_browser_puts_away_with_them_ends_nothing() -> None:
+def test_entries_that_a_browser_acknowledges_with_them_change_nothing() -> None:
     yard = Yard()
     queue = yard.queue()
     browser = yard.client(queue, acquires=False)
@@ -417,7 +417,7 @@ def test_a_queue_with_a_limit_is_never_above_it() -> None:
     assert yard.died() == {"maxlen": 290}
 
 
-def test_what_waits_for_its_next_try_keeps_nobody_waiting() -> None:
+def test_entries_that_wait_for_a_retry_keep_no_others_waiting() -> None:
     count = MOST + 1  # each as much work as two
     yard, queue, client = delivered(count, retry_min=1000)
     half = MOST // 2
@@ -442,7 +442,7 @@ def test_waits_were_switched_off_meanwhile() -> None:
     assert state(queue) == (MOST // 2, 0, MOST // 2)
 
 
-def test_what_came_back_too_often() -> None:
+def test_entries_beyond_the_delivery_limit() -> None:
     count = 2 * GIVEN_UP + 1
     yard, queue, client = delivered(count, delivery_limit=0)
     other = yard.client(queue)
@@ -469,7 +469,7 @@ def test_too_often_and_the_queue_is_deleted() -> None:
     assert numbers(dead) == list(range(1, MANY + 1))
 
 
-def test_what_did_not_come_back_too_often_is_back_at_once() -> None:
+def test_entries_within_the_delivery_limit_are_back_at_once() -> None:
     count = GIVEN_UP + 50
     yard, queue, client = delivered(count, delivery_limit=1)
     for entry in client.held[: GIVEN_UP + 10]:
@@ -483,7 +483,7 @@ def test_what_did_not_come_back_too_often_is_back_at_once() -> None:
     assert state(queue) == (0, 40, 0)
 
 
-def test_one_frame_of_a_channel_whose_consumers_have_several_queues() -> None:
+def test_a_single_frame_of_a_channel_whose_consumers_have_several_queues() -> None:
     site = Site()
     queues = [site.declare(name) for name in ("a", "b")]
     for queue in queues:
@@ -518,7 +518,7 @@ def settled(count: int = MANY, prefetch: int = 0, **arguments: Any) -> tuple[Yar
     return yard, queue, client
 
 
-def test_they_leave_in_slices_and_make_room_as_they_leave() -> None:
+def test_settled_entries_leave_in_slices_and_make_room() -> None:
     yard, queue, client = settled(prefetch=MANY)
     assert yard.vhost.settlements
     seen = []
@@ -536,7 +536,7 @@ def test_few_settlements_leave_at_once() -> None:
     assert (queue.acked, queue.unacked, yard.vhost.settlements, client.credit.used) == (few, 0, [], 0)
 
 
-def test_what_is_settled_later_may_leave_before() -> None:
+def test_later_settlements_may_leave_before() -> None:
     yard, queue, client = settled()
     yard.publish()
     yard.run()
@@ -560,7 +560,7 @@ def test_the_client_goes_meanwhile_and_nobody_else_gets_them() -> None:
 
 
 @pytest.mark.parametrize("exclusive", [{"single_active_consumer": True}, {"strict_order": True}])
-def test_who_waits_for_the_last_of_them_is_served_then(exclusive: dict[str, bool]) -> None:
+def test_a_consumer_that_waits_for_the_last_settlement_is_served_then(exclusive: dict[str, bool]) -> None:
     count = MANY if "strict_order" not in exclusive else 1
     yard, queue, client = settled(count, **exclusive)
     other = yard.client(queue)
@@ -725,7 +725,7 @@ def history(make: Callable[[], Bench], settle: Callable[[Client, list[int]], Non
 
 @pytest.mark.parametrize("make", [plain, ranked, grouped, elected])
 @pytest.mark.parametrize("seed", range(6))
-def test_it_is_the_same_as_one_after_the_other(make: Callable[[], Bench], seed: int) -> None:
+def test_a_mass_settlement_equals_single_settlements(make: Callable[[], Bench], seed: int) -> None:
     assert history(make, at_once, seed) == history(make, one_by_one, seed)
 
 
@@ -743,7 +743,7 @@ def test_only_what_the_consumer_has_is_settled() -> None:
     assert bench.queue.acked == 1
 
 
-def test_one_frame_has_a_client_look_for_more_once() -> None:
+def test_a_single_frame_makes_the_client_look_for_more_once() -> None:
     site = Site()
     queue = site.declare("q")
     site.fill(site.open(), "q", 300)

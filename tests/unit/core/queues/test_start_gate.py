@@ -44,7 +44,7 @@ def test_the_last_of_so_many_opens_it() -> None:
     assert first.numbers[-1] == 6, "it stays open as long as one is left"
 
 
-def test_it_is_shut_again_when_none_is_left() -> None:
+def test_the_gate_is_shut_again_without_consumers() -> None:
     bench, _ = gated(count=2)
     first, second = bench.client(1), bench.client(1)
     bench.run()
@@ -94,7 +94,7 @@ def test_no_delay_is_no_gate_and_basic_get_passes_every_one() -> None:
     assert client.numbers == [1, 2, 3, 4]
 
 
-def test_one_without_credit_counts_and_waits_for_it() -> None:
+def test_a_consumer_without_credit_counts_and_waits_for_credit() -> None:
     bench, _ = gated(count=2)
     first = bench.client()
     first.session.set_flow(False)

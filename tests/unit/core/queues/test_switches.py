@@ -57,7 +57,7 @@ def test_a_route_that_was_known_before_leads_no_further() -> None:
     assert not route.careful
 
 
-def test_what_chooses_by_message_is_refused_too() -> None:
+def test_publishes_through_exchanges_that_route_by_message_are_refused_too() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     add_exchange(vhost, "x", "headers")
@@ -114,7 +114,7 @@ def test_consumers_stay_and_get_nothing_until_the_queue_is_started() -> None:
     assert pull(before) + pull(after) == 1
 
 
-def test_whoever_is_notified_when_the_queue_stops_gets_nothing() -> None:
+def test_a_notified_consumer_gets_nothing_when_the_queue_stops() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     taker, consumer = consume(queue)
@@ -186,7 +186,7 @@ def test_a_start_serves_the_higher_priority_first() -> None:
     assert (low.state, high.state) == (INTERESTED, NOTIFIED)
 
 
-def test_it_is_logged_of_durable_queues_and_comes_back() -> None:
+def test_switches_of_durable_queues_are_logged_and_recovered() -> None:
     store = RecordingStore()
     vhost = new_broker(store).declare_vhost("/")
     durable, transient = add_queue(vhost, "d", durable=True), add_queue(vhost, "t")
@@ -202,7 +202,7 @@ def test_it_is_logged_of_durable_queues_and_comes_back() -> None:
     assert stopped(rebuilt(store.changes).vhosts["/"].queues["d"]) == []
 
 
-def test_what_cannot_be_kept_is_not_done() -> None:
+def test_a_switch_that_cannot_be_logged_is_not_made() -> None:
     store = RecordingStore()
     vhost = new_broker(store).declare_vhost("/")
     queue = add_queue(vhost, "d", durable=True)

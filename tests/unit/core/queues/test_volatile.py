@@ -60,7 +60,7 @@ def test_a_stop_counts_and_a_crash_estimates() -> None:
     assert lost(after_restart(stop)) == (10, False), "what clients had is lost too"
 
 
-def test_what_was_lost_before_counts_on() -> None:
+def test_earlier_losses_are_counted_on() -> None:
     yard, store, queue = volatile_yard()
     yard.publish(count=10)
     again = after_restart([*store.changes, queue_change("/", queue, True)])

@@ -193,7 +193,7 @@ def durable_many(store: RecordingStore) -> VirtualHost:
     return vhost
 
 
-def test_what_the_log_says_is_the_state_before_or_after() -> None:
+def test_the_log_has_the_state_before_or_after_the_deletion() -> None:
     store = RecordingStore()
     vhost = durable_many(store)
     before = len(store.changes)
@@ -212,7 +212,7 @@ def test_what_the_log_says_is_the_state_before_or_after() -> None:
     assert routed(recovered, "x", "2") == []
 
 
-def test_what_is_described_meanwhile_has_none_of_them() -> None:
+def test_descriptions_during_the_deletion_have_no_deleted_bindings() -> None:
     store = RecordingStore()
     broker = rebuilt(durable_many(store).store.changes)  # type: ignore[attr-defined]
     vhost = broker.vhosts["/"]

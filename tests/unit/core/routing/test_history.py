@@ -86,7 +86,7 @@ def test_a_message_may_ask_not_to_be_kept() -> None:
     assert bound(vhost, "q") == ["a", "c"]
 
 
-def test_what_is_kept_is_not_routed() -> None:
+def test_kept_messages_are_not_routed() -> None:
     vhost = house(alternate_exchange="amq.fanout")
     assert publish(vhost, "x", message_id="a") == 0
     assert vhost.counters.unroutable == 1
@@ -278,7 +278,7 @@ def test_the_time_of_a_message_begins_anew_where_it_goes() -> None:
 
 
 @pytest.mark.parametrize("length", [9, 1])
-def test_what_is_delayed_waits_for_its_date_in_queues_that_are_bound_later(length: int) -> None:
+def test_delayed_messages_wait_for_their_date_in_queues_bound_later(length: int) -> None:
     store = OnDisk()
     clock = HandClock()
     vhost = new_vhost(store, clock)

@@ -63,7 +63,7 @@ def test_pages_are_read_once_and_let_go_of() -> None:
     assert held in ([], [reader.deliveries[-1]])
 
 
-def test_what_was_let_go_of_is_passed_over() -> None:
+def test_removed_rows_are_skipped() -> None:
     yard = StreamYard()
     yard.append(25)
     reader = Reader(yard, yard.q, prefetch=5)
@@ -94,7 +94,7 @@ def test_the_last_message_of_an_empty_stream_is_the_next_one() -> None:
     assert reader.offsets == [0, 1]
 
 
-def test_what_is_too_old_is_looked_for_every_ten_seconds() -> None:
+def test_the_age_limit_is_applied_every_ten_seconds() -> None:
     yard = StreamYard(max_age="2D")
     began = yard.clock.date()
     assert yard.disk.trims[-1] == (0, (began - 2 * DAY_MS) * 1000)
@@ -115,7 +115,7 @@ def test_an_age_may_be_longer_than_time() -> None:
     assert {oldest for _, oldest in yard.disk.trims} == {0}
 
 
-def test_what_is_too_much_is_let_go_of_as_it_comes() -> None:
+def test_the_size_limit_is_applied_at_each_publish() -> None:
     yard = StreamYard(max_length_bytes=1000)
     yard.append(10)
     count = len(yard.disk.trims)
@@ -143,7 +143,7 @@ def test_how_far_consumers_are_is_told_the_log_once_a_second() -> None:
     assert yard.lists.changes[-1]["offsets"] == {"mine": [5]}
 
 
-def test_of_two_consumers_with_one_name_the_later_one_counts() -> None:
+def test_the_later_of_two_consumers_with_the_same_name_counts() -> None:
     yard = StreamYard()
     yard.append(10)
     first = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"))
@@ -184,7 +184,7 @@ def test_how_far_a_consumer_was_is_known_when_the_log_accepts_something_again() 
     assert change["offsets"] == {"mine": [2]}
 
 
-def test_who_is_there_can_be_forgotten_before_the_log_knows_it() -> None:
+def test_a_reader_can_be_forgotten_before_the_log_knows_it() -> None:
     yard = StreamYard()
     yard.append(10)
     reader = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"))

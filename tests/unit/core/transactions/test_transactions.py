@@ -77,7 +77,7 @@ def names(frames: list[base.Frame]) -> list[str]:
     return [frame.name for frame in frames]
 
 
-def test_they_leave_in_slices_and_the_answer_comes_last() -> None:
+def test_settled_entries_leave_in_slices_and_the_answer_comes_last() -> None:
     place, queue, client = site()
     place.ask(client, Tx.Commit())
     seen = [int(queue.acked)]
@@ -90,7 +90,7 @@ def test_they_leave_in_slices_and_the_answer_comes_last() -> None:
     assert (queue.ready, queue.unacked, place.broker.vhosts["/"].settlements) == (0, 1, [])
 
 
-def test_what_else_it_does_is_done_in_its_order() -> None:
+def test_the_other_work_of_the_transaction_is_done_in_order() -> None:
     yard, queue, client = delivered(MANY, MANY, **LETTERS)
     dead = yard.queue("d")
     job = job_of(
@@ -118,7 +118,7 @@ def test_a_queue_is_deleted_meanwhile(which: str) -> None:
     assert (client.credit.used, client.consumer.inflight) == (0, 0)
 
 
-def test_who_committed_does_not_go_on_in_the_middle_of_a_deletion() -> None:
+def test_a_client_does_not_continue_in_the_middle_of_a_deletion() -> None:
     place, queue, client = site()
     again = [
         Tx.Commit(),
@@ -198,7 +198,7 @@ def large(life: Life, route: Route) -> Message:
     return message
 
 
-def test_its_virtual_host_is_deleted_in_between_and_the_broker_dies() -> None:
+def test_the_vhost_is_deleted_during_a_commit_and_the_broker_dies() -> None:
     """A settlement is appended only once: other messages are in the same segments."""
     disk = SimDisk(Random(1))
     life = Life(disk)
@@ -436,7 +436,7 @@ def test_a_queue_that_is_deleted_meanwhile_has_let_its_dead_letter_go(dead_lette
     assert dead_letter_house.store.settled == []
 
 
-def test_what_the_queue_said_at_the_commit_holds(dead_letter_house: House) -> None:
+def test_the_queue_s_rules_at_the_commit_hold(dead_letter_house: House) -> None:
     client = rejecting(dead_letter_house)
     found = queue(dead_letter_house, "work")
     assert found.rules is not None
@@ -594,7 +594,7 @@ def outcome(house: House, client: Wired) -> tuple[int, int, int, int]:
     return (*died, queues["dead"].ready, queues["work"].ready + queues["work"].unacked)
 
 
-def test_what_was_to_be_dead_lettered_is() -> None:
+def test_messages_dead_lettered_at_the_commit_stay_dead_lettered() -> None:
     house = new_house()
     vhost = house.broker.vhost("/")
     put(vhost, "p", "work", dead_letter_exchange="", dead_letter_routing_key="dead")
@@ -604,7 +604,7 @@ def test_what_was_to_be_dead_lettered_is() -> None:
     assert outcome(house, client) == (1, 0, 1, 0)
 
 
-def test_what_was_to_be_discarded_is() -> None:
+def test_messages_discarded_at_the_commit_stay_discarded() -> None:
     house = new_house()
     client = waiting_rejection(house)
     put(house.broker.vhost("/"), "p", "work", dead_letter_exchange="", dead_letter_routing_key="dead")

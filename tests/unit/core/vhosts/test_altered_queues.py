@@ -70,7 +70,7 @@ def test_a_lower_limit_makes_room_and_a_time_to_live_counts_from_now_on() -> Non
         ({"x-priority-mapping": "amqp"}, "would be of the kind 'priority' and is of the kind 'standard'"),
     ],
 )
-def test_what_cannot_be_altered_is_named(changes: dict[str, object], why: str) -> None:
+def test_an_argument_that_cannot_be_altered_is_named(changes: dict[str, object], why: str) -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     with pytest.raises(PreconditionFailed, match=why):
@@ -207,7 +207,7 @@ def test_both_are_one_change_of_the_log_and_come_back() -> None:
     assert routed(again, "x") == ["old", "older"]
 
 
-def test_what_cannot_be_kept_is_not_done() -> None:
+def test_a_change_that_cannot_be_logged_is_not_made() -> None:
     store = RecordingStore()
     vhost = new_broker(store).declare_vhost("/")
     queue = add_queue(vhost, "q", durable=True)

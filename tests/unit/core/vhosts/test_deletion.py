@@ -46,7 +46,7 @@ def groups_alive() -> int:
 
 
 @pytest.mark.parametrize("limits", [{}, {"message_ttl": 60_000}, {"max_priority": 2}], ids=str)
-def test_what_it_held_goes_in_slices(limits: dict[str, Any]) -> None:
+def test_entries_of_a_deleted_queue_leave_in_slices(limits: dict[str, Any]) -> None:
     store = RecordingStore()
     yard = Yard(store)
     queue = yard.queue(durable=True, **limits)
@@ -77,7 +77,7 @@ def test_what_it_held_goes_in_slices(limits: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("way", ["settled", "released", "discarded", "lost", "kept"])
-def test_what_clients_had_is_taken_back_in_slices(way: str) -> None:
+def test_acquired_entries_are_taken_from_clients_in_slices(way: str) -> None:
     store = RecordingStore()
     yard = Yard(store)
     queue = yard.queue(durable=True, delivery_limit=0, dead_letter_exchange="", dead_letter_routing_key="d")
@@ -149,7 +149,7 @@ def test_no_group_is_left_to_the_garbage_collector() -> None:
         gc.enable()
 
 
-def test_what_an_exchange_holds_goes_in_slices_too() -> None:
+def test_delayed_messages_of_an_exchange_leave_in_slices_too() -> None:
     site = Site(durable=True)
     for _ in range(MANY):
         site.publish(100, persistent=True)
@@ -214,7 +214,7 @@ def kinds(broker: Broker) -> set[object]:
     return {change["kind"] for change in definitions_of(broker)}
 
 
-def test_it_is_gone_at_once_and_let_go_of_in_slices() -> None:
+def test_a_deleted_vhost_is_invisible_at_once_and_unlinked_in_slices() -> None:
     land = LargeVhost()
     add_exchange(land.vhost, "x", durable=True)
     queues = list(land.vhost.queues.values())
@@ -240,7 +240,7 @@ def test_it_is_gone_at_once_and_let_go_of_in_slices() -> None:
     assert rebuilt(land.store.changes).vhosts == {}
 
 
-def test_what_is_in_its_queues_counts() -> None:
+def test_messages_of_the_queues_count_in_the_slices() -> None:
     land = LargeVhost()
     for number in range(10):
         publish(land.vhost, "", f"q{2 * number}", persistent=True)
@@ -289,7 +289,7 @@ def test_nothing_happens_in_a_queue_in_time(arguments: dict[str, object]) -> Non
     assert len(land.store.changes) == changes
 
 
-def test_what_is_delayed_is_never_sent() -> None:
+def test_delayed_messages_are_never_sent() -> None:
     land = LargeVhost()
     delayed: dict[str, object] = {"x-delayed-type": "direct"}
     land.vhost.declare_exchange("x", "x-delayed-message", True, False, False, delayed)
@@ -310,7 +310,7 @@ def test_what_is_delayed_is_never_sent() -> None:
     assert len(land.store.forgotten) == appended
 
 
-def test_it_is_made_again_under_its_name_meanwhile() -> None:
+def test_the_vhost_is_declared_again_during_the_deletion() -> None:
     land = LargeVhost()
     old = land.vhost
     put(old, "limit", "^q", max_length=1)
@@ -331,7 +331,7 @@ def test_it_is_made_again_under_its_name_meanwhile() -> None:
         publish(old, "", "q0")
 
 
-def test_it_is_deleted_again_before_the_first_one_is_let_go_of() -> None:
+def test_the_vhost_is_deleted_again_before_the_first_one_is_unlinked() -> None:
     land = LargeVhost()
     land.delete()
     again = land.broker.declare_vhost("v")
@@ -342,7 +342,7 @@ def test_it_is_deleted_again_before_the_first_one_is_let_go_of() -> None:
     assert land.left == ["v", "v"]
 
 
-def test_its_bindings_go_in_slices_too() -> None:
+def test_bindings_are_unlinked_in_slices_too() -> None:
     land = LargeVhost()
     add_exchange(land.vhost, "x")
     gone = land.vhost.exchanges["x"]
@@ -444,7 +444,7 @@ def land() -> DependentVhost:
     return DependentVhost()
 
 
-def test_they_hear_in_slices_and_never_from_inside_the_deletion(land: DependentVhost) -> None:
+def test_dependents_are_called_in_slices_and_never_from_inside_the_deletion(land: DependentVhost) -> None:
     senders = land.senders(land.queue, MANY_DEPENDENTS)
     land.vhost.delete_queue("q", False, False, None)
     assert land.told == []
@@ -464,7 +464,7 @@ def test_only_those_of_what_is_deleted_hear_of_it(land: DependentVhost) -> None:
     assert set(land.told) == set(ours)
 
 
-def test_who_leaves_before_its_turn_is_not_told(land: DependentVhost) -> None:
+def test_a_dependent_that_leaves_before_its_slice_is_not_called(land: DependentVhost) -> None:
     senders = land.senders(land.queue, MANY_DEPENDENTS)
     land.vhost.delete_queue("q", False, False, None)
     land.clock.schedule.run()
@@ -474,7 +474,7 @@ def test_who_leaves_before_its_turn_is_not_told(land: DependentVhost) -> None:
     assert len(land.told) == SLICE
 
 
-def test_who_is_told_may_take_others_along(land: DependentVhost) -> None:
+def test_a_called_dependent_may_remove_others(land: DependentVhost) -> None:
     first, last = land.senders(land.queue, 2)
     first.others, last.others = [last], [first]
     land.vhost.delete_queue("q", False, False, None)

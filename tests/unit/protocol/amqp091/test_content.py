@@ -107,7 +107,7 @@ def test_merged_frames_suit_every_peer() -> None:
     assert max(len(payload) + 8 for _, _, payload in merged) == FRAME_MIN_SIZE
 
 
-def test_what_has_arrived_is_dropped_with_the_channel() -> None:
+def test_received_frames_are_dropped_with_the_channel() -> None:
     taker = Taker()
     taker.begin_content(b"")
     head = head_frame(1, 10)

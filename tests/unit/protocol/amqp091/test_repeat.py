@@ -116,7 +116,7 @@ def test_a_wrong_last_octet_is_a_frame_error() -> None:
     assert len(peer.first.contents) == 5
 
 
-def test_what_is_suspended_by_a_method_goes_on_where_it_stood() -> None:
+def test_a_content_interrupted_by_a_method_continues() -> None:
     """A large read after an incomplete one is not joined to it whole; nothing is parsed twice or lost."""
     peer = Reopening()
     long = [publish(bytes([i]) * 3000) for i in range(20)]

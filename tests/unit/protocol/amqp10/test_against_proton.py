@@ -178,7 +178,7 @@ def test_proton_reads_the_same_value_of_the_same_type(digits: str, value: object
 
 
 @pytest.mark.parametrize(("digits", "value"), WRITTEN)
-def test_what_proton_writes_is_the_same_value_of_the_same_type(digits: str, value: object) -> None:
+def test_values_written_by_proton_have_the_same_value_and_type(digits: str, value: object) -> None:
     found, behind = decode_typed(written(value))
 
     assert (found, type(found)) == (value, type(value))

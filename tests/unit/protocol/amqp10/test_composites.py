@@ -89,7 +89,7 @@ FILLED: list[Composite] = [
 
 
 @pytest.mark.parametrize("composite", FILLED, ids=lambda composite: type(composite).__name__)
-def test_what_is_written_is_read_again(composite: Composite) -> None:
+def test_written_composites_are_read_again(composite: Composite) -> None:
     data = encode_composite(composite)
 
     assert decode_composite(b"\xff" + data + b"\xff", 1) == (composite, 1 + len(data))
@@ -142,7 +142,7 @@ def test_either_descriptor_will_do() -> None:
 
 @pytest.mark.spec("amqp-1.0", "1.3.4")
 @pytest.mark.spec("amqp-1.0", "1.4")
-def test_what_is_missing_at_the_end_has_its_default() -> None:
+def test_missing_fields_at_the_end_have_their_defaults() -> None:
     expected = Open(container_id="c")
 
     assert compose(Described(Ulong(0x10), ["c"])) == expected
@@ -164,7 +164,7 @@ def test_what_is_missing_at_the_end_has_its_default() -> None:
     "capabilities",
     [Symbol("a"), "a", symbols(["a"]), [Symbol("a")], Array(0xB3, [Symbol("a")]), Array(0xA1, ["a"])],
 )
-def test_one_value_or_a_list_will_do_where_there_may_be_several(capabilities: object) -> None:
+def test_a_single_value_or_a_list_is_read_for_a_multiple_field(capabilities: object) -> None:
     opened = compose(at(0x10, container_id="c", offered_capabilities=capabilities))
 
     assert opened == Open(container_id="c", offered_capabilities=("a",))
@@ -181,7 +181,7 @@ def test_integers_have_any_width_and_are_plain() -> None:
     assert type(opened.container_id) is str
 
 
-def test_what_a_map_holds_keeps_its_types_and_its_bytes() -> None:
+def test_values_of_a_map_keep_their_types_and_bytes() -> None:
     filters = {
         "f": Described(Ulong(0x468C00000004), "a = 1"),
         "g": [Ubyte(1), Map([(Char("k"), Timestamp(1))])],
@@ -213,7 +213,7 @@ def test_composites_in_maps_are_written_as_such() -> None:
     ],
     ids=repr,
 )
-def test_what_a_field_cannot_be_is_not_written(composite: Composite) -> None:
+def test_invalid_field_values_are_not_written(composite: Composite) -> None:
     with pytest.raises(ValueError, match=r"(open|close)\.[a-z-]+ cannot be"):
         encode_composite(composite)
 
@@ -308,7 +308,7 @@ def refusal(value: object) -> str:
         (at(0x10, container_id=["x" * 1000]), "open.container-id is a list instead of string"),
     ],
 )
-def test_what_does_not_belong_is_refused_by_name(value: object, said: str) -> None:
+def test_unexpected_values_are_refused_by_name(value: object, said: str) -> None:
     text = refusal(value)
 
     assert said in text

@@ -55,7 +55,7 @@ def test_the_peer_is_not_before_the_first_transfer(start: int) -> None:
         window.follow(forward(start, -1))
 
 
-def test_what_the_peer_counts_on_its_way_is_believed() -> None:
+def test_transfers_that_the_peer_counts_as_sent_are_accepted() -> None:
     window = IncomingWindow(LAST, 4)
     window.follow(3)
     assert window.next_id == 3

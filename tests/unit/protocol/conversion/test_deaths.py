@@ -39,7 +39,7 @@ def test_x_death_is_an_array_of_maps() -> None:
     }
 
 
-def test_what_else_headers_tell_of_deaths_are_annotations() -> None:
+def test_other_headers_about_deaths_are_annotations() -> None:
     table = b"".join(field(name, value) for name, value in write_headers([], [EXPIRED], "ex", True))
     found = converted10({}, table)[ANNOTATIONS]
     said = {"reason": "expired", "queue": "q1", "exchange": "ex"}

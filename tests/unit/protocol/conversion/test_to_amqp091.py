@@ -129,7 +129,7 @@ def test_properties_have_their_counterparts(name: str, value: object, index: int
         ("content_type", 5),
     ],
 )
-def test_what_no_property_can_say_is_left_out_and_the_next_one_is_not(name: str, value: object) -> None:
+def test_a_value_without_a_property_is_left_out_and_the_next_one_is_not(name: str, value: object) -> None:
     others = {"correlation_id": "c"} if name != "correlation_id" else {}
     properties, headers, body = converted091(properties_section(**others, **{name: value}), HELLO)
     assert said(properties) == {basic.CORRELATION_ID: b"c"}
@@ -174,7 +174,7 @@ def test_names_have_up_to_255_bytes(size: int) -> None:
     assert headers == named | {b"": b"V"}
 
 
-def test_what_annotations_say_of_the_way_here_is_no_header() -> None:
+def test_annotations_about_the_route_are_no_headers() -> None:
     names = ("x-exchange", "x-routing-key", "x-basic-other", "x-death", "x-message-id", "x-correlation-id")
     _, headers, _ = converted091(annotations(dict.fromkeys(names, "said")), HELLO)
     assert headers == {}
@@ -259,7 +259,7 @@ def test_other_values_wanted_as_text_stay_sections(body: bytes) -> None:
 
 @pytest.mark.parametrize("opaque", [True, False])
 @pytest.mark.parametrize("rest", [b"no sections", b"", HELLO + HELLO[:-1], described(VALUE, b"\x40") + HELLO])
-def test_what_is_not_to_be_looked_at_or_no_sections_is_the_body_as_a_whole(rest: bytes, opaque: bool) -> None:
+def test_an_opaque_payload_or_invalid_sections_are_the_whole_body(rest: bytes, opaque: bool) -> None:
     whole = described(HEADER, encode([True, Ubyte(3)])) + rest
     properties, headers, body = opened(content091(whole, opaque=opaque))
     if rest == b"" and not opaque:

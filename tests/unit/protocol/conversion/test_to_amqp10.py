@@ -108,7 +108,7 @@ def test_short_strings_are_properties(index: int, value: bytes, place: int, expe
         (basic.TIMESTAMP, struct.pack(">Q", 2**63 // 1000 + 1)),
     ],
 )
-def test_what_no_property_can_say_is_left_out(index: int, value: bytes) -> None:
+def test_values_without_a_property_are_left_out(index: int, value: bytes) -> None:
     assert converted10({index: value, basic.DELIVERY_MODE: b"\x02"}) == {
         HEADER: [True, None, None, True, 0],
         ANNOTATIONS: OURS,
@@ -127,7 +127,7 @@ def test_the_type_is_an_annotation() -> None:
     assert converted10({basic.TYPE: short(b"t")})[ANNOTATIONS] == OURS | {"x-basic-type": "t"}
 
 
-def test_what_the_broker_says_itself_is_not_taken_from_headers() -> None:
+def test_annotations_of_the_broker_are_not_taken_from_headers() -> None:
     names = (b"x-exchange", b"x-routing-key", b"x-basic-type", b"x-basic-other", b"x-death")
     table = b"".join(field(name, b"S" + long_string(b"forged")) for name in names)
     assert converted10({}, table) == converted10({})

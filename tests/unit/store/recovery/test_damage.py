@@ -259,7 +259,7 @@ def test_repair_copes_with_every_single_damaged_byte_of_a_segment(tmp_path: Path
         assert len(lost) + len(back) <= 2, "one damaged batch costs what it held"
 
 
-def test_of_a_single_segment_the_first_batch_may_be_damaged(tmp_path: Path) -> None:
+def test_the_first_batch_of_a_single_segment_may_be_damaged(tmp_path: Path) -> None:
     data = bytearray(small_log(tmp_path))
     end = batch_ends(tmp_path)[1]
     data[end - 1] ^= 1

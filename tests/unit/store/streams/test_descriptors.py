@@ -12,7 +12,7 @@ from tests.support.store.streams import add, open_streams, rows
 MANY = 300
 
 
-def test_of_many_streams_few_files_and_pages_are_open() -> None:
+def test_many_streams_have_few_open_files_and_pages() -> None:
     disk = BadDisk()
     deferred = Deferred()
     log, found, _ = open_streams(FOLDER, disk, *range(1, MANY + 1), deferred=deferred)
@@ -45,7 +45,7 @@ def test_files_of_a_batch_stay_open_until_it_is_synced() -> None:
     log.close()
 
 
-def test_of_many_files_of_one_stream_few_are_open() -> None:
+def test_a_single_stream_with_many_files_has_few_open() -> None:
     disk = BadDisk()
     deferred = Deferred()
     log, (stream,), _ = open_streams(FOLDER, disk, 1, deferred=deferred)

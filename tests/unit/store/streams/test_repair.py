@@ -177,7 +177,7 @@ def test_all_files_of_a_stream_may_be_gone(tmp_path: Path) -> None:
     )
 
 
-def test_what_was_lost_before_is_said(tmp_path: Path) -> None:
+def test_earlier_losses_are_reported(tmp_path: Path) -> None:
     write(tmp_path)
     files(tmp_path)[1].unlink()
     repair(str(tmp_path), DISK)

@@ -140,7 +140,7 @@ def test_only_what_is_known_is_in_force() -> None:
     assert filters.in_force() == {"sel": Described(SELECTOR, "a = 1")}
 
 
-def test_what_is_in_force_goes_back_as_it_came() -> None:
+def test_effective_filters_are_echoed_unchanged() -> None:
     given: dict[str, object] = {
         "selector": Described(SELECTOR, "a = 1"),
         "jms-selector": Described(Ulong(0x468C00000004), "b = 1"),

@@ -184,7 +184,7 @@ def test_many_bindings_are_listed_and_searched_in_slices(desk: Desk) -> None:
     assert desk.take().both == (204, None)
 
 
-def test_what_goes_away_while_it_is_searched_for_is_removed_all_the_same(desk: Desk) -> None:
+def test_a_binding_deleted_during_the_search_counts_as_removed(desk: Desk) -> None:
     for number in range(SLICE + 1):
         desk.vhost.bind_queue("q", "h", "", {"n": number})
     desk.management.ask(request("DELETE", located(desk, SLICE)))

@@ -156,7 +156,7 @@ def test_a_request_that_would_take_long_to_decode_is_refused(desk: Desk) -> None
         ("GET", "/bindings?src=%", 400, "address '/bindings?src=%' has a % without two hexadecimal digits"),
     ],
 )
-def test_what_is_not_there_is_refused(desk: Desk, method: str, path: str, status: int, text: str) -> None:
+def test_missing_objects_are_refused(desk: Desk, method: str, path: str, status: int, text: str) -> None:
     found, why = desk.ask(method, path)
     assert isinstance(why, str)
     assert (found, text in why) == (status, True), (found, why)
@@ -183,7 +183,7 @@ BINDING = {"source": "x", "destination_queue": "q", "binding_key": "k"}
         ("GET", "/bindings?src=x&dstq=q&key=k", None, "configure", "exchange", "x"),
     ],
 )
-def test_who_may_not_is_refused(
+def test_a_user_without_permission_is_refused(
     method: str, path: str, body: object, what: str, kind: str, name: str
 ) -> None:
     town = furnished()
@@ -208,7 +208,7 @@ def test_a_durable_change_is_answered_when_it_is_on_disk_and_what_follows_after_
     assert correlations == [encode("first"), encode("second"), encode("third")]
 
 
-def test_what_may_not_survive_is_not_promised(desk: Desk) -> None:
+def test_an_object_that_might_not_survive_is_not_confirmed(desk: Desk) -> None:
     desk.management.ask(request("PUT", "/queues/q", {}))
     desk.house.store.fail("no space")
     assert desk.take().both == (503, "the log has failed: no space")

@@ -224,7 +224,7 @@ def test_each_request_has_the_response_that_the_client_waits_for(desk: Desk, req
     assert "orders" not in desk.vhost.exchanges
 
 
-def test_what_the_client_removes_as_bound_to_a_queue_was_bound_to_an_exchange(desk: Desk) -> None:
+def test_a_client_that_unbinds_a_queue_removes_the_binding_of_an_exchange(desk: Desk) -> None:
     for _, request in FIRST[:9]:
         desk.send(bytes.fromhex(request))
     assert [binding.destination_name for binding in desk.vhost.exchanges["orders"].bindings()] == ["x2"]

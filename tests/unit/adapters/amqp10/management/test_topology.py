@@ -66,7 +66,7 @@ def test_a_queue_has_the_properties_that_it_is_declared_with(desk: Desk) -> None
     assert queue.arguments == {"x-max-length": 5}
 
 
-def test_who_asks_for_a_quorum_queue_is_shown_one(desk: Desk) -> None:
+def test_a_request_for_a_quorum_queue_is_answered_with_a_quorum_queue(desk: Desk) -> None:
     body = {"arguments": {"x-queue-type": "quorum"}}
     status, shown = desk.ask("PUT", "/queues/q", body)
     assert (status, shown) == (201, SHOWN | {"type": "quorum", "arguments": {"x-queue-type": "quorum"}})
