@@ -87,7 +87,7 @@ def receive(session: PeerSession10, queue: str, count: int) -> list[int]:
 
 @by_all_ways
 @pytest.mark.spec("amqp-1.0", "2.6.5")
-def test_what_two_connections_had_comes_back_in_its_order(
+def test_deliveries_of_two_connections_return_in_order(
     begin: Begins, channel: PeerChannel, node: str, leave: Callable[[PeerSession10], None]
 ) -> None:
     first, second, third = begin(), begin(), begin()
@@ -107,7 +107,7 @@ def test_what_two_connections_had_comes_back_in_its_order(
 @by_all_ways
 @pytest.mark.parametrize("order", [1, -1], ids=["in turn", "the other way round"])
 @pytest.mark.spec("amqp-1.0", "2.6.5")
-def test_what_both_had_comes_back_in_its_order(
+def test_deliveries_of_both_protocols_return_in_order(
     begin: Begins, channel: PeerChannel, node: str, leave: Callable[[PeerSession10], None], order: int
 ) -> None:
     """Returned messages come before messages that no consumer has had."""
@@ -124,7 +124,7 @@ def test_what_both_had_comes_back_in_its_order(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.5")
-def test_what_several_links_of_both_had_comes_back_in_its_order(
+def test_deliveries_of_several_links_of_both_protocols_return_in_order(
     begin: Begins, channel: PeerChannel, node: str
 ) -> None:
     """A connection ends all its links with a single write, not in the order of their attaches."""
@@ -217,7 +217,7 @@ SEEN = [(0, False, 0), (1, False, 0), (2, False, 0), (3, False, 0), (4, True, 0)
     ids=["quorum", "classic with a limit", "classic"],
 )
 @pytest.mark.spec("amqp-1.0", "3.2.1")
-def test_what_is_known_of_earlier_deliveries_after_a_restart(
+def test_delivery_counts_after_a_restart(
     start_daemon: DaemonStarter,
     connect: Connector,
     meet: Meet,

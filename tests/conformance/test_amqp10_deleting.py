@@ -165,7 +165,7 @@ def test_a_link_that_has_ended_is_not_ended_again(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.5")
-def test_what_was_sent_before_is_answered_before_the_detach(
+def test_earlier_transfers_are_answered_before_the_detach(
     session: PeerSession10, channel: PeerChannel, name: str
 ) -> None:
     queue = channel.declare(name, durable=True)
@@ -193,7 +193,7 @@ def test_what_was_sent_before_is_answered_before_the_detach(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.5")
-def test_what_was_settled_before_is_answered_before_the_detach(
+def test_earlier_settlements_are_answered_before_the_detach(
     session: PeerSession10, channel: PeerChannel, name: str
 ) -> None:
     queue = channel.declare(name, durable=True)

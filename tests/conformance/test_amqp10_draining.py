@@ -127,7 +127,7 @@ def test_the_end_waits_for_the_last_part(meet: Meet, channel: PeerChannel, queue
     receiver.expect_silence()
 
 
-def test_who_no_longer_drains_hears_nothing(meet: Meet, channel: PeerChannel, queue: str) -> None:
+def test_a_receiver_that_no_longer_drains_gets_no_flow(meet: Meet, channel: PeerChannel, queue: str) -> None:
     fill(channel, queue, [b"1"])
     receiver = receiver_of(meet, queue)
     receiver.flow(0, 1, drain=False)

@@ -61,7 +61,7 @@ def tried(delivery: Delivery) -> tuple[bool, int]:
     ids=["accepted", "rejected", "released", "modified", "failed"],
 )
 @pytest.mark.parametrize("converted", [False, True], ids=["1.0", "0-9-1"])
-def test_what_an_outcome_does(
+def test_effect_of_each_outcome(
     session: PeerSession10,
     channel: PeerChannel,
     node: str,
@@ -166,7 +166,9 @@ def test_the_bare_message_is_what_it_was(session: PeerSession10, node: str, bare
 
 @pytest.mark.spec("amqp-1.0", "3.2")
 @pytest.mark.parametrize("bare", WRONG.values(), ids=WRONG.keys())
-def test_what_is_no_message(session: PeerSession10, channel: PeerChannel, node: str, bare: str) -> None:
+def test_payloads_that_are_no_message(
+    session: PeerSession10, channel: PeerChannel, node: str, bare: str
+) -> None:
     session.sends(node)
     session.transfer(0, bytes.fromhex(bare))
     said = session.expect(Detach)

@@ -59,7 +59,7 @@ def in_doubt(session: PeerSession10, node: str) -> bytes:
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
 @pytest.mark.spec("amqp-1.0", "3.4.6")
-def test_who_asks_again_is_told_again(
+def test_a_repeated_resume_is_answered_again(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
     reply = sends(session, node, {in_doubt: None})
@@ -74,7 +74,7 @@ def test_who_asks_again_is_told_again(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_who_has_heard_it_settles(
+def test_a_sender_that_knows_the_outcome_settles(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
     sends(session, node, {in_doubt: Accepted()})
@@ -88,7 +88,7 @@ def test_who_has_heard_it_settles(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_what_the_sender_does_not_know_is_settled(
+def test_deliveries_unknown_to_the_sender_are_settled(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
     assert told(sends(session, node, {b"another": None})) == {}
@@ -127,7 +127,7 @@ def test_a_new_delivery_has_not_the_tag_of_one_in_doubt(
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.5")
-def test_what_nobody_knows_is_not_resumed(
+def test_deliveries_unknown_to_both_sides_are_not_resumed(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
     """Also if it comes in several transfers."""
@@ -144,7 +144,7 @@ def test_what_nobody_knows_is_not_resumed(
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
 @pytest.mark.parametrize("mode", [0, SECOND], ids=["first", "second"])
-def test_what_has_come_in_part_comes_again(
+def test_a_partial_delivery_is_sent_again(
     session: PeerSession10, channel: PeerChannel, node: str, mode: int
 ) -> None:
     sends(session, node, mode=mode)
@@ -162,7 +162,9 @@ def test_what_has_come_in_part_comes_again(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.14")
-def test_it_may_as_well_be_sent_as_a_new_one(session: PeerSession10, channel: PeerChannel, node: str) -> None:
+def test_a_partial_delivery_may_be_sent_as_a_new_one(
+    session: PeerSession10, channel: PeerChannel, node: str
+) -> None:
     sends(session, node)
     session.transfer(0, bare10()[:4], delivery_id=0, delivery_tag=b"part", more=True)
     suspend(session)

@@ -37,7 +37,7 @@ def sent(session: PeerSession10, channel: PeerChannel, node: str) -> list[bytes]
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_what_is_on_a_suspended_link_is_nobody_elses(
+def test_deliveries_of_a_suspended_link_are_not_given_to_others(
     channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
     assert len(set(sent)) == 3
@@ -45,7 +45,7 @@ def test_what_is_on_a_suspended_link_is_nobody_elses(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_what_has_no_outcome_is_sent_once_more_with_its_tag(
+def test_a_delivery_without_an_outcome_is_sent_again_with_its_tag(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
     answer = receives(session, node, dict.fromkeys(sent), credit=10)
@@ -65,7 +65,7 @@ def test_what_has_no_outcome_is_sent_once_more_with_its_tag(
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
 @pytest.mark.spec("amqp-1.0", "3.4.6")
-def test_what_has_an_outcome_gets_it(
+def test_a_delivery_with_an_outcome_gets_the_outcome(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
     states: list[DeliveryState] = [Accepted(), Released(), Rejected()]
@@ -104,7 +104,7 @@ def test_an_outcome_in_a_transaction_is_none_without_it(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_what_the_receiver_does_not_have_goes_back(
+def test_deliveries_unknown_to_the_receiver_return(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
     answer = receives(session, node, {sent[1]: None, b"unknown": Accepted()})
@@ -162,7 +162,7 @@ def test_another_session_takes_it_up(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_it_is_resumed_more_than_once(
+def test_a_delivery_is_resumed_more_than_once(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
     receives(session, node, dict.fromkeys(sent), credit=2)
@@ -261,7 +261,7 @@ def test_a_large_one_is_resumed_in_many_frames(begin: Begins, channel: PeerChann
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_its_queue_may_be_gone(
+def test_the_queue_may_be_deleted_meanwhile(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
     channel.call(Queue.Delete(queue=node), Queue.DeleteOk)

@@ -18,7 +18,7 @@ KEPT = 5000  # deliveries of one link
 
 @pytest.mark.spec("amqp-1.0", "4.4.2")
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["same session", "another session"])
-def test_what_was_retired_before_goes_back_if_that_is_rolled_back(
+def test_a_delivery_retired_before_returns_after_a_rollback(
     session: PeerSession10, channel: PeerChannel, node: str, elsewhere: bool
 ) -> None:
     """The delivery was the earlier link's, and the resuming link does not know it."""
@@ -44,7 +44,7 @@ def test_what_was_retired_before_goes_back_if_that_is_rolled_back(
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
 @pytest.mark.parametrize("known", [1, 3])
-def test_what_is_said_of_deliveries_may_end_the_link_that_resumes_them(
+def test_too_large_annotations_in_the_map_end_the_resuming_link(
     session: PeerSession10, channel: PeerChannel, node: str, known: int
 ) -> None:
     """The attach is answered before, and the link name is free afterwards."""
@@ -81,7 +81,7 @@ def sends(session: PeerSession10, queue: str, tag: bytes | None) -> Attach:
 
 @pytest.mark.spec("amqp-1.0", "2.7.5")
 @pytest.mark.parametrize("ending", ["settled", "aborted"])
-def test_what_is_resumed_may_be_settled_by_its_last_transfer(
+def test_a_resumed_delivery_may_be_settled_by_its_last_transfer(
     session: PeerSession10, channel: PeerChannel, node: str, ending: str
 ) -> None:
     tag = in_doubt(session, node)
@@ -93,7 +93,7 @@ def test_what_is_resumed_may_be_settled_by_its_last_transfer(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_what_is_resumed_in_part_is_still_known(
+def test_a_partially_resumed_delivery_is_still_known(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
     tag = in_doubt(session, node)

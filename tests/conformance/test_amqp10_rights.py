@@ -157,7 +157,7 @@ def test_all_rights_are_withdrawn(guest: Guest) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "4.3")
-def test_what_was_posted_before_is_committed(guest: Guest) -> None:
+def test_earlier_posts_are_committed(guest: Guest) -> None:
     session = guest.session
     controller = Controller(session)
     session.sends("q", 0)

@@ -49,7 +49,7 @@ def opened(meet: Meet, hoard: Hoard) -> Peer10:
 
 
 @pytest.mark.spec("amqp-1.0", "2.5.6")
-def test_who_publishes_may_send_nothing_more_and_who_consumes_goes_on(
+def test_a_publisher_is_stopped_and_a_consumer_continues(
     hoard: Hoard, connect: Connector, meet: Meet
 ) -> None:
     peer = opened(meet, hoard)
@@ -110,7 +110,7 @@ def test_a_sender_that_is_attached_meanwhile_is_allowed_nothing_yet(
 
 
 @pytest.mark.spec("amqp-1.0", "2.5.6")
-def test_what_had_no_answer_when_it_began_gets_one(hoard: Hoard, meet: Meet) -> None:
+def test_deliveries_without_an_answer_at_the_beginning_get_one(hoard: Hoard, meet: Meet) -> None:
     publisher = PeerSession10(opened(meet, hoard))
     publisher.sends("q", 0, rcv_settle_mode=1)
     publisher.transfer(0)

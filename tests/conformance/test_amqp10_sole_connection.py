@@ -61,7 +61,7 @@ def expect_alive(peer: Peer10) -> None:
 
 @pytest.mark.spec("soleconn-1.0", "2")
 @pytest.mark.parametrize("policy", [REFUSE, CLOSE_EXISTING], ids=["refuse", "close"])
-def test_it_is_offered(meet: Meet, name: str, policy: int) -> None:
+def test_the_capability_is_offered(meet: Meet, name: str, policy: int) -> None:
     peer = meet()
     said = peer.open(container_id=name, desired_capabilities=(SOLE,), properties={ENFORCEMENT: Uint(policy)})
     assert SOLE in said.offered_capabilities
@@ -135,7 +135,7 @@ def test_weak_detection_sees_those_that_ask_for_the_same(meet: Meet, name: str, 
 
 
 @pytest.mark.spec("soleconn-1.0", "3")
-def test_it_is_the_policy_of_the_later_one_that_counts(meet: Meet, name: str) -> None:
+def test_the_policy_of_the_later_connection_counts(meet: Meet, name: str) -> None:
     first = sole(meet, name, CLOSE_EXISTING)
     expect_refused(sole(meet, name, REFUSE))
     expect_alive(first)
@@ -146,7 +146,7 @@ def test_it_is_the_policy_of_the_later_one_that_counts(meet: Meet, name: str) ->
 
 
 @pytest.mark.spec("soleconn-1.0", "3")
-def test_who_asks_for_nothing_is_let_in(meet: Meet, name: str) -> None:
+def test_a_connection_without_the_capability_is_accepted(meet: Meet, name: str) -> None:
     first = sole(meet, name)
     expect_alive(plain(meet, name))
     expect_alive(first)

@@ -114,7 +114,7 @@ def test_nothing_that_a_link_says_takes_messages_away(session: PeerSession10, st
 
 
 @pytest.mark.spec("amqp-1.0", "3.2.3")
-def test_what_amqp_1_0_appends_is_read_by_both_protocols(
+def test_messages_appended_by_amqp_1_0_are_read_by_both_protocols(
     session: PeerSession10, channel: PeerChannel, stream: str
 ) -> None:
     session.sends(stream)

@@ -251,7 +251,7 @@ def test_where_others_may_receive_too_no_local_is_not_in_force(
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.8")
-def test_whose_messages_a_durable_subscription_does_not_get_survives_a_restart(
+def test_the_no_local_owner_of_a_durable_subscription_survives_a_restart(
     start_daemon: DaemonStarter, meet: Meet
 ) -> None:
     daemon = start_daemon()

@@ -27,7 +27,9 @@ def wait_for(channel: PeerChannel, queue: str, ready: int) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
-def test_it_goes_back_when_its_time_is_over(session: PeerSession10, channel: PeerChannel, node: str) -> None:
+def test_deliveries_return_at_the_end_of_the_time_out(
+    session: PeerSession10, channel: PeerChannel, node: str
+) -> None:
     channel.publish(b"x", node)
     source = Source(address=f"/queues/{node}", timeout=1, expiry_policy="link-detach")
     answer = session.receives(None, credit=1, source=source)

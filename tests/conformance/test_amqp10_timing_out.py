@@ -65,7 +65,7 @@ def declared(controller: Controller, count: int, first: int) -> list[object]:
 
 
 @pytest.mark.spec("amqp-1.0", "4.3")
-def test_what_was_done_in_it_is_undone(session: PeerSession10, channel: PeerChannel) -> None:
+def test_work_of_a_timed_out_transaction_is_undone(session: PeerSession10, channel: PeerChannel) -> None:
     controller = Controller(session)
     txn_id = controller.declare()
     session.sends("q", 0)
@@ -87,7 +87,9 @@ def test_what_was_done_in_it_is_undone(session: PeerSession10, channel: PeerChan
 
 @pytest.mark.spec("amqp-1.0", "4.4.1")
 @pytest.mark.parametrize("what", ["post", "retire", "acquire"])
-def test_what_comes_too_late_ends_its_link(session: PeerSession10, channel: PeerChannel, what: str) -> None:
+def test_work_after_the_time_out_ends_its_link(
+    session: PeerSession10, channel: PeerChannel, what: str
+) -> None:
     controller = Controller(session)
     txn_id = controller.declare()
     session.receives("q", 1, 1)

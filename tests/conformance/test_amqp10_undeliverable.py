@@ -70,7 +70,7 @@ def expect_letter(session: PeerSession10, queue: str, count: int = 1) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 350])
-def test_what_the_only_consumer_sends_away_is_dead_lettered(
+def test_a_message_undeliverable_at_the_only_consumer_is_dead_lettered(
     session: PeerSession10, channel: PeerChannel, source: str, count: int
 ) -> None:
     session.sends(source, 0)
@@ -112,7 +112,9 @@ def test_a_consumer_whose_filter_does_not_match_could_not_take_it(
         expect_letter(session, source)
 
 
-def test_what_all_consumers_have_sent_away_is_dead_lettered(session: PeerSession10, source: str) -> None:
+def test_a_message_undeliverable_at_all_consumers_is_dead_lettered(
+    session: PeerSession10, source: str
+) -> None:
     session.sends(source, 0)
     session.publish(0, 1)
     for handle in (1, 2, 3):
@@ -200,7 +202,7 @@ def leave_with_connection(channel: PeerChannel, tag: str) -> None:
 @pytest.mark.parametrize(
     "leave", [leave_by_cancel, leave_with_channel, leave_with_connection], ids=lambda leave: leave.__name__
 )
-def test_what_was_sent_away_is_dead_lettered_when_the_last_other_consumer_leaves(
+def test_an_undeliverable_message_is_dead_lettered_when_the_last_other_consumer_leaves(
     session: PeerSession10,
     connect: Connector,
     channel: PeerChannel,
@@ -248,7 +250,7 @@ def test_a_consumer_of_amqp_1_0_may_be_the_last(session: PeerSession10, source: 
     expect_letter(session, source)
 
 
-def test_what_was_sent_away_stays_when_its_link_leaves_before_the_others(
+def test_an_undeliverable_message_stays_when_its_link_leaves_before_the_others(
     session: PeerSession10, channel: PeerChannel, source: str
 ) -> None:
     session.sends(source, 0)
@@ -274,7 +276,7 @@ SERVED_ALONE = pytest.mark.parametrize(
 
 @SERVED_ALONE
 @pytest.mark.parametrize("others", [0, 1])
-def test_who_is_served_alone_still_is(
+def test_a_single_active_consumer_stays_active(
     session: PeerSession10,
     channel: PeerChannel,
     api: Api,

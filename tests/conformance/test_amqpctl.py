@@ -166,7 +166,7 @@ def test_a_broker_that_is_not_there(url: str) -> None:
     assert Control(url)("status", status=3).stderr.startswith("amqpctl: ")
 
 
-def test_who_one_is_has_to_be_said(control: Control, user: Callable[..., Api]) -> None:
+def test_credentials_are_required(control: Control, user: Callable[..., Api]) -> None:
     user("management")
     assert "AMQPCTL_PASSWORD" in control("status", user="somebody", status=2).stderr
     assert "Not_Authorized" in control("status", user="somebody", password="x", status=1).stderr
@@ -185,7 +185,7 @@ def test_an_empty_name_is_that_of_nothing(control: Control, api: Api, vhost: str
 @pytest.mark.parametrize(
     "url", ["http://[::1", "ftp://localhost", "localhost:15672", "http://", "http://\u00e4"]
 )
-def test_what_is_no_address_is_told(control: Control, url: str) -> None:
+def test_an_invalid_address_is_reported(control: Control, url: str) -> None:
     done = control("list_vhosts", status=3, more={"AMQPCTL_URL": url})
     assert "is not an address like" in done.stderr
 

@@ -62,7 +62,7 @@ def test_messages_in_the_middle(control: Control, vhost: str, address: Address) 
     assert "which messages?" in refused.stderr
 
 
-def test_what_one_operation_does_not_hold(control: Control, vhost: str, address: Address) -> None:
+def test_an_operation_stops_at_its_size_limit(control: Control, vhost: str, address: Address) -> None:
     for queue in ("q", "r"):
         control("declare_queue", queue, "-p", vhost)
     with amqp(address, vhost) as channel:

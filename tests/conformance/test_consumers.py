@@ -226,7 +226,7 @@ def test_consumers_are_told_when_their_queue_is_deleted(
 
 @pytest.mark.spec("rabbitmq-extensions", "consumer_cancel_notify")
 @pytest.mark.parametrize("durable", [False, True], ids=["transient", "durable"])
-def test_who_deletes_a_queue_is_answered_before_its_own_consumers_are_cancelled(
+def test_a_client_that_deletes_a_queue_is_answered_before_its_consumers_are_cancelled(
     channel: PeerChannel, name: str, durable: bool
 ) -> None:
     channel.declare(name, durable=durable)

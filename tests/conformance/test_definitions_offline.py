@@ -52,7 +52,7 @@ def test_definitions_go_into_a_new_folder_and_out_again(data: str, tmp_path: Pat
     assert json.loads(amqpd("definitions", "export", "--data-dir", data).stdout) == document
 
 
-def test_what_is_exported_is_private_whatever_was_there(data: str, tmp_path: Path) -> None:
+def test_an_exported_file_is_private_whatever_file_was_there(data: str, tmp_path: Path) -> None:
     amqpd("definitions", "import", str(RABBITMQ), "--data-dir", data)
     there = tmp_path / "there.json"
     there.write_text("old")
@@ -82,7 +82,7 @@ def segments(data: str) -> dict[str, tuple[int, int]]:
     return {entry.name: (entry.stat().st_size, entry.stat().st_mtime_ns) for entry in entries}
 
 
-def test_one_virtual_host(data: str) -> None:
+def test_a_single_virtual_host(data: str) -> None:
     amqpd("definitions", "import", str(RABBITMQ), "--data-dir", data)
     one = amqpd("definitions", "export", "--data-dir", data, "--vhost", "shop").stdout
     assert "users" not in json.loads(one)
@@ -94,7 +94,7 @@ def test_one_virtual_host(data: str) -> None:
         assert done.stderr == "amqpd: there is no vhost 'nope'\n"
 
 
-def test_what_is_wrong_is_told_line_by_line_and_nothing_is_imported(data: str) -> None:
+def test_errors_are_listed_by_line_and_nothing_is_imported(data: str) -> None:
     amqpd("definitions", "import", str(RABBITMQ), "--data-dir", data)
     before = amqpd("definitions", "export", "--data-dir", data).stdout
     wrong = {"queues": [{"name": "new", "vhost": "/"}, {"name": "r", "vhost": "nope"}, {"name": "s"}]}
@@ -107,7 +107,7 @@ def test_what_is_wrong_is_told_line_by_line_and_nothing_is_imported(data: str) -
     assert "not JSON" in amqpd("definitions", "import", "-", "--data-dir", data, stdin="{", status=2).stderr
 
 
-def test_what_no_log_could_keep_is_refused(data: str) -> None:
+def test_definitions_that_the_log_cannot_keep_are_refused(data: str) -> None:
     for value in (r'"\ud800"', "NaN"):
         wrong = '{"global_parameters": [{"name": "g", "value": VALUE}]}'.replace("VALUE", value)
         done = amqpd("definitions", "import", "-", "--data-dir", data, stdin=wrong, status=2)

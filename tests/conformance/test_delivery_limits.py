@@ -121,7 +121,7 @@ def test_quorum_queues_have_a_limit_of_20(channel: PeerChannel, name: str) -> No
 
 
 @pytest.mark.spec("rabbitmq-extensions", "x-queue-type=quorum")
-def test_what_a_quorum_queue_cannot_be(connect: Connector, name: str) -> None:
+def test_invalid_arguments_of_quorum_queues(connect: Connector, name: str) -> None:
     for flags, wrong in (
         ({"durable": False}, "non-durable"),
         ({"durable": True, "exclusive": True}, "exclusive-owner"),

@@ -32,7 +32,7 @@ def test_a_peer_that_falls_silent_is_dropped(
 
 
 @pytest.mark.spec("amqp-0-9-1", "4.2.7")
-def test_what_a_silent_peer_held_comes_back(connect: Connector, name: str) -> None:
+def test_deliveries_of_a_silent_peer_return(connect: Connector, name: str) -> None:
     watcher = connect().channel()
     watcher.declare(name, auto_delete=True)
     watcher.publish(b"held", name)

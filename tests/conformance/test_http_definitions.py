@@ -28,7 +28,7 @@ def test_definitions_go_from_one_broker_to_another_and_last(start_daemon: Daemon
     again.close()
 
 
-def test_one_virtual_host_at_a_time(api: Api, vhost: str, name: str) -> None:
+def test_a_single_virtual_host_at_a_time(api: Api, vhost: str, name: str) -> None:
     api.put("queues", vhost, "q", durable=True)
     api.put("policies", vhost, "p", pattern="", definition={"max-length": 1})
     api.post("bindings", vhost, "e", "amq.topic", "q", "q", status=201, body={"routing_key": "k"})
@@ -64,7 +64,7 @@ def test_names_are_one_line(api: Api, vhost: str) -> None:
     assert [binding[key] for key in ("source", "destination", "routing_key")] == ["ab", "twolines", "k\n"]
 
 
-def test_what_is_wrong_is_told_object_by_object_and_nothing_is_made(api: Api, vhost: str) -> None:
+def test_errors_are_listed_by_object_and_nothing_is_imported(api: Api, vhost: str) -> None:
     document = {
         "queues": [
             {"name": "good", "durable": True},

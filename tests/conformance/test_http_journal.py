@@ -191,7 +191,7 @@ def test_an_earlier_journal_is_served_also_by_a_broker_that_journals_nothing(
     assert events(api, file["name"])[-1].op == "end"
 
 
-def test_it_is_for_users_who_may_see_everything(
+def test_the_journal_takes_the_monitoring_tag(
     start_daemon: DaemonStarter, admin_of: Callable[[Daemon], Api]
 ) -> None:
     daemon = start_daemon(*FULL)

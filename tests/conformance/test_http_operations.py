@@ -212,7 +212,7 @@ def test_messages_move_as_they_are_or_through_an_exchange(api: Api, vhost: str, 
     assert bodies(api, vhost, "s") == ["2", "3"]
 
 
-def test_what_is_refused_leaves_all_in_place(api: Api, vhost: str, address: Address) -> None:
+def test_a_refused_operation_leaves_all_messages_in_place(api: Api, vhost: str, address: Address) -> None:
     api.put("queues", vhost, "q", durable=True)
     api.put("queues", vhost, "full", arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
     publish(address, vhost, "q", 3)
@@ -351,7 +351,7 @@ def test_users_are_held_to_their_permissions(api: Api, vhost: str, name: str, ad
 
 
 @pytest.mark.parametrize("what", ["move", "edit"])
-def test_what_was_answered_is_there_after_a_crash(start_daemon: DaemonStarter, what: str) -> None:
+def test_answered_operations_survive_a_crash(start_daemon: DaemonStarter, what: str) -> None:
     daemon = start_daemon()
     api = Api(daemon.admin)
     for name in ("q", "r"):

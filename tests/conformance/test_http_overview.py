@@ -116,7 +116,7 @@ def test_a_broker_that_is_well(api: Api, check: str) -> None:
     assert api.get("health", "checks", *map(unquote, check.split("/")))["status"] == "ok"
 
 
-def test_what_one_node_has_none_of(api: Api, vhost: str, address: Address) -> None:
+def test_answers_about_features_that_a_single_node_lacks(api: Api, vhost: str, address: Address) -> None:
     assert api.get("deprecated-features", "used") == []
     api.post("rebalance", "queues", status=204, body={})
     with amqp(address, vhost):

@@ -138,7 +138,7 @@ def test_each_driver_has_an_epoch_of_its_own(api: Api, vhost: str) -> None:
             assert len({each["epoch"] for each in found}) == 4
 
 
-def test_whoever_attaches_while_the_reader_is_deleted_has_a_new_one(
+def test_a_client_that_attaches_during_the_deletion_of_the_reader_has_a_new_one(
     api: Api, vhost: str, address: Address
 ) -> None:
     api.put("queues", vhost, "q", durable=True)
@@ -195,7 +195,9 @@ def test_so_many_batches_are_retained_and_no_more(api: Api, vhost: str) -> None:
         assert f"retain {wrong} is not from 0 to 100" in said["reason"]
 
 
-def test_whoever_competes_gets_what_is_not_staged(api: Api, vhost: str, address: Address) -> None:
+def test_a_competing_consumer_gets_messages_that_are_not_staged(
+    api: Api, vhost: str, address: Address
+) -> None:
     api.put("queues", vhost, "q", durable=True)
     publish(address, vhost, "q", 100)
     epoch = attach(api, vhost)["epoch"]
@@ -211,7 +213,7 @@ def test_whoever_competes_gets_what_is_not_staged(api: Api, vhost: str, address:
     assert sorted(staged + consumed, key=int) == numbered(0, 100)
 
 
-def test_what_is_not_staged_is_not_read(api: Api, vhost: str, address: Address) -> None:
+def test_messages_that_are_not_staged_are_not_read(api: Api, vhost: str, address: Address) -> None:
     api.put("queues", vhost, "q", durable=True)
     publish(address, vhost, "q", 10)
     epoch = attach(api, vhost)["epoch"]
@@ -227,7 +229,9 @@ def test_what_is_not_staged_is_not_read(api: Api, vhost: str, address: Address) 
         assert api.refused(status, "POST", "staged", vhost, "q", READER, "advance", body=body)
 
 
-def test_who_may_not_read_the_queue_stages_nothing(api: Api, vhost: str, user: Callable[..., Api]) -> None:
+def test_a_user_without_read_permission_stages_nothing(
+    api: Api, vhost: str, user: Callable[..., Api]
+) -> None:
     api.put("queues", vhost, "q", durable=True)
     stranger = user("management", read="^$")
     stranger.refused(401, "POST", "staged", vhost, "q", READER)

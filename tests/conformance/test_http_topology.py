@@ -85,7 +85,7 @@ HALF = r'"\ud800"'
         ),
     ],
 )
-def test_what_no_log_could_keep_is_refused_by_its_place(
+def test_values_that_the_log_cannot_keep_are_refused_by_their_place(
     api: Api, vhost: str, method: str, path: str, body: str, place: str
 ) -> None:
     api.put("queues", vhost, "q", durable=True)
@@ -231,7 +231,7 @@ def test_exchanges_are_bound_to_exchanges(api: Api, vhost: str) -> None:
     api.refused(400, "GET", "bindings", vhost, "e", "x", "z", "nope")
 
 
-def test_what_was_answered_survives_a_kill(start_daemon: DaemonStarter) -> None:
+def test_answered_changes_survive_a_kill(start_daemon: DaemonStarter) -> None:
     daemon = start_daemon()
     api = Api(daemon.admin)
     api.put("vhosts", "v", description="d", tags="a,b", default_queue_type="quorum")

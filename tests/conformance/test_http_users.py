@@ -181,7 +181,7 @@ def test_a_virtual_host_that_is_refused_is_not_made(api: Api, name: str, wrong: 
     api.refused(404, "GET", "vhosts", name)
 
 
-def test_what_a_deleted_user_or_virtual_host_had_open_is_closed(
+def test_connections_of_a_deleted_user_or_virtual_host_are_closed(
     api: Api, vhost: str, user: Callable[..., Api], address: Address
 ) -> None:
     user("")

@@ -337,7 +337,7 @@ def test_a_long_definition_is_told_with_its_names(
     assert {"q", "amq.headers", "k"} <= set(bound.values())
 
 
-def test_what_retention_takes_at_a_start_is_told(
+def test_files_removed_by_retention_at_a_start_are_recorded(
     start_daemon: DaemonStarter, connect: Connector, folder: Path
 ) -> None:
     daemon = start_daemon(*FULL)

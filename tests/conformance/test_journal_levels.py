@@ -129,7 +129,7 @@ def test_policies_come_first_and_may_change(
     ],
     ids=["off below full", "lifecycle below full", "full above lifecycle", "full above off"],
 )
-def test_what_concerns_no_queue_goes_by_what_the_broker_says(
+def test_events_without_a_queue_have_the_level_of_the_broker(
     start_daemon: DaemonStarter,
     connect: Connector,
     folder: Path,

@@ -14,7 +14,7 @@ from tests.support.journal.handmade_journal import wait_for
 
 
 @both_endings
-def test_what_is_staged_over_a_restart(
+def test_staged_messages_over_a_restart(
     start_daemon: DaemonStarter, connect: Connector, folder: Path, end: Ending
 ) -> None:
     daemon = start_daemon(*LIFECYCLE)
@@ -46,7 +46,7 @@ def test_what_is_staged_over_a_restart(
 
 
 @both_endings
-def test_what_goes_with_the_broker(
+def test_messages_lost_with_the_broker(
     start_daemon: DaemonStarter, connect: Connector, folder: Path, end: Ending
 ) -> None:
     daemon = start_daemon(*LIFECYCLE)
@@ -136,7 +136,7 @@ def test_nothing_is_expected_of_a_time_without_a_journal(
     ]
 
 
-def test_what_waits_to_be_dead_lettered_over_a_restart(
+def test_waiting_dead_letters_over_a_restart(
     start_daemon: DaemonStarter, connect: Connector, folder: Path
 ) -> None:
     daemon = start_daemon(*LIFECYCLE)

@@ -56,7 +56,7 @@ def outside() -> str:
         ("", False),
     ],
 )
-def test_what_counts_as_loopback(host: str, expected: bool) -> None:
+def test_loopback_addresses(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 

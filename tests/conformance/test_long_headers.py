@@ -152,7 +152,7 @@ def test_a_message_over_http_that_no_client_has_room_for(api: Api, vhost: str) -
 
 @pytest.mark.spec("amqp-1.0", "3.4.5")
 @pytest.mark.parametrize("converted", [False, True], ids=["1.0", "0-9-1"])
-def test_what_consumers_have_added_is_left_out_for_a_client_without_room(
+def test_annotations_of_consumers_are_left_out_for_a_client_without_room(
     session: PeerSession10, channel: PeerChannel, connect: Connector, node: str, converted: bool
 ) -> None:
     """Or one consumer could keep a message from others."""

@@ -68,7 +68,7 @@ def test_another_client_is_answered_between(connect: Connector, name: str) -> No
 
 
 @pytest.mark.spec("amqp-0-9-1", "basic.get")
-def test_what_is_published_between_them_keeps_its_place(channel: PeerChannel) -> None:
+def test_publishes_between_requests_keep_their_place(channel: PeerChannel) -> None:
     queue = channel.declare(exclusive=True)
     get = method_bytes(Basic.Get(queue=queue, no_ack=True), channel.number)
     channel.peer.send((channel.encode_publish(b"x", queue) + get) * 1000)
@@ -77,7 +77,7 @@ def test_what_is_published_between_them_keeps_its_place(channel: PeerChannel) ->
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_what_was_sent_is_done_although_the_client_hangs_up(
+def test_sent_requests_are_done_although_the_client_disconnects(
     start_daemon: DaemonStarter, certificates: Certificates, secure: bool
 ) -> None:
     daemon = start_daemon(*certificates.options())

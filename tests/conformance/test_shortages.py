@@ -185,7 +185,7 @@ def test_unfinished_bodies_do_not_hold_publishers_for_ever(
     daemon.log.wait_for("low on memory for 30 seconds, with [0-9]+ bytes of bodies kept in part")
 
 
-def test_who_declares_is_held_while_memory_is_short_and_finds_what_is_there(
+def test_a_client_that_declares_is_blocked_while_memory_is_short_and_finds_existing_objects(
     start_daemon: DaemonStarter, connect: Connector
 ) -> None:
     filler = connect((daemon := start_daemon("--memory-max", "180MiB")).address).channel()

@@ -97,7 +97,7 @@ def test_a_client_that_recovers_and_never_reads_takes_little_memory(
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
-def test_what_waits_behind_large_bodies_counts_as_unread(
+def test_frames_that_wait_behind_large_bodies_count_as_unread(
     start_daemon: DaemonStarter, connect: Connector
 ) -> None:
     daemon = start_daemon()

@@ -40,7 +40,7 @@ def knock() -> Iterator[Knock]:
         each.close()
 
 
-def test_who_has_logged_in_is_no_stranger(dial: Dialler, start_daemon: DaemonStarter) -> None:
+def test_a_logged_in_client_is_no_stranger(dial: Dialler, start_daemon: DaemonStarter) -> None:
     """However many log in, a stranger stays as long as it is one of so many."""
     daemon = start_daemon("--strangers-max", "2", *FOREVER)
     stranger = dial(daemon.address)

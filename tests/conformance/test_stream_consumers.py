@@ -62,7 +62,7 @@ def test_a_consumer_goes_on_behind_what_it_has_settled(connect: Connector, api: 
     assert next_offset(connect, stream, "other") == 0
 
 
-def test_what_is_settled_out_of_order_does_not_hide_what_is_not(
+def test_offsets_settled_out_of_order_do_not_hide_unsettled_ones(
     connect: Connector, api: Api, stream: str
 ) -> None:
     channel = come(connect, stream)
@@ -76,7 +76,7 @@ def test_what_is_settled_out_of_order_does_not_hide_what_is_not(
     assert next_offset(connect, stream) == 2
 
 
-def test_what_it_gives_back_comes_again(connect: Connector, api: Api, stream: str) -> None:
+def test_returned_messages_are_redelivered(connect: Connector, api: Api, stream: str) -> None:
     channel = come(connect, stream)
     messages = channel.deliveries(5)
     channel.nack(messages[0].tag)

@@ -138,7 +138,7 @@ def test_bodies_of_any_size_come_as_they_were(
 
 
 @both_endings
-def test_what_was_confirmed_is_there_after_a_restart(
+def test_confirmed_messages_are_readable_after_a_restart(
     start_daemon: DaemonStarter, connect: Connector, end: Ending
 ) -> None:
     daemon = start_daemon()

@@ -55,7 +55,7 @@ def expect_nothing_done(channel: PeerChannel, queue: str) -> None:
     channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
 
-def test_one_that_is_deleted_before_the_commit(
+def test_an_exchange_deleted_before_the_commit(
     tx: PeerChannel, channel: PeerChannel, exchange: str, queue: str
 ) -> None:
     hold(tx, exchange, queue)
@@ -87,7 +87,7 @@ def test_another_one_of_its_name_that_takes_no_publishes(
 
 
 @pytest.mark.parametrize("properties", [None, Basic.Properties(headers={"CC": ["k2"]})], ids=["key", "CC"])
-def test_what_is_published_to_the_other_one_goes_there(
+def test_publishes_to_another_exchange_are_routed(
     tx: PeerChannel, channel: PeerChannel, exchange: str, queue: str, properties: Basic.Properties | None
 ) -> None:
     tx.publish(b"before", "k", exchange=exchange, properties=properties)
@@ -99,7 +99,7 @@ def test_what_is_published_to_the_other_one_goes_there(
     channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
 
-def test_what_is_published_to_one_that_is_gone_is_refused_at_once(
+def test_publishes_to_a_deleted_exchange_are_refused_at_once(
     tx: PeerChannel, channel: PeerChannel, exchange: str, queue: str
 ) -> None:
     tx.publish(b"before", "k", exchange=exchange)

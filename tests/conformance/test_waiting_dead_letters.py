@@ -148,7 +148,7 @@ WAYS: dict[str, Callable[[PeerChannel, str, PeerSession10], None]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_dies_waits_until_there_is_room(
+def test_dead_letters_wait_until_there_is_room(
     way: str, channel: PeerChannel, session: PeerSession10, api: Api, name: str
 ) -> None:
     dead = f"{name}.dead"
@@ -167,7 +167,7 @@ def test_what_dies_waits_until_there_is_room(
 
 
 @both_endings
-def test_what_waits_for_its_exchange_waits_over_a_restart(
+def test_dead_letters_that_wait_for_an_exchange_wait_over_a_restart(
     start_daemon: DaemonStarter, connect: Connector, end: Ending
 ) -> None:
     daemon = start_daemon()
@@ -278,7 +278,9 @@ def wait_in(channel: PeerChannel, api: Api, queue: str, dead: str) -> None:
     waits(api, queue, COUNT)
 
 
-def test_what_waits_is_listed_with_its_reason_and_target(channel: PeerChannel, api: Api, name: str) -> None:
+def test_waiting_dead_letters_are_listed_with_reason_and_target(
+    channel: PeerChannel, api: Api, name: str
+) -> None:
     dead = f"{name}.dead"
     wait_in(channel, api, name, dead)
     channel.publish(b"alive", name)
@@ -379,7 +381,7 @@ def test_single_ones_are_deleted_moved_copied_and_edited(channel: PeerChannel, a
 
 
 @pytest.mark.parametrize("way", ["move", "copy", "edit"])
-def test_what_has_expired_does_not_expire_again_where_it_is_put(
+def test_an_expired_message_does_not_expire_again_in_its_new_queue(
     channel: PeerChannel, session: PeerSession10, api: Api, name: str, way: str
 ) -> None:
     dead, aside = f"{name}.dead", f"{name}.aside"
@@ -454,7 +456,9 @@ def test_a_letter_waits_for_the_full_queue_that_it_is_passed_on_to(
         channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
 
-def test_what_cannot_be_moved_goes_on_waiting(channel: PeerChannel, api: Api, name: str) -> None:
+def test_a_dead_letter_that_cannot_be_moved_continues_to_wait(
+    channel: PeerChannel, api: Api, name: str
+) -> None:
     dead, aside = f"{name}.dead", f"{name}.aside"
     wait_in(channel, api, name, dead)
     channel.declare(aside, durable=True, arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
@@ -488,7 +492,7 @@ def test_dead_letters_that_died_again_are_redriven(channel: PeerChannel, api: Ap
         channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
 
-def test_what_was_taken_away_does_not_wait_after_a_crash(
+def test_a_removed_dead_letter_does_not_wait_after_a_crash(
     start_daemon: DaemonStarter, connect: Connector
 ) -> None:
     daemon = start_daemon()

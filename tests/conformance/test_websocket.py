@@ -166,7 +166,7 @@ def test_heartbeats(serving: Daemon, bridge: Bridger, dial: Dialler) -> None:
     assert peer.raw_frame() == (HEARTBEAT, 0, b"")
 
 
-def test_what_the_api_says(serving: Daemon, bridge: Bridger, dial: Dialler) -> None:
+def test_websocket_connections_in_the_api(serving: Daemon, bridge: Bridger, dial: Dialler) -> None:
     peer = dial(bridge(serving)).open()
     api = Api(serving.admin)
     assert "Web AMQP 0-9-1" in [each["protocol"] for each in api.get("connections")]

@@ -113,7 +113,7 @@ def test_a_client_of_http_learns_what_this_is(serving: Daemon, method: str) -> N
         (b"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n\r\n", b"426"),
     ],
 )
-def test_what_is_no_request_for_a_websocket(
+def test_requests_that_are_no_websocket_handshake(
     serving: Daemon, knock: Knock, start: bytes, status: bytes
 ) -> None:
     stranger = knock(serving)
@@ -135,7 +135,7 @@ def test_text_is_refused(serving: Daemon, visit: Visit) -> None:
 @pytest.mark.parametrize(
     ("garbage", "code"), [(b"\x82\x03abc", 1002), (b"\xf2\x80\0\0\0\0", 1002), (b"\xff" * 64, 1002)]
 )
-def test_what_is_no_frame(serving: Daemon, knock: Knock, garbage: bytes, code: int) -> None:
+def test_invalid_websocket_frames(serving: Daemon, knock: Knock, garbage: bytes, code: int) -> None:
     stranger = through(knock(serving))
     stranger.sendall(garbage)
     answer = everything(stranger)
@@ -222,7 +222,7 @@ def test_the_handshakes_take_no_longer_than_is_allowed(
     daemon.log.wait_for("handshake timeout")
 
 
-def test_who_has_not_logged_in_is_a_stranger_like_all_others(
+def test_a_websocket_that_is_not_logged_in_is_a_stranger_like_all_others(
     start_daemon: DaemonStarter, certificates: Certificates, knock: Knock, bridge: Bridger, dial: Dialler
 ) -> None:
     daemon = start_daemon(*ON, "--strangers-max", "2", "--handshake-timeout-s", "3600")

@@ -122,7 +122,7 @@ REFUSED: dict[str, tuple[Operation, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_not_permitted_ends_the_channel_with_403(ann: pika.BlockingConnection, what: str) -> None:
+def test_forbidden_operations_end_the_channel_with_403(ann: pika.BlockingConnection, what: str) -> None:
     operation, text = REFUSED[what]
     channel = ann.channel()
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
@@ -132,7 +132,7 @@ def test_what_is_not_permitted_ends_the_channel_with_403(ann: pika.BlockingConne
     assert ann.is_open
 
 
-def test_what_is_permitted_works(ann: pika.BlockingConnection) -> None:
+def test_permitted_operations_work(ann: pika.BlockingConnection) -> None:
     channel = ann.channel()
     channel.confirm_delivery()
     channel.queue_declare("ann.dead", arguments=arguments(x_dead_letter_exchange="ann.x"))

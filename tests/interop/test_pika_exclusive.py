@@ -46,7 +46,7 @@ def numbers(received: list[tuple[int, bool, int]]) -> list[int]:
     return [number for _, _, number in received]
 
 
-def test_it_takes_over_and_its_successor_begins_with_what_it_had(
+def test_an_exclusive_consumer_takes_over_and_its_successor_gets_its_deliveries(
     pika_dial: Dial, publisher: BlockingChannel, name: str, api: Api
 ) -> None:
     ordinary = Worker(pika_dial, name, 2)
@@ -101,7 +101,7 @@ def test_a_queue_whose_consumers_are_all_exclusive_and_drain(pika_dial: Dial, na
 
 
 @pytest.mark.parametrize("takeover", ["immediate", "drain"])
-def test_who_is_cancelled_keeps_what_it_has(pika_dial: Dial, name: str, takeover: str) -> None:
+def test_a_cancelled_consumer_keeps_its_deliveries(pika_dial: Dial, name: str, takeover: str) -> None:
     channel = pika_dial().channel()
     channel.queue_declare(name, arguments={"x-exclusive-takeover": takeover})
     first, second = exclusive(pika_dial, name, 2), exclusive(pika_dial, name)
@@ -190,7 +190,7 @@ def test_a_queue_that_is_stopped_is_told(pika_dial: Dial, name: str, api: Api) -
     channel.queue_delete(name)
 
 
-def test_who_may_not_publish_may_not_have_a_queue_told(
+def test_a_user_without_write_permission_may_not_have_a_queue_notified(
     vhost: str, user: Callable[..., Api], api: Api, daemon: Daemon
 ) -> None:
     api.put("queues", vhost, "q")
@@ -214,7 +214,7 @@ def test_who_may_not_publish_may_not_have_a_queue_told(
         ({"x-notify-active": "q", "x-browse": True}, False, "x-browse"),
     ],
 )
-def test_what_is_refused(
+def test_refused_arguments(
     pika_dial: Dial,
     publisher: BlockingChannel,
     name: str,

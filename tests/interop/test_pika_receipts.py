@@ -83,7 +83,7 @@ def test_a_publisher_learns_of_arrival_in_each_queue_and_of_consumption(
 
 
 @pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill])
-def test_what_is_consumed_after_a_restart_is_told(
+def test_messages_consumed_after_a_restart_have_receipts(
     start_daemon: DaemonStarter, end: Callable[[Daemon], None]
 ) -> None:
     daemon = start_daemon()
@@ -106,7 +106,7 @@ def test_what_is_consumed_after_a_restart_is_told(
     connection.close()
 
 
-def test_what_is_delayed_arrives_when_its_time_has_come(address: Address, name: str) -> None:
+def test_delayed_messages_have_receipts_at_their_date(address: Address, name: str) -> None:
     connection = connected(address)
     channel = connection.channel()
     for queue in (name, f"{name}-back"):
@@ -144,7 +144,9 @@ def test_receipts_that_cannot_be_sent_are_dropped_and_counted(daemon: Daemon, na
         ({"x-receipt-to": 7, "x-receipt-on": "arrival"}, "x-receipt-to"),
     ],
 )
-def test_what_makes_no_sense_ends_the_channel(address: Address, headers: dict[str, Any], wrong: str) -> None:
+def test_contradicting_arguments_end_the_channel(
+    address: Address, headers: dict[str, Any], wrong: str
+) -> None:
     connection = connected(address)
     channel = connection.channel()
     channel.basic_publish("amq.fanout", "", b"", pika.BasicProperties(headers=headers))
@@ -155,7 +157,7 @@ def test_what_makes_no_sense_ends_the_channel(address: Address, headers: dict[st
     connection.close()
 
 
-def test_who_may_not_publish_there_may_not_have_it_done(
+def test_a_user_without_write_permission_may_not_request_receipts_there(
     daemon: Daemon, api: Api, vhost: str, user: Callable[..., Api]
 ) -> None:
     user("", write="^amq[.]fanout$")

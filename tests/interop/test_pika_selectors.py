@@ -78,7 +78,9 @@ def test_each_consumer_gets_what_its_selector_is_true_for(
     assert Listener(pika_dial, name, **select(" ")).listen(5) == [1, 2, 3, 5, 7]
 
 
-def test_what_comes_goes_to_whom_it_suits(pika_dial: Dial, channel: BlockingChannel, name: str) -> None:
+def test_messages_go_to_consumers_with_a_matching_selector(
+    pika_dial: Dial, channel: BlockingChannel, name: str
+) -> None:
     even, odd = [Listener(pika_dial, name, **select(f"kind = '{kind}'")) for kind in ("even", "odd")]
     publish(channel, name, *range(20))
     assert (even.listen(10), odd.listen(10)) == (list(range(0, 20, 2)), list(range(1, 20, 2)))

@@ -71,7 +71,7 @@ def test_everybody_gets_the_whole_body(
     assert pushed == got == received == body
 
 
-def test_it_is_there_after_it_has_come_back(dial: ProtonDial, channel: BlockingChannel, queue: str) -> None:
+def test_a_returned_large_message_is_readable(dial: ProtonDial, channel: BlockingChannel, queue: str) -> None:
     """The message is redelivered, and so has a header of its own."""
     body = b"x" * SIZES["whole but for the sections in front of it"]
     assert Sender(dial(), f"/queues/{queue}").send(message(body, True)) == [ACCEPTED]

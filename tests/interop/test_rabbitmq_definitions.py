@@ -58,7 +58,7 @@ def comparable(document: Any) -> dict[str, set[str]]:
     }
 
 
-def test_what_rabbitmq_has_is_taken_over(rabbitmq: Api, start_daemon: DaemonStarter) -> None:
+def test_definitions_of_rabbitmq_are_imported(rabbitmq: Api, start_daemon: DaemonStarter) -> None:
     fill(rabbitmq)
     exported = rabbitmq.get("definitions")
     daemon = start_daemon()

@@ -126,7 +126,7 @@ def test_a_planned_batch_has_nothing_of_a_stream_that_was_declared_again(
     assert mine.next_batch(at(30), None) == at(50, "b"), "which has all of it instead"
 
 
-def test_what_was_declared_again_since_then_is_not_there_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_declared_again_has_none_of_the_old_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     said = Said(Partition(S, "a", 0, 100))
     mine = progress(monkeypatch, said, failOnDataLoss="false")
     mine.fix_end()
@@ -221,7 +221,7 @@ def test_nothing_is_read_from_before_a_time_although_a_reader_was_there(
     assert ranges(mine, at(1000), mine.next_batch(at(1000), None)) == [("a", 1000, 1010)]
 
 
-def test_what_retention_takes_of_the_first_batch_of_a_reader_is_a_loss(
+def test_rows_of_the_first_batch_that_retention_removes_are_a_loss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said = Said(Partition(S, "a", 0, 1000))
@@ -261,7 +261,7 @@ def test_retention_past_what_was_read_does_not_end_a_query_with_batches_by_bytes
         progress(monkeypatch, said, maxBytesPerTrigger=100).next_batch(at(100), None)
 
 
-def test_what_retention_has_just_taken_has_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_retention_has_just_removed_have_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise RefusedError(410, "begins with offset 700, not with 100")
 

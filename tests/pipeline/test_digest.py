@@ -108,7 +108,7 @@ def test_each_anchor_and_each_block_begins_new_sums() -> None:
     assert sorted(own) == [(65_530, 65_530, 1), (65_532, 65_535, 2), (65_536, 65_536, 1)]
 
 
-def test_what_is_purged_or_lost_changes_a_queue_by_as_much() -> None:
+def test_purges_and_losses_change_a_queue_by_the_same_number() -> None:
     events = [came(1), came(2), came(3), QUEUE | {"op": "purge", "quantity": 2}, QUEUE | {"op": "lost"}]
     assert sum(row["change"] for row in made(events, "moved")) == 1
 
@@ -294,7 +294,7 @@ def test_a_life_is_left_out_if_who_had_the_message_gave_it_back(life: list[Event
     assert (ops([came(1), *life]) == []) == is_plain
 
 
-def test_what_was_acknowledged_without_a_delivery_is_counted() -> None:
+def test_acknowledgements_without_a_delivery_are_counted() -> None:
     events = [came(1), came(2), came(3), by(1, "c"), to(2, "c"), by(2, "c"), left(3)]
     (sums,) = made(events, "moved")
     assert (sums["settled"], sums["unseen"]) == (3, 1)

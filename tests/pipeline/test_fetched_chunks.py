@@ -76,7 +76,7 @@ def test_an_answer_that_ends_too_soon_is_asked_for_again_from_there() -> None:
         assert answers.asked == [0, whole]
 
 
-def test_one_that_always_ends_within_the_same_chunk_is_given_up() -> None:
+def test_a_connection_that_always_ends_within_the_same_chunk_is_given_up() -> None:
     answers = Answers()
     answers.ends = [30, 30, 30]
     with pytest.raises(
@@ -115,7 +115,7 @@ def breaking(chunks: list[bytes], after: int) -> Iterator[tuple[int, list[int]]]
         thread.join()
 
 
-def test_what_came_before_a_connection_broke_counts() -> None:
+def test_chunks_received_before_a_connection_broke_count() -> None:
     answers = Answers()
     with breaking(answers.chunks, 7000) as (port, asked):
         base = f"http://127.0.0.1:{port}"

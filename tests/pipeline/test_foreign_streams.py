@@ -112,6 +112,8 @@ def test_batches_go_on_where_they_ended(spark: SparkSession, url: str, tmp_path:
     ],
     ids=["a queue", "no queue", "pattern", "bytes", "partition"],
 )
-def test_what_cannot_be_is_said(spark: SparkSession, url: str, options: dict[str, Any], reason: str) -> None:
+def test_impossible_options_are_reported(
+    spark: SparkSession, url: str, options: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(PySparkException, match=reason):
         rows(read(spark, url, **options))

@@ -118,7 +118,7 @@ def test_two_runs_find_what_was_planted_and_a_batch_done_again_does_the_same(
     assert json.loads((out / "batch=1" / "summary.json").read_text()) == before
 
 
-def test_it_goes_on_over_files_that_come_until_it_is_told_to_end(
+def test_the_audit_follows_new_files_until_it_is_stopped(
     planted: tuple[Path, Planted], tmp_path: Path
 ) -> None:
     files, journal = files_of(planted), tmp_path / "journal"
@@ -135,7 +135,7 @@ def test_it_goes_on_over_files_that_come_until_it_is_told_to_end(
     assert counts(summary) == wanted(planted)
 
 
-def test_it_goes_on_over_live_events_until_it_is_told_to_end(tmp_path: Path) -> None:
+def test_the_audit_follows_live_events_until_it_is_stopped(tmp_path: Path) -> None:
     scribe, journal = Scribe(), tmp_path / "journal"
     put(journal, file_of(scribe, 2))
 

@@ -134,7 +134,7 @@ def waiting(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.mark.parametrize(("age", "count"), [("20m", 0), ("19m", 1)])
-def test_what_is_too_long_is_said_by_the_age(
+def test_the_age_decides_what_takes_too_long(
     spark: SparkSession, waiting: Path, age: str, count: int
 ) -> None:
     findings = done(spark, waiting, "audit", "--age", age)[1]["findings"]
@@ -144,7 +144,7 @@ def test_what_is_too_long_is_said_by_the_age(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("age", "count"), [("20m", 0), ("19m", 1)])
-def test_it_is_so_for_what_is_followed(
+def test_the_age_decides_for_followed_events_too(
     spark: SparkSession, waiting: Path, tmp_path: Path, age: str, count: int
 ) -> None:
     following = ("--mode", "available-now", "--out", str(tmp_path))

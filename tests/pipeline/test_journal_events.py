@@ -118,7 +118,7 @@ def test_an_event_that_is_not_written_yet_is_no_hole(tmp_path: Path, scribe: Scr
         read(tmp_path, 1, 9)
 
 
-def test_what_retention_has_let_go_is_a_loss(
+def test_events_that_retention_has_removed_are_a_loss(
     tmp_path: Path, scribe: Scribe, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(tmp_path, file_of(scribe, 2))

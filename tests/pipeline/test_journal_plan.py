@@ -101,7 +101,7 @@ def test_small_files_are_one_task_and_large_ones_several(tmp_path: Path, scribe:
     ],
     ids=["begun", "gone", "cut", "latest", "node"],
 )
-def test_what_was_planned_and_is_not_there_is_a_loss(
+def test_planned_files_that_are_missing_are_a_loss(
     tmp_path: Path,
     scribe: Scribe,
     start: dict[str, int],

@@ -260,7 +260,7 @@ def test_jobs_read_what_is_live(spark: SparkSession, broker: Broker, tmp_path: P
     assert (sum(first.values()), sum(second.values())) == (400, 500)
 
 
-def test_what_was_let_go_is_a_loss(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_removed_events_are_a_loss(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     work(broker, 600)
     for path in (folder_of(broker) / "live").glob("*.ajl"):
         path.unlink()
@@ -276,7 +276,7 @@ def test_what_was_let_go_is_a_loss(spark: SparkSession, broker: Broker, tmp_path
         require_dense(job.run(), rest[0], count)
 
 
-def test_what_cannot_be_read_is_told(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     url = sources(broker)[0]["url"]
     with pytest.raises(PySparkException, match="option 'url' is missing"):
         read(spark)

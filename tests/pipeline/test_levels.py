@@ -167,7 +167,7 @@ def test_a_restart_has_its_own_levels(spark: SparkSession, cut: int | None) -> N
 
 
 @pytest.mark.nightly
-def test_who_reads_a_part_has_the_level_of_checkpoints(spark: SparkSession) -> None:
+def test_a_partial_read_has_the_level_of_checkpoints(spark: SparkSession) -> None:
     told = Told().come(1, 10).come(2, 20).look(1, "full").look(2, "lifecycle").come(1, 11).come(2, 21)
 
     assert open_verdicts(frame(spark, told.rows)) == {
@@ -197,7 +197,7 @@ def lost(spark: SparkSession, told: Told) -> set[int]:
     return {row["msg_uid"] for row in forwarding_losses(events, facts(events), end).collect()}
 
 
-def test_what_goes_to_a_queue_that_is_not_journaled_then_is_not_lost(spark: SparkSession) -> None:
+def test_messages_to_a_queue_without_a_journal_are_not_lost(spark: SparkSession) -> None:
     told = Told()
     dies(told, 20, 2).add("checkpoint", 2, reason="level", quantity=0)
     dies(told, 21, 2).level("lifecycle", 2)
@@ -215,7 +215,7 @@ def test_what_goes_to_a_queue_that_is_not_journaled_then_is_not_lost(spark: Spar
     assert lost(spark, told) == {21, 22, 31, 41}
 
 
-def test_what_may_have_come_in_what_is_not_read_is_not_lost(spark: SparkSession) -> None:
+def test_messages_that_may_be_in_unread_events_are_not_lost(spark: SparkSession) -> None:
     told = dies(Told().add("declare", 2, quantity=0), 20, 2)
     assert lost(spark, told) == set()
     told.come(1, 1)

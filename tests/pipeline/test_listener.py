@@ -59,7 +59,7 @@ def wait_for(found: Callable[[], Any]) -> Any:
     return value
 
 
-def test_what_waits_is_told_after_each_batch(
+def test_the_backlog_is_shown_after_each_batch(
     spark: SparkSession,
     broker: Broker,
     tmp_path: Path,

@@ -37,12 +37,12 @@ def overtaken(spark: SparkSession, events: list[Event], by_consumer: bool) -> li
     return [(row["msg_uid"], row["overtaken_by"], row["seq"]) for row in rows]
 
 
-def test_one_that_was_there_is_overtaken_by_the_latest_before_it(spark: SparkSession) -> None:
+def test_a_present_message_is_overtaken_by_the_latest_before_it(spark: SparkSession) -> None:
     events = [*map(came, range(5)), went(1), went(3), went(2), went(4), went(0)]
     assert overtaken(spark, events, by_consumer=False) == [(2, 3, 7), (0, 4, 9)]
 
 
-def test_what_came_later_has_not_overtaken(spark: SparkSession) -> None:
+def test_a_later_message_has_not_overtaken(spark: SparkSession) -> None:
     first = {"qpos": -1}  # of a higher priority
     late = [came(1), came(2), went(1), went(2), came(7) | first, went(7) | first]
     there = [came(1), came(2), went(1), came(7) | first, went(2), went(7) | first]
@@ -51,7 +51,7 @@ def test_what_came_later_has_not_overtaken(spark: SparkSession) -> None:
     assert overtaken(spark, there, by_consumer=False) == [(7, 2, 5)]
 
 
-def test_what_is_redelivered_may_come_at_any_time(spark: SparkSession) -> None:
+def test_redeliveries_may_come_at_any_time(spark: SparkSession) -> None:
     events = [came(1), came(2), went(1), went(2), went(1, redelivered=True)]
     assert overtaken(spark, events, by_consumer=True) == []
 

@@ -114,7 +114,7 @@ def test_two_deliveries_in_two_portions(spark: SparkSession, tmp_path: Path, fau
 
 
 @pytest.mark.nightly
-def test_what_an_earlier_version_has_carried_forward_is_taken(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_state_of_an_earlier_version_is_accepted(spark: SparkSession, tmp_path: Path) -> None:
     written(tmp_path, {})
     list(seal(tmp_path))
     events = read_events(spark, str(tmp_path))

@@ -101,7 +101,7 @@ def test_partitions_share_a_batch_by_what_waits_in_them(
         assert all(abs(count - 0.3 * end) <= 1 for count, end in zip(counts, ends, strict=True))
 
 
-def test_what_is_there_now_ends_although_more_is_published(
+def test_a_replay_of_present_rows_ends_although_more_is_published(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     broker.declare_stream("endless")

@@ -102,7 +102,7 @@ def test_quantiles_are_of_what_came_in_a_bucket(spark: SparkSession) -> None:
     assert [points[1][name] for name in ("in", "p50", "p99")] == [2.0, 0.1, 0.1]
 
 
-def test_of_many_messages_some_are_looked_at_for_times_and_all_for_rates(spark: SparkSession) -> None:
+def test_a_sample_gives_times_and_all_messages_give_rates(spark: SparkSession) -> None:
     events: list[Event] = []
     for uid in range(48):
         events += at(uid * 4_000_000, came(uid), left(uid))
@@ -195,7 +195,7 @@ def test_findings_are_marked_where_they_were() -> None:
     assert [[float(x) for x in each] for each in marks] == [[LEFT + quarter, LEFT + 3 * quarter], [LEFT]]
 
 
-def test_what_is_shown_of_many_is_said() -> None:
+def test_the_report_names_the_shown_part() -> None:
     axis = Axis(FIRST, 2.0, 96)
     many = found(entries=3 * SAMPLE, lost=[{"at": WHEN}])._replace(findings={"lost": SHOWN + 1})
 

@@ -86,7 +86,7 @@ def test_a_journal_of_which_all_was_dropped_is_empty_and_goes_on_where_it_was(se
     assert list(seal(sealed)) == []
 
 
-def test_what_retention_did_not_take_is_missing(sealed: Path) -> None:
+def test_files_missing_without_retention_are_reported(sealed: Path) -> None:
     retain(sealed, KEEP_ONE, NOW)
     (file,) = day_of(sealed, SECOND).rglob("*.parquet")
     file.unlink()
@@ -127,7 +127,7 @@ def test_raw_files_stay_when_what_was_sealed_is_lost_behind_a_day_that_was_dropp
     assert paths[1].exists()
 
 
-def test_what_is_sealed_late_into_a_dropped_day_is_there_and_goes_with_the_next_run(sealed: Path) -> None:
+def test_a_late_sealed_file_of_a_dropped_day_is_removed_with_the_next_run(sealed: Path) -> None:
     retain(sealed, KEEP_ONE, NOW)
     put_days(sealed, days=1, node="other")
     (late,) = seal(sealed)
@@ -200,7 +200,7 @@ def test_no_day_goes_while_somebody_seals(sealed: Path, monkeypatch: pytest.Monk
     assert retain(sealed, KEEP_ONE, NOW)["dropped"] == [FIRST]
 
 
-def test_it_waits_for_a_sealer_that_ends(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retention_waits_for_a_sealer_that_ends(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (sealed / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         monkeypatch.setattr(time, "sleep", lambda _: fcntl.flock(lock, fcntl.LOCK_UN))
@@ -222,7 +222,7 @@ def test_nobody_seals_while_days_are_looked_at(sealed: Path, monkeypatch: pytest
     assert "3 events" in run("seal", sealed)
 
 
-def test_who_seals_for_ever_goes_on_when_days_have_been_dropped(
+def test_a_permanent_sealer_continues_after_days_were_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_days(tmp_path)

@@ -121,7 +121,7 @@ def test_bodies_of_any_size_go_out(spark: SparkSession, broker: Broker) -> None:
     assert [len(body) for _, _, body in taken(broker, "sizes")] == sizes
 
 
-def test_what_goes_to_no_queue_fails_the_task(spark: SparkSession, broker: Broker) -> None:
+def test_unroutable_rows_fail_the_task(spark: SparkSession, broker: Broker) -> None:
     with pytest.raises(
         PySparkException, match=r"no queue for exchange 'amq\.direct' and routing key 'nowhere'"
     ):
@@ -129,7 +129,7 @@ def test_what_goes_to_no_queue_fails_the_task(spark: SparkSession, broker: Broke
     write(values(spark, 10), broker, exchange="amq.direct", routingKey="nowhere", mandatory="false")
 
 
-def test_what_the_broker_does_not_take_fails_the_task(spark: SparkSession, broker: Broker) -> None:
+def test_refused_rows_fail_the_task(spark: SparkSession, broker: Broker) -> None:
     broker.declare("full", {"x-max-length": 5, "x-overflow": "reject-publish"})
     with pytest.raises(PySparkException, match="the broker has not taken message"):
         write(values(spark, 100), broker, routingKey="full")
@@ -153,7 +153,7 @@ def test_what_the_broker_does_not_take_fails_the_task(spark: SparkSession, broke
         ("'x' AS value, CAST(NULL AS STRING) AS routing_key", {}, "has null for 'routing_key'"),
     ],
 )
-def test_what_makes_no_sense_is_named(
+def test_contradicting_options_are_named(
     spark: SparkSession, broker: Broker, columns: str, options: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(PySparkException) as refused:

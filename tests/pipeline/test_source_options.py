@@ -155,7 +155,7 @@ def test_a_stream_of_another_virtual_host_is_read_by_its_user(
     ],
     ids=["password", "no user", "other user", "other vhost", "no vhost"],
 )
-def test_who_may_not_read_is_told(
+def test_a_user_without_read_permission_gets_the_reason(
     broker: Broker, houses: str, transport: str, wrong: dict[str, str], reasons: tuple[str, str]
 ) -> None:
     with pytest.raises(PipelineError) as refused:

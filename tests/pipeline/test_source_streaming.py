@@ -103,7 +103,7 @@ def test_a_batch_that_failed_is_done_again_as_it_was(
     assert job.sizes() == [50, 30], "what came since then is no part of it"
 
 
-def test_what_comes_with_a_name_is_read_also_after_a_crash_before_the_first_commit(
+def test_a_named_read_is_complete_also_after_a_crash_before_the_first_commit(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     broker.declare_stream("latest")

@@ -110,7 +110,7 @@ def test_nothing_of_a_batch_is_published_that_would_go_nowhere(
     assert sorted(copy.taken(), key=int) == numbers(0, 20)
 
 
-def test_what_need_not_be_in_a_queue_may_go_nowhere(
+def test_rows_that_are_not_mandatory_may_be_unroutable(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     broker.declare_stream("optional", partitions=2)

@@ -37,7 +37,7 @@ class Screen(io.StringIO):
     [(True, rf"(\r\x1b\[K{UNDER_WAY})+\r\x1b\[K"), (False, rf"({UNDER_WAY}\n)+")],
     ids=["terminal", "file"],
 )
-def test_it_counts_tasks_until_the_job_is_done(spark: SparkSession, terminal: bool, form: str) -> None:
+def test_the_line_counts_tasks_until_the_job_is_done(spark: SparkSession, terminal: bool, form: str) -> None:
     screen = Screen(terminal)
 
     with ProgressLine(spark, "audit", screen, every=0.02):

@@ -177,7 +177,7 @@ def test_verdicts_are_those_of_the_model_in_any_portions(
     assert told(verdicts_of(carried, RULES)) == expected
 
 
-def test_what_a_gap_may_have_swallowed_is_no_finding(spark: SparkSession, tmp_path: Path) -> None:
+def test_messages_that_a_gap_may_have_swallowed_are_no_finding(spark: SparkSession, tmp_path: Path) -> None:
     lost = Model(1, Life(True, True, ["deliver"], 2))
     rows = interleaved([lost])
     gap = {"node": "n", "seq": len(rows) + 1, "ts": END, "op": "gap"}

@@ -42,13 +42,13 @@ def altered(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=range(len(SEEDS)))
-def test_what_peers_send_is_taken_alike_by_all(seed: bytes) -> None:
+def test_all_decoders_read_the_bytes_of_peers_alike(seed: bytes) -> None:
     hold(seed)
 
 
 @settings(max_examples=cases(300))
 @given(altered())
-def test_what_is_altered_is_taken_alike_by_all_or_refused(data: bytes) -> None:
+def test_all_decoders_read_or_refuse_altered_bytes_alike(data: bytes) -> None:
     hold(data)
 
 

@@ -156,7 +156,7 @@ USUAL = [
 
 @pytest.mark.parametrize("performative", USUAL)
 @pytest.mark.parametrize("count", [3, 11], ids=["short", "all fields"])
-def test_what_is_nearly_the_same_is_not_taken_for_it(performative: Performative, count: int) -> None:
+def test_similar_frames_are_not_confused(performative: Performative, count: int) -> None:
     frame = encoded(performative, count)
     made = Transfer if isinstance(performative, TransferFrame) else Disposition
     for almost in damaged(frame):

@@ -76,7 +76,7 @@ X_HEADERS = st.dictionaries(ASCII.map(lambda name: b"x-own-" + name[:249]), VALU
 
 
 @given(st.fixed_dictionaries({}, optional=SAYABLE), HEADERS, X_HEADERS, st.binary(max_size=300))
-def test_what_both_protocols_can_say_comes_back_as_it_was(
+def test_values_of_both_protocols_return_unchanged(
     values: dict[int, bytes], headers: dict[bytes, bytes], x_headers: dict[bytes, bytes], payload: bytes
 ) -> None:
     values.setdefault(basic.DELIVERY_MODE, b"\x01")

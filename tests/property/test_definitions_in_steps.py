@@ -51,7 +51,7 @@ def steps(*others: str) -> st.SearchStrategy[Step]:
     st.lists(steps(*USERS, *["take"] * 20), min_size=20, max_size=80),
     st.integers(1, 4),
 )
-def test_what_is_described_with_what_changes_meanwhile_makes_the_same(
+def test_a_description_with_the_changes_meanwhile_makes_the_same_broker(
     before: list[Step], meanwhile: list[Step], objects: int
 ) -> None:
     store = Noting()

@@ -74,7 +74,7 @@ def test_a_flipped_bit_in_the_header_is_told(bit: int) -> None:
 
 
 @given(st.binary(max_size=300), st.integers(0, 6))
-def test_what_is_in_between_is_passed_over(noise: bytes, place: int) -> None:
+def test_bytes_between_blocks_are_skipped(noise: bytes, place: int) -> None:
     data = HEADER + b"".join([*BLOCKS[:place], noise, *BLOCKS[place:]])
     decoder = Decoder(data)
     assert list(rows(decoder)) == ROWS

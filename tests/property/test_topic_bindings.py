@@ -97,7 +97,7 @@ def occupy(vhost: VirtualHost) -> None:
 
 @settings(deadline=None)
 @given(st.lists(steps, max_size=25), st.booleans())
-def test_what_is_bound_is_what_gets_messages(history: list[Step], occupied: bool) -> None:
+def test_bound_queues_get_the_messages(history: list[Step], occupied: bool) -> None:
     clock = HandClock()
     vhost = new_vhost(clock=clock)
     if occupied:

@@ -24,7 +24,7 @@ def opened() -> tuple[WebSocketWire, WSConnection]:
     CUTS,
     st.integers(1, 5),
 )
-def test_what_comes_in(frames: list[tuple[bytes, bool]], cuts: list[int], at_once: int) -> None:
+def test_received_frames(frames: list[tuple[bytes, bool]], cuts: list[int], at_once: int) -> None:
     wire, client = opened()
     sent = b"".join(
         client.send(BytesMessage(data, message_finished=last)) + client.send(Ping(b""))

@@ -156,7 +156,7 @@ def said_by(life: Life, message: Message) -> str:
     return text.rsplit("/", 1)[0].removesuffix("//")
 
 
-def test_what_is_confirmed_is_there_once_and_stays_known() -> None:
+def test_confirmed_messages_exist_once_and_stay_recorded() -> None:
     worlds = []
     for seed in SEEDS:
         world = World(seed)

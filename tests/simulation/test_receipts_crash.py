@@ -133,7 +133,7 @@ def test_nothing_is_done_without_a_receipt(work: Callable[[Life], None], lost: b
     assert {0, COUNT} <= outcomes
 
 
-def test_what_a_full_disk_keeps_from_being_committed_is_not_told() -> None:
+def test_commits_that_a_full_disk_refuses_have_no_receipts() -> None:
     outcomes = set()
     for room in range(0, 20_000, 1000):
         disk = SimDisk(random.Random(1))

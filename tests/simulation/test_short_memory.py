@@ -128,7 +128,7 @@ def test_a_queue_that_is_not_logged_has_its_messages_when_the_log_has_let_go_of_
 
 
 @pytest.mark.parametrize("immediate", [False, True])
-def test_what_an_immediate_message_was_given_to(immediate: bool) -> None:
+def test_a_delivered_message_keeps_its_content_while_memory_keeps_none(immediate: bool) -> None:
     life = Life(SimDisk(random.Random(1)), memory_budget=0)
     kept, fleeting = both(life)
     consumer, taken = life.take("fleeting")
@@ -159,7 +159,7 @@ def test_a_history_that_is_not_logged_has_its_messages_too() -> None:
     assert life.held()["late"] == [CONTENT]
 
 
-def test_what_the_log_knows_for_all_or_for_none_is_one_message() -> None:
+def test_a_message_logged_for_all_queues_or_for_none_is_a_single_message() -> None:
     life = Life(SimDisk(random.Random(1)), memory_budget=0)
     _, fleeting = both(life)
     life.vhost.declare_queue("other", False, None, False, {})

@@ -157,7 +157,7 @@ def test_a_batch_is_published_once_on_a_full_disk(size: int) -> None:
     assert (size == SIZES[0] and (False, True) in outcomes) or (True, True) in outcomes
 
 
-def test_what_was_not_decided_stays_so() -> None:
+def test_an_undecided_batch_stays_undecided() -> None:
     (size, _) = SIZES
     story = short_of_room(size, 0)
     assert story.answers[1] != ""

@@ -131,7 +131,7 @@ def test_each_is_in_one_place_wherever_it_is_cut_and_comes(reason: str, lost: bo
 
 
 @pytest.mark.parametrize("reason", DEATHS)
-def test_what_waits_goes_on_waiting_after_a_restart_and_knows_how_it_died(reason: str) -> None:
+def test_dead_letters_wait_after_a_restart_and_keep_their_reason(reason: str) -> None:
     disk = SimDisk(random.Random(1))
     life = prepared(disk)
     DEATHS[reason](life)
@@ -159,7 +159,7 @@ def test_what_waits_goes_on_waiting_after_a_restart_and_knows_how_it_died(reason
     assert consume_narrow(life) == [b"occupies", *CONTENTS]
 
 
-def test_what_waits_is_copied_forward_and_waits_still() -> None:
+def test_waiting_dead_letters_are_copied_forward_and_still_wait() -> None:
     disk = SimDisk(random.Random(1))
     life = prepared(disk)
     reject(life)
@@ -179,7 +179,7 @@ def test_what_waits_is_copied_forward_and_waits_still() -> None:
     assert waiting(again, again.vhost.queues["work"]) == CONTENTS
 
 
-def test_what_waits_outlives_the_end_of_its_exchange_and_of_its_policy() -> None:
+def test_waiting_dead_letters_outlive_their_exchange_and_their_policy() -> None:
     disk = SimDisk(random.Random(1))
     life = prepared(disk)
     reject(life)

@@ -19,7 +19,7 @@ def test_steps_are_the_same_in_every_run() -> None:
     assert cost(SITUATIONS[0], 50) == cost(SITUATIONS[0], 50) > 0
 
 
-def test_what_grows_is_told() -> None:
+def test_growing_costs_are_detected() -> None:
     def walks(crowd: int, steps: Steps) -> Iterator[None]:
         entries = steps.through(FifoEntryList())
         bench = Bench(entries)
