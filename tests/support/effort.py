@@ -1,4 +1,4 @@
-"""How much a test does, and how much what it tests does: random cases, and work counted instead of timed."""
+"""The effort of tests and of the tested code: random cases, and work counted instead of timed."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def cases(thorough: int) -> int:
 
 
 def combinations(*parameters: Iterable[object]) -> list[tuple[Any, ...]]:
-    """All combinations of values in the nightly tier, else some in which all pairs of values occur."""
+    """Return all combinations of values in the nightly tier, else some with all pairs of values."""
     values = [list(each) for each in parameters]
     return list(product(*values)) if THOROUGH else [tuple(each) for each in AllPairs(values)]
 

@@ -1,4 +1,4 @@
-"""A client of AMQP 1.0 that does by chance what clients do, and now and then what they should not."""
+"""A random client of AMQP 1.0, which sometimes breaks the protocol."""
 
 import random
 from collections import Counter
@@ -111,7 +111,7 @@ class ChanceClient:
         self.house.turns.run()
 
     def _listen(self) -> None:
-        """Note what is received, answer what has to be answered."""
+        """Record the received performatives, and answer them where an answer is required."""
         for said in self.wired.said():
             made = said.performative
             error = getattr(made, "error", None)
@@ -150,7 +150,7 @@ class ChanceClient:
         return (End(), b"") if what == 22 and self._chance.random() < 0.15 else None
 
     def _attach_all(self) -> None:
-        """Attach those of the four links that are not there."""
+        """Attach the missing links of the four."""
         choice = self._chance.choice
         target = Target(address=choice(["/queues/q", "/queues/v"]))
         source = Source(address=choice(["/queues/q", "/queues/v"]))
@@ -170,7 +170,7 @@ class ChanceClient:
                 self.wired.send(attach)
 
     def _attach(self) -> Attach:
-        """Any link, on a handle that is free if there is one."""
+        """Return the attach of a random link, on a free handle if there is any."""
         choice = self._chance.choice
         handle = choice([each for each in OTHERS if each not in self._handles] or [RECEIVER])
         self._handles.add(handle)

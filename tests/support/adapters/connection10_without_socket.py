@@ -1,4 +1,4 @@
-"""A connection of AMQP 1.0 without a socket: frames in by hand, and those that are written out."""
+"""A connection of AMQP 1.0 without a socket: a test sends frames and reads the written frames."""
 
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ class Wired10:
         self.said()
 
     def send(self, *performatives: Composite, payload: bytes = b"") -> None:
-        """Frames in one turn; the last one has the payload."""
+        """Send frames in a single turn; the last frame has the payload."""
         *before, last = performatives
         self.connection.receive(b"".join(amqp(made) for made in before) + amqp(last, 0, payload))
 
@@ -59,7 +59,7 @@ class Wired10:
         self.house.turns.run()
 
     def publish(self, *ids: int, handle: int = 0, durable: bool = False, **fields: object) -> None:
-        """Messages with these delivery-ids, in one turn."""
+        """Send messages with these delivery-ids in a single turn."""
         payload = (b"\x00\x53\x70\xc0\x02\x01\x41" if durable else b"") + SHORT
         made = [
             Transfer(handle=handle, delivery_id=number, delivery_tag=b"%d" % number, **fields)  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ CAPABILITIES: Final[FieldTable] = {"authentication_failure_close": True, "consum
 
 
 class HandStore(MessageStore):
-    """Makes batches durable when told to, and fails when told to."""
+    """A store that makes batches durable, or fails, when a test calls it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class HandStore(MessageStore):
             self._waiters.append(waiter)
 
     def seal(self) -> None:
-        """The batch being filled is on its way; another one is being filled."""
+        """Seal the batch being filled, so that it is written, and begin another batch."""
         assert not self._in_flight
         self._in_flight, self._waiters = self._waiters, []
         self.batch += 1
@@ -111,7 +111,7 @@ class HandStore(MessageStore):
 
 
 class Turns(Scheduler):
-    """Connections that wait for their turn."""
+    """The connections that wait for a turn of the event loop."""
 
     def __init__(self) -> None:
         self.waiting: deque[CoreConnection] = deque()

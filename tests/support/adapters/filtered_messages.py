@@ -1,4 +1,4 @@
-"""Messages of both protocols as Hypothesis draws them for filters, and what holds for every filter."""
+"""Messages of both protocols that Hypothesis draws for filters, and an invariant of every filter."""
 
 import struct
 from typing import Any

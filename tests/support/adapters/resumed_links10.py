@@ -26,7 +26,7 @@ def premises(arguments: dict[str, object] | None = None) -> House:
 
 
 def ready(house: House) -> tuple[int, int]:
-    """How many messages of `q` are ready, and how many somebody has."""
+    """Return the numbers of ready and of acquired messages of `q`."""
     queue = house.broker.vhosts["/"].queues["q"]
     return int(queue.ready), int(queue.unacked)
 
@@ -46,7 +46,7 @@ def sends(*tags: bytes) -> Attach:
 
 
 def receives(states: Mapping[bytes, DeliveryState | None] | None = None, handle: int = RECEIVES) -> Attach:
-    """A link from `q` that is kept for a minute, with what its receiver has of an earlier one."""
+    """Return the attach of a receiver from `q` that is kept for a minute, with its unsettled map."""
     return Attach(
         name="receives",
         handle=handle,

@@ -1,4 +1,4 @@
-"""The HTTP API of a daemon, asked as a tool would."""
+"""A client of a daemon's HTTP API."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ class Api:
         self.client = httpx.Client(auth=(user, password), timeout=PATIENCE_S)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self.client.close()
 
     def url(self, *segments: str) -> str:
@@ -58,7 +58,7 @@ class Api:
     def refused(
         self, status: int, method: str, *segments: str, body: object = None, condition: str = "", **query: str
     ) -> Mapping[str, str]:
-        """A request that must be refused with a status; what the answer says."""
+        """Send a request that must be refused with a status; return the answer's reason."""
         query |= {condition: "true"} if condition else {}
         answer = self.ask(method, *segments, body=body, **query)
         assert answer.status_code == status, answer.text

@@ -15,7 +15,7 @@ RABBITMQ = Path(__file__).parents[2] / "golden" / "rabbitmq_3_definitions.json"
 
 
 class Place:
-    """A broker with users, and what its store was given."""
+    """A broker with users, and a store that records the changes."""
 
     def __init__(self) -> None:
         self.store = RecordingStore()
@@ -42,7 +42,7 @@ class Place:
         raise AssertionError("the definitions were taken")
 
     def document(self, vhost: str | None = None) -> Any:
-        """All definitions, as they are exported."""
+        """Return all definitions, as an export has them."""
         if vhost is not None:
             return json.loads("".join(export_vhost_pieces(self.broker.vhosts[vhost], "1.2.3")))
         return json.loads("".join(export_pieces(self.broker, self.users, "1.2.3")))

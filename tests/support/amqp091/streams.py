@@ -17,7 +17,7 @@ def declare_stream(channel: PeerChannel, queue: str, arguments: FieldTable | Non
 
 
 class Publisher:
-    """A channel in confirm mode. `count`: what it has published."""
+    """A channel in confirm mode. `count`: the number of published messages."""
 
     def __init__(self, connect: Callable[[], Peer]) -> None:
         self.channel = connect().channel()

@@ -1,4 +1,4 @@
-"""The clauses of AMQP 1.0 and its extensions that say what a peer has to do, and those that need no test.
+"""The clauses of AMQP 1.0 and its extensions with duties of a peer, and clauses that need no test.
 
 Numbers and titles are those of the OASIS standard "Advanced Message Queuing Protocol Version 1.0", parts 1 to
 5. Sections that only introduce others are left out.

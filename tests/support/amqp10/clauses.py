@@ -1,7 +1,7 @@
 """The clauses of AMQP 1.0 with tests, by their marks, and the clauses without tests.
 
 `python -m tests.support.amqp10.clauses` prints them.
-With the name of a document, or of one and a clause, it prints the tests of these only.
+With the name of a document, or of a document and a clause, it prints the tests of these only.
 """
 
 import ast
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 class Mark(NamedTuple):
     """`pytest.mark.spec(document, clause)`, of a test or of all tests of a module.
 
-    A clause like "1.6.*" stands for all that are below it.
+    A clause like "1.6.*" means all clauses below it.
     """
 
     document: str

@@ -1,4 +1,4 @@
-"""A controller of transactions of AMQP 1.0: what is said on its link to the coordinator."""
+"""A controller of transactions of AMQP 1.0, with its link to the coordinator."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ CONTROLLER: Final = 9
 
 
 class Controller:
-    """The link to the coordinator in one session, whose deliveries count on from 1000."""
+    """The link to the coordinator in a session; its delivery-ids begin at 1000."""
 
     def __init__(self, session: PeerSession10, **source: object) -> None:
         self.session = session

@@ -28,7 +28,7 @@ FIELDS_HINT = "Mapping[str, object]"  # maps of any other name have symbols as k
 
 
 def quoted(value: object) -> str:
-    """As Python has it, in double quotes."""
+    """Return the value's Python literal, in double quotes."""
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, tuple):

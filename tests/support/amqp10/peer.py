@@ -1,4 +1,4 @@
-"""An AMQP 1.0 client that does nothing by itself: every frame it sends was asked for by a test."""
+"""An AMQP 1.0 client that does nothing by itself: a test requests every frame that the client sends."""
 
 import socket
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Peer10:
         self.socket.sendall(data)
 
     def write(self, performative: Composite, channel: int = 0, payload: bytes = b"") -> None:
-        """Send one frame."""
+        """Send a single frame."""
         self.send(amqp(performative, channel, payload))
 
     # --- receiving

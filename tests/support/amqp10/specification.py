@@ -41,7 +41,7 @@ def literal(source: str, text: str) -> object:
 
 
 class Specification:
-    """All the types, by name and in the order of the specification's parts."""
+    """The types, by name and in the order of the specification's parts."""
 
     def __init__(self, folder: Path) -> None:
         roots = [ElementTree.parse(folder / f"{part}.bare.xml").getroot() for part in PARTS]

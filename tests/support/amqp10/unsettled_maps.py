@@ -31,7 +31,7 @@ def receives(
     timeout: int = MINUTE,
     **fields: Any,
 ) -> Attach:
-    """Attach a link whose source is kept for a minute, with what this side has of an earlier one."""
+    """Attach a receiver whose source is kept for a minute, with the unsettled map of an earlier link."""
     source = Source(address=f"/queues/{queue}", timeout=timeout)
     return session.receives(
         None,
@@ -55,7 +55,7 @@ def resumed(session: PeerSession10, tag: bytes) -> Delivery:
 
 
 def concluded(session: PeerSession10, tag: bytes, state: Composite) -> None:
-    """The broker says that a delivery is settled, which this side said what becomes of."""
+    """Expect the settlement of a delivery whose state this side has sent."""
     said, payload = session.read()
     assert isinstance(said, Transfer)
     assert (said.delivery_tag, said.resume, said.settled, said.more) == (tag, True, True, False)

@@ -1,4 +1,4 @@
-"""Brokers with users: a wired one without sockets, and data folders that have users before a first start."""
+"""Brokers with users: without sockets, and data folders with users for a first start."""
 
 import base64
 import hashlib
@@ -43,7 +43,7 @@ def _never(seconds: float, call: Callable[[], None]) -> None:
 
 
 class Town(House):
-    """A House whose door real users guard; `boss` may do everything in `/`, `ann` what a test permits."""
+    """A broker bench with real users: `boss` may do everything in `/`, `ann` what a test permits."""
 
     def __init__(self) -> None:
         self.users = Users(MessageStore())

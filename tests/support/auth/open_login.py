@@ -8,7 +8,7 @@ from protocol.sasl import plain
 
 
 class Door:
-    """An Access that lets everybody in, when told to."""
+    """An Access that accepts every log-in as soon as a test says so."""
 
     def __init__(self) -> None:
         self.at_once = True

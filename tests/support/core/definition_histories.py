@@ -42,7 +42,7 @@ class World:
         broker.leaving.append(self.users.forget_vhost)
 
     def follow(self, step: Step) -> None:
-        """Do something; what is refused changes nothing."""
+        """Apply a step; a refused step changes nothing."""
         with contextlib.suppress(BrokerError):
             self._follow(*step)
         self.clock.advance(1)
@@ -149,5 +149,5 @@ def applied(changes: list[Change]) -> World:
 
 
 def durable(broker: Broker) -> list[str]:
-    """Everything that is durable, in any order."""
+    """Return all durable changes, sorted."""
     return sorted(json.dumps(change, sort_keys=True) for change in definitions_of(broker))

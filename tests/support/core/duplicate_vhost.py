@@ -27,7 +27,7 @@ class Said(MessageView):
 
 
 class Rememberer(Yard):
-    """A yard in which messages are what they say."""
+    """A virtual host in which the content of messages is their identity."""
 
     def __init__(self, store: MessageStore | None = None) -> None:
         super().__init__(store)
@@ -38,7 +38,7 @@ class Rememberer(Yard):
         return Message(address, said.encode(), 1, persistent, 0)
 
     def say(self, said: str, key: str = "q", immediate: bool = False, **options: Any) -> int:
-        """Publish it; returns what `publish` does."""
+        """Publish a message with this identity; return the result of `publish`."""
         exchange = options.get("exchange", "")
         message = self.message(said, options.get("persistent", False), key, exchange)
         return self.vhost.publish(self.vhost.route(exchange, key), message, immediate)

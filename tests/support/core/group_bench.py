@@ -15,7 +15,7 @@ from tests.support.core.queue_bench import Bench, message, number_of
 
 
 class Header(MessageView):
-    """A message of one group; -: it is closed by it."""
+    """The view of a message of a group; a `-` closes the group."""
 
     def __init__(self, group: str) -> None:
         self.group = group

@@ -1,4 +1,4 @@
-"""Messages whose priority is the value of their one header, `key`; 0: they have none."""
+"""Messages whose priority is the value of their only header, `key`; 0 without it."""
 
 from typing import Final
 

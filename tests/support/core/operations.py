@@ -10,7 +10,7 @@ from tests.support.core.topology import RecordingStore, Taker
 
 
 class SlowStore(RecordingStore):
-    """Tells nobody that anything is durable before it is told to."""
+    """A store whose records become durable when a test says so."""
 
     def __init__(self) -> None:
         super().__init__()

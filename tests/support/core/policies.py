@@ -15,7 +15,7 @@ def put(
     definition: dict[str, object] | None = None,
     **keys: object,
 ) -> None:
-    """Set a policy and have it hold; underscores in `keys` stand for dashes."""
+    """Set a policy and apply it; underscores in `keys` mean dashes."""
     asked = (definition or {}) | {key.replace("_", "-"): value for key, value in keys.items()}
     vhost.policies.set(checked_policy(vhost.name, name, pattern, asked, priority, apply_to, operator))
     if now:
@@ -23,5 +23,5 @@ def put(
 
 
 def told(found: dict[str, Effective]) -> dict[str, tuple[object, str, str]]:
-    """Value, kind and name of what holds for each key."""
+    """Return the value, kind and policy name of each effective key."""
     return {key: (each.value, each.source.kind, each.source.name) for key, each in found.items()}

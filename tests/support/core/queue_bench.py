@@ -19,7 +19,7 @@ ADDRESS = Address("", "q")
 
 
 def message(number: int, size: int = 1, priority: int = 0, persistent: bool = False) -> Message:
-    """A message whose content is its number; `size` is what it claims to be."""
+    """Return a message whose content is its number; `size` is its claimed size."""
     return Message(ADDRESS, b"%d" % number, size, persistent, priority)
 
 
@@ -31,7 +31,7 @@ def number_of(entry: QueueEntry) -> int:
 
 
 class HandScheduler(Scheduler):
-    """Gives turns when told to, in the order of the requests."""
+    """A scheduler that runs turns when a test calls it, in the order of the requests."""
 
     def __init__(self) -> None:
         self.ready: deque[Connection] = deque()
@@ -66,7 +66,7 @@ class HandScheduler(Scheduler):
 
 
 class MemoryStore(MessageStore):
-    """Remembers what it was told."""
+    """A store that records its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class Client(PullingTarget):
             self.restore_credit(entry.message.size)
 
     def cancel(self) -> None:
-        """Stop consuming; what is held stays held. [AMQP 0-9-1 basic.cancel]"""
+        """Stop consuming; unsettled deliveries stay acquired. [AMQP 0-9-1 basic.cancel]"""
         self.close()
         detach(self.queue, self.consumer, [])
 
@@ -210,12 +210,12 @@ class Bench:
 
     @property
     def notifications(self) -> int:
-        """How often clients were told of work."""
+        """The number of notifications of clients."""
         return sum(client.notified for client in self.clients)
 
     @property
     def empty_pulls(self) -> int:
-        """How often one then found nothing."""
+        """The number of notified pulls that found no entry."""
         return sum(client.drained for client in self.clients)
 
     def publish(self, count: int = 1, size: int = 1, priority: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Every way into a queue, for those who watch that nobody takes one while a queue calls out."""
+"""Every function that enters a queue, to detect calls of them while a queue calls out."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ WAYS_IN: tuple[Callable[..., object], ...] = (
 
 
 def codes(functions: tuple[Callable[..., object], ...]) -> dict[CodeType, str]:
-    """The code of each function, and what it is called; {} where that is compiled and cannot be watched."""
+    """Return the names of functions by code; {} for compiled functions, which cannot be traced."""
     return {each.__code__: each.__qualname__ for each in functions if hasattr(each, "__code__")}

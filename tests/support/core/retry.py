@@ -1,4 +1,4 @@
-"""A client that gives a message back in any way there is, and waits until it comes again."""
+"""A client that returns a delivery with any outcome, and waits for the redelivery."""
 
 from broker.core.arguments.queue import NACK
 from broker.core.queues.queue import Queue
@@ -7,7 +7,7 @@ from tests.support.core.timed_vhost import Yard
 
 
 def waits(yard: Yard, queue: Queue, client: Client, outcome: int = NACK) -> int:
-    """Give the one message back; returns after how many milliseconds it comes again."""
+    """Give the only delivery back with `outcome`; return the milliseconds until its redelivery."""
     client.nack(outcome=outcome)
     yard.run()
     passed = 0

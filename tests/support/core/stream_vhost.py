@@ -41,7 +41,7 @@ class ListPage(StreamPage):
 
 
 class ListStream(StoredStream):
-    """A disk that is a list. `trims`: what it was told to let go of."""
+    """A stream in a list. `trims`: the requested removals."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[Message, int, bytes]] = []
@@ -91,7 +91,7 @@ class ListStream(StoredStream):
         self.dropped = True
 
     def sync(self) -> None:
-        """All that was appended is on disk."""
+        """Make all appended rows durable."""
         self.durable = len(self.rows)
         if self.watcher is not None:
             self.watcher.rows_durable(self.durable)
@@ -109,7 +109,7 @@ class ListStore(RecordingStore):
 
 
 class Reader(PullingTarget):
-    """A consumer of a stream. `held`: what it has not settled."""
+    """A consumer of a stream. `held`: its unsettled deliveries."""
 
     def __init__(self, yard: Yard, queue: Queue, extent: Extent | None = None, prefetch: int = 100) -> None:
         super().__init__(Session(Connection(yard.scheduler)), Credit(prefetch, 0), None)
@@ -155,7 +155,7 @@ class StreamYard(Yard):
         return stream
 
     def append(self, count: int) -> None:
-        """Publish so many, and have them be on disk and seen."""
+        """Publish `count` messages, make them durable, and show them to readers."""
         self.publish(count=count)
         self.disk.sync()
         self.run()

@@ -53,7 +53,7 @@ class Yard:
         persistent: bool = False,
         exchange: str = "",
     ) -> int:
-        """Publish messages 1, 2, 3 ... over the life of the yard; returns what the last publish did."""
+        """Publish messages 1, 2, 3 ... over the life of the bench; return the result of the last publish."""
         taken = 0
         route = self.vhost.route(exchange, key)
         for _ in range(count):
@@ -73,7 +73,7 @@ class Yard:
         self.scheduler.run()
 
     def died(self) -> dict[str, int]:
-        """How many died of what, dead-lettered or not."""
+        """Return the number of deaths for each reason, dead-lettered or discarded."""
         both = zip(REASONS, self.counters.dead_lettered, self.counters.discarded, strict=True)
         return {reason: sent + dropped for reason, sent, dropped in both if sent + dropped}
 
@@ -99,7 +99,7 @@ def entry_of(queue: Queue, number: int) -> QueueEntry:
 
 
 def delivered(count: int = 1, prefetch: int = 0, **arguments: object) -> tuple[Yard, Queue, Client]:
-    """A yard, a queue with these arguments, and its client, which has got what was published."""
+    """Return a bench, a queue with these arguments, and its client with the published deliveries."""
     yard = Yard()
     queue = yard.queue(**arguments)  # type: ignore[arg-type]
     client = yard.client(queue, prefetch)

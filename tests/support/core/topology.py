@@ -31,7 +31,7 @@ DELETIONS = ("queue.delete", "exchange.delete", "vhost.delete")
 
 
 class RecordingStore(MessageStore):
-    """Keeps what is appended, in order."""
+    """A store that records the appended changes, in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Described(Protocol):
 
 
 def definitions_of(whole: Described) -> list[Change]:
-    """All changes that make a broker again, or users, in order."""
+    """Return all changes that describe a broker or users, in order."""
     return [change for changes in whole.describe() for change in changes]
 
 
@@ -108,7 +108,7 @@ def add_queue(vhost: VirtualHost, name: str, durable: bool = False) -> Queue:
 
 
 def add_exchange(vhost: VirtualHost, name: str, kind: str = "direct", **properties: Any) -> None:
-    """Declare an exchange with the given properties; underscores in arguments stand for dashes."""
+    """Declare an exchange with the given properties; underscores in arguments mean dashes."""
     flags = {flag: bool(properties.pop(flag, False)) for flag in ("durable", "auto_delete", "internal")}
     arguments = {name.replace("_", "-"): value for name, value in properties.items()}
     vhost.declare_exchange(name, kind, flags["durable"], flags["auto_delete"], flags["internal"], arguments)
@@ -128,7 +128,7 @@ def publish(
     immediate: bool = False,
     **properties: Any,
 ) -> int:
-    """Publish an empty message; returns what VirtualHost.publish does."""
+    """Publish an empty message; return the result of VirtualHost.publish."""
     route = vhost.route(exchange, key)
     content = content_of(headers=headers, **properties)
     message = Message(route.address, content, 0, persistent, 0)
@@ -149,14 +149,14 @@ def view_of(**properties: Any) -> View091:
 
 
 class _NeverScheduled(Scheduler):
-    """These tests give no turns: what is delivered is delivered at once."""
+    """A scheduler that refuses turns: deliveries are immediate in these tests."""
 
     def schedule(self, connection: Connection) -> None:
         pass
 
 
 class Taker(PullingTarget):
-    """A consumer that keeps what it gets."""
+    """A consumer that keeps its deliveries."""
 
     def __init__(self) -> None:
         super().__init__(Session(Connection(_NeverScheduled())), Credit())
@@ -179,7 +179,7 @@ def consume(queue: Queue, no_ack: bool = False) -> tuple[Taker, QueueConsumer]:
 
 
 def pull(consumer: QueueConsumer) -> int:
-    """Give a consumer its turn; returns how many messages it got."""
+    """Let a consumer pull; return the number of its messages."""
     count = 0
     queue = queue_of(consumer)
     while queue.deliver_single_message(consumer):

@@ -1,4 +1,4 @@
-"""Run a broker and note the way of its messages: a command that stands before the one which starts it.
+"""Run a broker and record the path of its messages: a command to put before the broker's command.
 
 Each line of the file TRACED_FILE is a JSON list: the modules of the broker on the stack, from the step of the
 event loop to the call, where one of the calls in TRACED_CALLS (`module.function`, with commas between them)

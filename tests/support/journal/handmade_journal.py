@@ -21,7 +21,7 @@ OF_THE_BROKER: Final = ("start", "change")
 
 
 class Scribe:
-    """Tells an encoder what happens, a microsecond after the other."""
+    """Writes events to an encoder, a microsecond apart."""
 
     def __init__(self, encoder: Encoder | None = None) -> None:
         self.encoder = Encoder(NODE, 1) if encoder is None else encoder
@@ -70,12 +70,12 @@ class Scribe:
         self.tell(r.ACK, uid, uid, size=10)
 
     def file(self) -> bytes:
-        """All of it, as one file."""
+        """Return all events as a single file."""
         return self.encoder.header(self.time) + self.encoder.take()
 
 
 def file_of(scribe: Scribe, lives: int) -> bytes:
-    """A file with the lives of so many messages, in blocks of one life each."""
+    """Return a file with the lives of `lives` messages, each in a block of its own."""
     encoder = scribe.encoder
     data = encoder.header(scribe.time)
     for _ in range(lives):
@@ -117,7 +117,7 @@ def out_of_turn(events: Iterable[Row]) -> list[str]:
 
 
 def wait_for(folder: Path, op: str, count: int = 1) -> None:
-    """Until the journal has so many events of this operation: they are written a little later."""
+    """Wait until the journal has `count` events of this operation, which are written with a delay."""
     late = time.monotonic() + PATIENCE_S
     while sum(row.op == op for row in _rows(folder)) < count:
         assert time.monotonic() < late, f"no {op}: {_rows(folder)}"

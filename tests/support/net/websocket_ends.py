@@ -54,7 +54,7 @@ class Socket:
 
 
 class Above:
-    """The transport's end: takes what a transport takes, and does what a test has it do then."""
+    """The transport's end of a WebSocket, which acts as a test tells it."""
 
     peer = "[::1]:7"
 
@@ -110,7 +110,7 @@ class Loop:
 
 
 class Wired:
-    """All three around one WebSocket, and a client that has not said anything yet."""
+    """The three ends around a WebSocket, and a client that has sent nothing."""
 
     def __init__(self) -> None:
         self.socket, self.above, self.loop = Socket(), Above(), Loop()
@@ -121,7 +121,7 @@ class Wired:
         self.websocket.connection_made(cast("asyncio.Transport", self.socket))
 
     def send(self, *events: Event) -> None:
-        """The client sends all in one piece."""
+        """Send all events of the client in a single piece."""
         self.arrive(b"".join(self.client.send(event) for event in events))
 
     def arrive(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A disk that can be made to fail, a log on it, and what is left of the log afterwards."""
+"""A disk that fails when a test says so, a log on it, and the log's content afterwards."""
 
 import errno
 import random
@@ -14,9 +14,9 @@ FOLDER = "/log"
 
 @final
 class BadDisk(SimDisk):
-    """A disk whose next writes, or truncates, fail with an errno, and where one byte may read wrong.
+    """A disk whose next writes or truncates fail with an errno, and with a byte that may read wrong.
 
-    The process may have `descriptors` open at a time.
+    The process may have `descriptors` files open at a time.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ def log_on_bad_disk() -> tuple[BadDisk, Log, Deferred]:
 
 
 def places(disk: BadDisk) -> list[tuple[bytes, list[int]]]:
-    """After its process was killed: what the log holds, and for which queues."""
+    """Kill the process; return the recovered messages and their queues."""
     disk.kill()
     sink = Sink()
     log, _ = open_log(FOLDER, disk, sink)
@@ -95,13 +95,13 @@ def places(disk: BadDisk) -> list[tuple[bytes, list[int]]]:
 
 
 def durable(log: Log, deferred: Deferred) -> None:
-    """Everything so far is on the disk, if it takes it."""
+    """Make all records durable, if the disk accepts them."""
     log.commit()
     deferred.run_all()
 
 
 def fill_disk(disk: BadDisk, log: Log) -> None:
-    """The batch being filled does not fit, nor does anything but what is in the reserve."""
+    """Fill the disk: the batch being filled does not fit, and only the reserve has room."""
     disk.write_errors = [errno.ENOSPC]
     disk.capacity = disk.used()
     log.commit()

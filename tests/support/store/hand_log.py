@@ -40,7 +40,7 @@ def new_message(content: bytes, address: Address = ADDRESS, priority: int = 0, d
 
 
 class Sink(RecoverySink):
-    """Remembers what recovery found."""
+    """A sink that records the recovered objects."""
 
     def __init__(self) -> None:
         self.changes: list[dict[str, object]] = []
@@ -79,7 +79,7 @@ class Sink(RecoverySink):
 
 
 class Waiter(DurableWaiter):
-    """Remembers what it was told."""
+    """A waiter that records its calls."""
 
     def __init__(self) -> None:
         self.durable: list[int] = []
@@ -105,7 +105,7 @@ class Deferred:
         self.pending.append((work, done))
 
     def step(self, index: int = 0) -> None:
-        """Do one piece of work and report it."""
+        """Do a single piece of work and report it."""
         work, done = self.pending.pop(index)
         error: OSError | None = None
         try:
@@ -115,7 +115,7 @@ class Deferred:
         done(error)
 
     def run_all(self) -> None:
-        """Do what is pending and what comes of it."""
+        """Do all pending work, and the work that results from it."""
         while self.pending:
             self.step()
 
@@ -153,7 +153,7 @@ def open_log(
 
 
 def publish(log: Log, queues: list[Queue], content: bytes) -> Message:
-    """Append one message, not committed."""
+    """Append a single message without a commit."""
     message = new_message(content)
     log.append_message(message, queues)
     return message

@@ -1,4 +1,4 @@
-"""A small log of one segment, to be cut and changed."""
+"""A small log of a single segment, to be cut and changed."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ FIRST = segment_name(1)
 
 
 def batch_ends(folder: Path, name: str = FIRST) -> list[int]:
-    """Where the batches of a segment file end."""
+    """Return the ends of the batches of a segment file."""
     data = (folder / name).read_bytes()
     ends = [0]
     while data[ends[-1] : ends[-1] + 4] == b"AMQL":

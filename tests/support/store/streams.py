@@ -1,4 +1,4 @@
-"""Streams of a log, by hand: some are in it, rows are appended, and what is there is read."""
+"""Streams of a log: some exist, a test appends rows and reads them."""
 
 from broker.store.disk import Disk
 from broker.store.log import Log
