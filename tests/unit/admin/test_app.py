@@ -35,7 +35,7 @@ class Measures:
 
 
 class Log:
-    """A log that may be told to have failed."""
+    """A log whose failure a test sets."""
 
     bytes_on_disk = 0
     segment_count = 1
@@ -47,7 +47,7 @@ class Log:
 
 
 class NoQueue:
-    """The type of what is not there."""
+    """The type of a missing queue."""
 
     ready = unacked = held = dead = ready_bytes = unacked_bytes = consumer_count = 0
     memory = volatile = None
@@ -70,7 +70,7 @@ class Broker:
 
 
 class Starting:
-    """Says what the daemon still waits for."""
+    """The reason for which the daemon still waits."""
 
     reason = ""
 

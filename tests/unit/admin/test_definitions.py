@@ -44,7 +44,7 @@ def test_passwords_in_the_clear_are_hashed_beforehand() -> None:
 
 
 def bad(category: str, **entry: object) -> dict[str, Any]:
-    """Definitions with one object that has something wrong, after some that are right."""
+    """Return definitions with a single invalid object after some valid ones."""
     return {
         "vhosts": [{"name": "v"}],
         "queues": [{"name": "good", "vhost": "v"}] if category != "queues" else [],
@@ -259,7 +259,7 @@ def test_the_copy_leaves_no_work_for_the_garbage_collector(wrong: bool) -> None:
 
 
 def tried_queues() -> int:
-    """How many such queues there are in memory."""
+    """Return the number of such queues in memory."""
     return sum(isinstance(found, Queue) and found.name.startswith("tried") for found in gc.get_objects())
 
 

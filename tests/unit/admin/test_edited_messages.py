@@ -1,4 +1,4 @@
-"""Messages of AMQP 1.0 that operators edit and revive: what they name changes, all else keeps its bytes."""
+"""Messages of AMQP 1.0 that operators edit and revive: only the named fields change."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""HTTP connections over real sockets: what is no request, who takes too long, and what is kept meanwhile."""
+"""HTTP connections over real sockets: invalid requests, slow clients, and connections kept open."""
 
 import asyncio
 import gc
@@ -56,7 +56,7 @@ class Echo:
 
 
 class Peer:
-    """A client that sends what a test says."""
+    """A client that sends given bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -68,13 +68,13 @@ class Peer:
             return int((await self.reader.readuntil(b"\r\n\r\n")).split()[1])
 
     async def ended(self) -> bytes:
-        """All that comes until the connection is closed."""
+        """Return all bytes until the connection is closed."""
         async with asyncio.timeout(PATIENCE_S):
             return await self.reader.read()
 
 
 class Served:
-    """A server with one application, and a clock."""
+    """A server with an application and a clock."""
 
     def __init__(self, application: Application) -> None:
         self.clock = Clock()
@@ -101,7 +101,7 @@ class Served:
                 await asyncio.sleep(0.01)
 
     async def heard(self) -> None:
-        """Wait until a connection is there, and what was sent has been read."""
+        """Wait until the server has a connection and has read all sent bytes."""
         await self.wait(lambda: bool(self.connections))
         await asyncio.sleep(0.05)
 

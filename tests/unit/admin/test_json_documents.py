@@ -1,4 +1,4 @@
-"""JSON that others wrote: what is taken can be written again, what is refused is named."""
+"""Foreign JSON: accepted documents can be written again, and errors name the place."""
 
 import json
 from collections.abc import Generator

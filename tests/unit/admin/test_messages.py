@@ -36,7 +36,7 @@ def vhost() -> VirtualHost:
 
 @pytest.fixture
 def queue(vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    """A queue of ten messages; every step of what is done with it is a turn of its own."""
+    """A queue of ten messages; every step of a request is a turn of its own."""
     monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
     queue = add_queue(vhost, "q")
     for _ in range(10):
@@ -49,7 +49,7 @@ def write(entry: QueueEntry, left: int) -> str:
 
 
 class Turns:
-    """Counts turns of the event loop, and does something in the third one."""
+    """Counts turns of the event loop, and calls a function in the third turn."""
 
     def __init__(self, act: object = None) -> None:
         self.count = 0
@@ -64,7 +64,7 @@ class Turns:
                 self._act()
 
     def stop(self) -> int:
-        """How many turns there were."""
+        """Stop, and return the number of turns."""
         self._task.cancel()
         return self.count
 

@@ -83,7 +83,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 async def scraped(source: Exposition) -> Samples:
-    """All samples, read by Prometheus's own parser; no sample and no family twice."""
+    """Return all samples by Prometheus's own parser; no sample and no family occurs twice."""
     text = b"".join([piece async for piece in source.write()]).decode()
     families = [line for line in text.splitlines() if line.startswith("# TYPE")]
     assert len(set(families)) == len(families)
@@ -279,7 +279,7 @@ class CountedName(str):
 
 
 class CountedQueue(FakeQueue):
-    """A queue that counts how often one of its numbers is asked for."""
+    """A queue that counts the reads of its numbers."""
 
     asked = 0
 
@@ -289,7 +289,7 @@ class CountedQueue(FakeQueue):
 
 
 async def test_many_queues_are_told_in_slices() -> None:
-    """Between two turns of the loop lies one slice, a small part of the whole."""
+    """Each turn of the loop writes a slice, a small part of the whole."""
     queues: dict[str, FakeQueue] = {
         CountedName(f"queue.{number}"): CountedQueue(ready=number) for number in range(100_000)
     }

@@ -1,4 +1,4 @@
-"""Parts of files in answers over HTTP: framed as they should be, and whatever the one who asked does."""
+"""Parts of files in HTTP answers: their framing, and clients that leave or do not read."""
 
 import asyncio
 import os

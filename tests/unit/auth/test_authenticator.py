@@ -1,4 +1,4 @@
-"""Authentication: right and wrong passwords, loopback, what is remembered and when it is forgotten."""
+"""Authentication: right and wrong passwords, loopback, and remembered passwords."""
 
 import pytest
 

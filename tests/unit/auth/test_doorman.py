@@ -43,7 +43,7 @@ class Threads:
         self.running.append((work, answer))
 
     def finish(self) -> None:
-        """Let everything end that is under way, also what begins meanwhile."""
+        """Finish all running checks, also checks that begin meanwhile."""
         while self.running:
             work, answer = self.running.pop(0)
             self.checked += 1
@@ -213,7 +213,7 @@ def test_a_user_that_changes_while_the_password_is_checked(
 
 
 def learn_span(doorman: Doorman, threads: Threads, seconds: float = 0.05) -> None:
-    """Let one real check take so long."""
+    """Run a real check that takes so long."""
     doorman.check("bob", "bob", THERE, True, lambda right: None)
     threads.now += seconds
     threads.finish()
@@ -356,7 +356,7 @@ def test_the_same_wrong_password_from_many_clients_is_a_single_failure(
 def test_a_loopback_only_user_is_refused_after_a_complete_hash(
     doorman: Doorman, threads: Threads, users: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Right or wrong, remembered or not, hashed by this broker or by RabbitMQ: each costs one hash."""
+    """Right or wrong, remembered or not, hashed by this broker or by RabbitMQ: each check costs a hash."""
     salted = base64.b64encode(b"salt" + hashlib.sha256(b"saltcarol").digest()).decode()
     users.add("carol", imported(salted), loopback_only=True)
     users.put("bob", None, loopback_only=True)

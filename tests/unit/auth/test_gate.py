@@ -1,4 +1,4 @@
-"""Log-ins by every mechanism: who is let in, who is not, and what is offered to whom."""
+"""Log-ins by every mechanism: accepted users, refused users, and the offered mechanisms."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ ANN = make_password("ann", 4096)
 
 
 class Caller:
-    """An applicant that remembers what it was told."""
+    """An applicant that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str | bytes]] = []

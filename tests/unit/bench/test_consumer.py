@@ -1,4 +1,4 @@
-"""The bench's consumer reads deliveries however the bytes arrive, and sees what is wrong with them."""
+"""The bench's consumer reads deliveries in any pieces, and detects errors in them."""
 
 import asyncio
 import struct
@@ -16,7 +16,7 @@ TAG = b"\x0bbench-00000"
 
 
 class Socket:
-    """Keeps what is written."""
+    """A socket that keeps the written bytes."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -33,7 +33,7 @@ class Socket:
 
 
 def delivery(tag: int, sequence: int, size: int, frame_max: int = 131072, redelivered: bool = False) -> bytes:
-    """A basic.deliver of what a publisher of the bench sends, with its header and body frames."""
+    """Return the frames of a delivery of the bench's publisher."""
     made = template("", "q", size, persistent=False, frame_max=frame_max)
     publish, stamp_at = made.data, made.stamp_at
     content_at = 8 + struct.unpack_from(">I", publish, 3)[0]

@@ -8,7 +8,7 @@ from broker.bench.traffic import LANE_SHIFT, Checker
 
 
 class Receiver:
-    """Takes numbers as a consumer does: what is expected at once, everything else through the checker."""
+    """Receives sequences as a consumer does: expected ones on the fast path, others through the checker."""
 
     def __init__(self, checker: Checker) -> None:
         self.checker = checker

@@ -16,7 +16,7 @@ Do = Callable[[Broker, Users], object]
 
 
 class ChokingStore(MessageStore):
-    """Takes everything until told to choke."""
+    """A store that accepts records until a test makes it fail."""
 
     def __init__(self) -> None:
         super().__init__()

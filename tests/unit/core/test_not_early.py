@@ -52,7 +52,7 @@ def test_a_date_is_that_date(clock: HandClock) -> None:
 
 
 class Holder(LeaseHolder):
-    """A session with one unsettled delivery."""
+    """A session with a single unsettled delivery."""
 
     def __init__(self) -> None:
         self.ended = False

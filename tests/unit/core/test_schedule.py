@@ -151,7 +151,7 @@ ADDRESS = Address("x", "k")
 
 
 class Notes(Timetable):
-    """Notes what it releases, and when."""
+    """A timetable that records its releases and their times."""
 
     def __init__(self, clock: HandClock) -> None:
         super().__init__(clock.schedule)

@@ -25,7 +25,7 @@ MOUNTED = ("/lake", "/var/lib/amqpd")
 
 
 def services(path: Path) -> dict[str, dict[str, Any]]:
-    """By their names."""
+    """Return the services by name."""
     found: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text())["services"]
     return found
 

@@ -1,4 +1,4 @@
-"""How documents and docstrings are written: the part of the rules that a program can check.
+"""Rules of language.md for documents and docstrings that a program can check.
 
 A sentence begins with its noun or an imperative, has at most 30 words, and uses the words of the glossary.
 """

@@ -1,4 +1,4 @@
-"""How a process tells which flavour of the hot modules it runs."""
+"""The flavour of the hot modules in a process."""
 
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES

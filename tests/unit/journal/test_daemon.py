@@ -50,7 +50,7 @@ class Keeper:
             self.turn()
 
     def turn(self) -> None:
-        """Do what was to be done in the next turn of the loop."""
+        """Run the waiting calls of the next turn of the loop."""
         turns, self.turns = self.turns, []
         for each in turns:
             each()

@@ -1,4 +1,4 @@
-"""Records and blocks of the journal: what is written is what is read."""
+"""Records and blocks of the journal: written rows are read back."""
 
 import pytest
 

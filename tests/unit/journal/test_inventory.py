@@ -1,4 +1,4 @@
-"""Each file of a journal is found missing, doubled or changed, wherever in the journal it is."""
+"""Missing, doubled and changed files of a journal are found in every place."""
 
 import shutil
 from collections.abc import Callable

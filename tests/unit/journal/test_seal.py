@@ -18,7 +18,7 @@ HOUR = 3600.0
 
 
 def everything() -> bytes:
-    """A file with each operation, with and without a reason, a text and what else there may be."""
+    """Return a file with each operation, with and without a reason, a text and other values."""
     scribe = Scribe()
     for op in range(1, len(r.OPS)):
         scribe.tell(op, op, op, other=3, size=9, text="mé".encode(), reason=r.REASONS[op % len(r.REASONS)])

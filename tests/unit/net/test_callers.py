@@ -1,4 +1,4 @@
-"""The bounds of HTTP connections, and which of them give way."""
+"""The limits of HTTP connections, and which connections are closed at a limit."""
 
 import pytest
 
@@ -99,7 +99,7 @@ def test_http_has_a_quarter_of_the_descriptors_at_most() -> None:
 
 
 def arrived(strangers: Strangers, count: int) -> list[int]:
-    """Let so many connections of AMQP come; those that are turned away."""
+    """Open `count` connections of AMQP; return the refused ones."""
     turned_away: list[int] = []
     for number in range(count):
         strangers.arrived(number, Stranger(str(number), 1, lambda number=number: turned_away.append(number)))  # type: ignore[misc]

@@ -10,7 +10,7 @@ SECONDS = 2
 
 
 class Socket:
-    """An asyncio.Transport that notes what it is asked for."""
+    """An asyncio.Transport that records its calls."""
 
     def __init__(self, half_closes: bool) -> None:
         self.half_closes = half_closes
@@ -39,7 +39,7 @@ class Socket:
 
 
 class Door:
-    """A Watcher of one transport."""
+    """A Watcher of a single transport."""
 
     def arrived(self, transport: Transport) -> None:
         assert transport.connection is None

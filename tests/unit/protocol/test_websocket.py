@@ -29,7 +29,7 @@ class Client:
         self.library = WSConnection(ConnectionType.CLIENT)
 
     def send(self, *events: Event) -> bytes:
-        """Send all in one piece; returns the payload that the broker reads."""
+        """Send all events in a single piece; return the payload that the broker reads."""
         self.wire.feed(b"".join(self.library.send(event) for event in events))
         return self.wire.read(PLENTY)
 

@@ -69,7 +69,7 @@ def recovered(folder: Path) -> tuple[Log, list[Message]]:
 
 
 def small_segments(folder: Path, memory_budget: int = 1 << 40) -> Log:
-    """A log whose segments hold few pieces."""
+    """Return a log whose segments have room for few pieces."""
     return open_log(
         str(folder), DISK, segment_bytes=4096, first_segment_bytes=4096, memory_budget=memory_budget
     )[0]
@@ -286,7 +286,7 @@ def test_pieces_whose_batch_did_not_fit_are_appended_again_with_their_message() 
 
 
 def test_pieces_that_the_log_never_had_are_no_orphans(tmp_path: Path) -> None:
-    """Nobody else would drop it, and a log that has stopped drops nothing at the end of a batch."""
+    """Only the publisher drops such pieces; a stopped log drops nothing at the end of a batch."""
     log = small_segments(tmp_path)
     body = log.new_body()
     piece_of(body, b"frames", 6)

@@ -190,7 +190,7 @@ def test_the_last_count_is_the_one_and_may_be_less() -> None:
 
 
 def test_the_last_annotations_are_recovered_and_copied_forward_with_the_count(tmp_path: Path) -> None:
-    """Several records of one segment say the same count: the last one is the one."""
+    """Several records of a segment have the same count: the last record is valid."""
     log = small_log(tmp_path)
     stays = publish(log, [Q1, Q2], b"stays")
     log.commit()
@@ -235,7 +235,7 @@ def make_room(disk: BadDisk, log: Log, deferred: Deferred) -> None:
 
 
 def restarted(disk: BadDisk, log: Log, deferred: Deferred) -> Sink:
-    """Return what a restart recovers, after everything is synced."""
+    """Make all records durable, restart, and return the recovered objects."""
     durable(log, deferred)
     disk.kill()
     sink = Sink()
@@ -297,7 +297,7 @@ def test_only_the_last_waiting_count_is_appended() -> None:
 
 
 def test_annotations_do_not_use_up_the_reserve() -> None:
-    """Neither those of the batch that did not fit, nor those that come with counts that are taken back."""
+    """Neither annotations of the failed batch nor annotations with returned counts use the reserve."""
     disk, log, deferred = log_on_bad_disk()
     many = [publish(log, [Q1], b"%d" % number) for number in range(100)]
     for message in many:

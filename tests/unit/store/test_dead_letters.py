@@ -1,4 +1,4 @@
-"""Dead letters in the log: dates, expirations and marks, and exactly one place for each message."""
+"""Dead letters in the log: dates, expirations and marks, and exactly a single place for each message."""
 
 import gc
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""No file descriptor left: the log takes those of its old segments, or waits; nothing is lost or refused."""
+"""A shortage of file descriptors: the log closes old segments or waits, without loss or refusal."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ QUEUE = logged_queue(1)
 
 
 def leave_segment(log: Log, deferred: Deferred) -> Message:
-    """Append a batch that fills its segment: what comes next needs a new file."""
+    """Append a batch that fills its segment, so that the next batch needs a new file."""
     message = publish(log, [QUEUE], content_of(2, log.filling.segment.limit))
     log.commit()
     deferred.run_all()

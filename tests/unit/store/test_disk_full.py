@@ -82,7 +82,7 @@ def test_when_room_comes_back_publishes_are_accepted_again() -> None:
 
 
 def test_consuming_makes_room_by_itself() -> None:
-    """The disk is full of messages; settling them deletes segments, and that is what publishes wait for."""
+    """The disk is full of messages; settlements delete segments, and then publishes continue."""
     disk = SimDisk(random.Random(3))
     deferred = Deferred()
     log, _ = open_log(
@@ -206,7 +206,7 @@ def test_a_reserve_that_could_not_be_made_is_made_when_there_is_room() -> None:
 
 
 def test_the_reserve_is_not_taken_for_the_spare_whose_place_it_takes() -> None:
-    """Nothing more than a batch is written where the room for more may not be there."""
+    """No more than a batch is written where further room is uncertain."""
     disk = BadDisk()
     deferred = Deferred()
     log, _ = open_log(FOLDER, disk, deferred=deferred)
@@ -234,7 +234,7 @@ def test_the_reserve_is_not_taken_for_the_spare_whose_place_it_takes() -> None:
 
 
 def test_a_settle_saved_from_the_batch_behind_a_failed_segment_stays_saved() -> None:
-    """The first batch of a segment, longer than that, does not fit; the settle was to go to the next one."""
+    """The longer first batch of a segment does not fit; the settle was meant for the next segment."""
     disk = BadDisk()
     deferred = Deferred()
     log, _ = open_log(FOLDER, disk, deferred=deferred, reserve_bytes=256 * 1024)
@@ -282,7 +282,7 @@ class Topology:
         return self.changes
 
     def grow(self, log: Log) -> None:
-        """Four times what the reserve of these logs has for settles."""
+        """Append four times the settlements that the reserve of these logs has room for."""
         for _ in range(64):
             self.changes.append({"kind": "x", "pad": "a" * 1000})
             log.append_definition(self.changes[-1])

@@ -1,4 +1,4 @@
-"""Writes, syncs and reads that fail: the log stops or does without, and what was confirmed stays."""
+"""Writes, syncs and reads that fail: the log stops or continues, and confirmed messages stay."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""A dead segment's file becomes the next segment: what it held in its former life never comes back."""
+"""The file of a dead segment becomes the next segment: its former content is never recovered."""
 
 import shutil
 from pathlib import Path
@@ -22,7 +22,7 @@ SEGMENT_BYTES = 8192
 
 
 def busy_log(folder: Path, deferred: Deferred | None = None) -> tuple[Log, Queue]:
-    """A log whose segments live short lives, in the middle of one that was another one before."""
+    """Return a log with short-lived segments, in the middle of a recycled one."""
     log, _ = open_log(
         str(folder), DISK, None, deferred, segment_bytes=SEGMENT_BYTES, first_segment_bytes=SEGMENT_BYTES
     )
@@ -133,7 +133,7 @@ def test_damage_before_valid_batches_is_still_refused(tmp_path: Path) -> None:
 
 
 def test_a_crash_right_after_the_first_write_leaves_nothing_torn(tmp_path: Path) -> None:
-    """The spare has become a segment by name, and not one byte of its first batch is there."""
+    """The spare has the name of a segment, and no byte of its first batch."""
     log, _ = busy_log(tmp_path / "a")
     while log.files.spare != READY:
         log.files.ask(True)
@@ -185,7 +185,7 @@ def test_a_segment_that_is_left_has_nothing_of_another_one_behind_its_end(tmp_pa
 
 
 def test_nothing_is_recycled_for_a_repair(tmp_path: Path) -> None:
-    """A damaged file is kept as it was, although it is dead, long enough, and the next one is wanted."""
+    """A damaged file is kept, although it is dead and large enough for the next segment."""
     mib = 1 << 20
     log, _ = open_log(str(tmp_path), DISK, segment_bytes=32 * mib, first_segment_bytes=32 * mib)
     queue = logged_queue(1)

@@ -1,4 +1,4 @@
-"""Messages that replace others: after a crash one of the two is there, and never neither."""
+"""Messages that replace others: after a crash either message exists, and never neither."""
 
 import errno
 

@@ -49,7 +49,7 @@ class Bench:
         self.log.recover(Sink())
 
     def await_answer(self) -> None:
-        """Wait for what the helper says and pass it on."""
+        """Wait for the helper's answer and process it."""
         readable, _, _ = select.select([self.syncer.fileno()], [], [], PATIENCE)
         assert readable, "the helper has not answered"
         self.syncer.on_readable()
@@ -289,7 +289,7 @@ class Served:
         self.syncer.socket = ours
 
     def sync(self, fd: int) -> None:
-        """In the place of fdatasync."""
+        """Replace fdatasync."""
         self.synced.append(os.fstat(fd).st_ino)
         if self.synced[-1] == self.broken:
             raise OSError(errno.EIO, "Input/output error")

@@ -43,7 +43,7 @@ def test_any_string_is_kept_in_records_of_changes_and_in_checkpoints() -> None:
 
 
 def refuse() -> list[list[dict[str, object]]]:
-    """A topology that cannot be told."""
+    """Raise instead of describing the topology."""
     raise RuntimeError("not now")
 
 
@@ -75,7 +75,7 @@ def no_thread(work: Work, done: Done) -> None:
 
 
 def take_threads(log: Log) -> None:
-    """From now on nothing can be done off the loop."""
+    """Let all work off the loop fail from now on."""
     assert isinstance(log.syncer, DiskSyncer)
     log.syncer.run_off_loop = no_thread
 
@@ -109,7 +109,7 @@ def test_an_error_after_a_batch_stops_the_log() -> None:
 
 
 class Clumsy(Waiter):
-    """Fails whatever it is told."""
+    """A waiter that fails in every call."""
 
     def on_durable(self, batch: int) -> None:
         super().on_durable(batch)

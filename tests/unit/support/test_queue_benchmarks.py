@@ -1,4 +1,4 @@
-"""The benchmarks of queues measure what they say, with few messages: their figures are not looked at here."""
+"""The benchmarks of queues run with few messages; their figures are not checked."""
 
 import pytest
 

@@ -32,7 +32,7 @@ def consume(client: Wired, *others: str, prefetch: int = 0, **arguments: object)
 
 
 def told(client: Wired) -> list[str]:
-    """Where deliveries come from, since the last call; other methods by their names."""
+    """Return the queues of the deliveries since the last call; other methods by their names."""
     client.house.turns.run()
     client.house.clock.advance(0)
     client.house.turns.run()

@@ -14,7 +14,7 @@ from tests.support.amqp091.frames import frame_bytes, header_bytes, method_bytes
 
 
 def get(queue: str) -> bytes:
-    """A basic.get and the return of what it brings."""
+    """Return a basic.get and the return of its message."""
     return method_bytes(Basic.Get(queue=queue), 1) + method_bytes(Basic.Nack(0, multiple=True), 1)
 
 

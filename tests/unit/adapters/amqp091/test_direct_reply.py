@@ -1,4 +1,4 @@
-"""Direct replies without a socket: clients that do not read, virtual hosts, and what is left behind."""
+"""Direct replies without a socket: clients that do not read, virtual hosts, and the end of a connection."""
 
 import pytest
 from pamqp.commands import Basic, Channel, Connection, Queue

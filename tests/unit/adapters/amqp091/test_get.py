@@ -1,4 +1,4 @@
-"""basic.get that waits for a message, and what of its connection goes on meanwhile."""
+"""basic.get that waits for a message, and other work of its connection meanwhile."""
 
 import pytest
 from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue

@@ -1,4 +1,4 @@
-"""Settlements that come too late, when the delivery has been taken back, and those that are wrong."""
+"""Settlements after the lease of a delivery has ended, and invalid settlements."""
 
 import pytest
 from pamqp.commands import Basic, Channel

@@ -16,7 +16,7 @@ ASKS: FieldTable = {"x-receipt-to": "told", "x-receipt-on": "consumed"}
 
 
 def write(client: Wired, commands: Sequence[base.Frame], channel: int = 1) -> None:
-    """All of them in one piece."""
+    """Send all methods in a single piece."""
     client.connection.receive(b"".join(method_bytes(command, channel) for command in commands))
 
 
@@ -26,7 +26,7 @@ def declarations(prefix: str = "q") -> list[base.Frame]:
 
 
 def declared(client: Wired) -> list[str | None]:
-    """The queues of which a client has been told."""
+    """Return the queues of the DeclareOk methods that a client received."""
     return [frame.queue for frame in client.frames() if isinstance(frame, Queue.DeclareOk)]
 
 

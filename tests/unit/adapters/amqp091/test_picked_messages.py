@@ -1,4 +1,4 @@
-"""basic.consume of chosen messages: what goes on while the broker looks for them, or has none to give."""
+"""basic.consume of chosen messages, while the broker searches for them and when it finds none."""
 
 import pytest
 from pamqp.commands import Basic, Queue

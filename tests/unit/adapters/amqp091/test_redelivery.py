@@ -1,4 +1,4 @@
-"""Deliveries that come again: to the consumer that has them, through the queue, what they count and cost."""
+"""Redeliveries: to the same consumer, through the queue, with their counts and costs."""
 
 from pamqp.commands import Basic, Channel, Connection, Queue
 

@@ -72,7 +72,7 @@ def consume(
 
 
 def go_on(house: House) -> None:
-    """All turns and alarms."""
+    """Run all turns and alarms."""
     house.turns.run()
     house.clock.advance(0)
     house.turns.run()

@@ -1,4 +1,4 @@
-"""Transactions of a channel without a socket: what waits for the log, and what each failure leaves behind."""
+"""Transactions of a channel without a socket: waiting for the log, and the state after each failure."""
 
 import pytest
 from pamqp.commands import Basic, Channel, Queue, Tx

@@ -35,7 +35,7 @@ def house() -> House:
 
 @pytest.mark.parametrize("ending", ENDINGS, ids=["detach", "error", "end", "steal"])
 def test_a_session_ends_once_and_holds_nothing(house: House, ending: Composite) -> None:
-    """The answer to what the receiver has not settled itself waits for the log, which takes nothing."""
+    """The answer to an unsettled delivery waits for the log, which has failed."""
     client = Wired10(house)
     assert len(delivered(client, 2)) == 2
     house.store.failure = "the disk is full"

@@ -142,7 +142,7 @@ def test_the_header_says_what_became_of_it_before(
     failed: int,
     under_way: bool,
 ) -> None:
-    """A browser is told of the same failures, while nobody has it."""
+    """A browser gets the same failure count as a consumer."""
     front = front_of(house)
     put(house, kept_header(True, 7, NONE) + bare10())
     [entry] = queue.entries

@@ -1,4 +1,4 @@
-"""A large message that arrives in parts is the one that it would be as a whole, in pieces."""
+"""A large message that arrives in parts is stored in pieces, with the same content as a whole one."""
 
 import itertools
 

@@ -23,7 +23,7 @@ def said(first: int, *names: str) -> Disposition:
 
 
 def annotations(house: House) -> list[list[bytes]]:
-    """The names of those of the messages of the queue, as they stand there."""
+    """Return the names of the annotations of each entry in the queue, in order."""
     entries = house.broker.vhosts["/"].queues["q"].entries
     return [
         entries_of(entries.annotations_of(entry))[0] for entry in entries if entries.annotations_of(entry)

@@ -57,7 +57,7 @@ def test_two_that_wait_for_the_log_to_take_up_one(house: House, client: Wired10)
 
 
 def test_frames_behind_a_detach_are_not_waited_for(house: House, client: Wired10) -> None:
-    """The sender settles it with the link that takes this one up, or not at all."""
+    """The sender settles the delivery on the resuming link, or never."""
     client.send(sends())
     client.publish(0, 1, 2, durable=True)
     client.send(Detach(handle=SENDS, closed=False))
@@ -99,7 +99,7 @@ def test_very_many_go_in_several_turns() -> None:
 
 @pytest.mark.parametrize("state", [None, Accepted(), Modified(delivery_failed=True)])
 def test_as_many_as_are_kept_are_in_one_complete_map(state: DeliveryState | None) -> None:
-    """Frames of the size that the broker takes hold it, whatever the usual outcome."""
+    """Frames of the size that the broker accepts have room for the map, whatever the usual outcome."""
     house = premises()
     client = Wired10(house)
     tags = delivered(client, KEPT_MAX + 1)

@@ -1,4 +1,4 @@
-"""Deliveries in parts: as many frames as the window allows, and what becomes of one that cannot go on."""
+"""Deliveries in parts: as many frames as the window allows, and deliveries that cannot continue."""
 
 import pytest
 from hypothesis import given, settings

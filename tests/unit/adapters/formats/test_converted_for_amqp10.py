@@ -29,13 +29,13 @@ def client(house: House) -> Wired:
 
 
 def given(message: Message, store: MessageStore) -> list[bytes]:
-    """The message as sections: what is in front, and a large body by the piece."""
+    """Return the message as sections: the front, and a large body in pieces."""
     front = content_for10(message, kept(message))
     return [front] if message.body is None else [front, *pieces_of(message.body, kept(message), store)]
 
 
 def published(house: House, client: Wired, payload: bytes, frame_max: int, **fields: object) -> Message:
-    """The message that is kept of one that the client publishes."""
+    """Return the stored message of a client's publish."""
     properties = Basic.Properties(**fields)  # type: ignore[arg-type]
     stream = method_bytes(Basic.Publish(routing_key="q"), 1) + header_bytes(len(payload), properties, 1)
     client.connection.receive(stream + b"".join(body_frames(payload, 1, frame_max)))

@@ -1,4 +1,4 @@
-"""Dead letters of AMQP 1.0: what their annotations say, and that nothing else is touched."""
+"""Dead letters of AMQP 1.0: the annotations, and unchanged other sections."""
 
 from typing import Any
 
@@ -205,7 +205,7 @@ def test_a_damaged_message_becomes_a_letter_too() -> None:
 
 
 class Ward:
-    """A queue whose dead letters go to another one, from where they go back to the first."""
+    """A queue whose dead letters go to another queue, and from there back to the first."""
 
     def __init__(self) -> None:
         self.clock = HandClock()

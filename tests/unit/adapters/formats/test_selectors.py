@@ -1,4 +1,4 @@
-"""Selectors, exchanges and groups that look at messages of AMQP 1.0, beside those of AMQP 0-9-1."""
+"""Selectors, exchanges and groups that read messages of AMQP 1.0 and of AMQP 0-9-1."""
 
 from uuid import UUID
 
@@ -46,7 +46,7 @@ CONTENT = content10(
 
 
 class LoadingStore(MessageStore):
-    """Has one content."""
+    """A store with a single content."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__()

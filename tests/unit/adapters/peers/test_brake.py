@@ -38,7 +38,7 @@ def test_a_log_that_is_behind_holds_who_publishes(yard: Yard) -> None:
 
 
 def test_a_log_that_is_far_behind_holds_all_publishers_at_once(yard: Yard) -> None:
-    """Each may bring a message that is as large as its connection has gathered."""
+    """Each connection may publish a message as large as its gathered bytes."""
     yard.behind = FAR_BEHIND_BYTES + 1
     yard.busy.publish("q")
     assert yard.held() == [True, True, False]

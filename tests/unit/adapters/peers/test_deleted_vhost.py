@@ -1,4 +1,4 @@
-"""The connections to a virtual host that is deleted, while what was in it is let go of."""
+"""Connections to a virtual host that is being deleted."""
 
 from pamqp.commands import Basic, Connection, Queue, Tx
 

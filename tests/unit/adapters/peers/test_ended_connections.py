@@ -558,7 +558,7 @@ def test_exchanges(kind: str) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"\x82\x85", b"\x82\x80\0\0\0\0", b"\x88\x80\0\0\0\0", b"\xff"])
 def test_websockets(sent: bytes) -> None:
-    """After the handshake: nothing, a part of a frame, a frame, a close, or no frame at all."""
+    """Endings after the handshake: nothing, a part of a frame, a frame, a close, or an invalid frame."""
 
     def act(house: House) -> None:
         wire = WebSocketWire()

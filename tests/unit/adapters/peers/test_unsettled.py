@@ -1,4 +1,4 @@
-"""The outstanding deliveries of a channel, against a dictionary, and what they cost."""
+"""The outstanding deliveries of a channel, compared with a dictionary, and their costs."""
 
 import random
 import tracemalloc

@@ -273,7 +273,7 @@ def test_a_redeclaration_compares_the_kind() -> None:
 
 
 def test_an_argument_that_only_one_kind_has_tells_the_kind() -> None:
-    """So what every kind needs as an argument of its own is no argument of another."""
+    """The own argument of a kind is no argument of another kind."""
     assert kind_of({"x-max-length": 5}) == "standard"
     for name, kind in KINDS.items():
         if kind.needs:

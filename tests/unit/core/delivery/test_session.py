@@ -117,7 +117,7 @@ def test_connections_take_turns_by_their_budget_otherwise() -> None:
 
 
 def shared_connection(bench: Bench, count: int) -> list[Client]:
-    """Clients on channels of one connection."""
+    """Return clients on channels of a single connection."""
     connection = Connection(bench.scheduler)
     return [bench.client(session=Session(connection)) for _ in range(count)]
 

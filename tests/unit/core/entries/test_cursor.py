@@ -467,7 +467,7 @@ def test_a_browser_of_several_queues_lets_consumers_of_one_of_them_have_their_tu
 
 
 class Viewer(Client):
-    """A browser with an extent, which leaves when it is told that it has seen all."""
+    """A browser with an extent, which detaches at its end."""
 
     def __init__(
         self,
@@ -599,7 +599,7 @@ def test_a_snapshot_goes_on_behind_what_others_take() -> None:
 
 
 def test_the_time_of_messages() -> None:
-    """A date of the broker's comes before a property, and what has neither is not where it begins."""
+    """A date of the broker precedes a property, and a message without both is no beginning."""
     clock = HandClock()
     vhost = new_vhost(clock=clock)
     queue = vhost.declare_queue("q", False, None, False, {})

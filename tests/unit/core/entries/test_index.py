@@ -1,4 +1,4 @@
-"""Consumers that demand one value of an indexed header see a row of entries, and nobody else is asked."""
+"""Consumers of the same value of an indexed header share a row of entries, and others are not woken."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from tests.support.core.topology import content_of, new_vhost
 
 
 class Counting(EntryFilter):
-    """Counts how often all filters were asked."""
+    """A filter that counts the calls of all filters."""
 
     asked = 0
 

@@ -1,4 +1,4 @@
-"""The places and ids of a queue's entries: compared with counting them one by one."""
+"""The places and ids of a queue's entries, compared with counting."""
 
 from random import Random
 
@@ -33,7 +33,7 @@ def test_sums_are_those_of_the_numbers_before() -> None:
 
 
 def check(queue: Queue, random: Random) -> None:
-    """The places say what counting says, up to where they have been counted."""
+    """Check that the places equal counting, up to the last counted entry."""
     places = places_of(queue)
     places.extend(random.randrange(4))
     everything = list(queue.entries)

@@ -1,4 +1,4 @@
-"""Timers against a list of times, also a million timers with one alarm."""
+"""Timers, compared with a list of times, also a million timers with a single alarm."""
 
 import random
 

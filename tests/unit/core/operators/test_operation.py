@@ -326,7 +326,7 @@ def test_the_room_of_what_is_seized_is_free_as_that_of_what_is_marked() -> None:
 
 
 def test_the_next_one_is_tried_when_the_first_one_has_been_taken_away() -> None:
-    """A waiting message may be smaller, and have room where the first one had none."""
+    """A waiting message may be smaller, and have room where the first message had none."""
     yard = Yard()
     dead = yard.queue("dead", max_length_bytes=5, overflow="reject-publish")
     yard.publish("dead", size=3)

@@ -1,4 +1,4 @@
-"""Staged sinks: what is decided, what is in its way, and what the log says of them."""
+"""Staged sinks: decided batches, missing destinations, and records in the log."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Messages staged for a reader of a queue: what comes back, and what the log says of it."""
+"""Messages staged for a reader of a queue: their return, and records in the log."""
 
 import pytest
 from hypothesis import given
@@ -32,7 +32,7 @@ def filled(count: int, persistent: bool = True) -> tuple[Broker, Queue, Recordin
 
 
 def advance(broker: Broker, stage: Stage, acknowledged: int, rows: int) -> None:
-    """A step that becomes durable, and what is acknowledged leaves."""
+    """Make a step durable, so that acknowledged messages leave."""
     for _ in range(rows):
         if stage.take_one() < 0:
             break
@@ -43,7 +43,7 @@ def advance(broker: Broker, stage: Stage, acknowledged: int, rows: int) -> None:
 
 
 def sequences(stage: Stage) -> list[tuple[int, int]]:
-    """Offsets of what can be read, and the numbers of these messages in the log."""
+    """Return the offsets of the readable rows, and the log's sequences of their messages."""
     found = []
     for offset in range(int(stage.oldest), int(stage.next)):
         entry = stage.entry(offset)

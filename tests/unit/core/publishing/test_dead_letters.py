@@ -1,4 +1,4 @@
-"""Dead letters: reasons, destinations, and rounds within one step."""
+"""Dead letters: reasons, destinations, and rounds within a single step."""
 
 from typing import Any
 
@@ -274,7 +274,7 @@ def test_an_unreadable_message_does_not_keep_others_from_returning() -> None:
 
 
 class Round:
-    """Two queues of one message each, whose dead letters go from the one to the other."""
+    """Two queues with room for a message each, which send each other their dead letters."""
 
     def __init__(self, **arguments: object) -> None:
         self.clock = HandClock()

@@ -401,7 +401,7 @@ def test_an_expiration_counts_from_the_end_of_the_delay() -> None:
 
 
 def test_a_dead_letter_is_held_once() -> None:
-    """As with the plugin: what has been held before is not held again."""
+    """As with the plugin, a message that was delayed before is not delayed again."""
     site = Site(durable=True)
     retry = bound(site.vhost, "retry", durable=True, limits={"x-dead-letter-exchange": "x"})
     add_exchange(site.vhost, "in", "fanout")

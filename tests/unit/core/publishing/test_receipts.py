@@ -1,4 +1,4 @@
-"""When receipts are sent, and what the log is told of them."""
+"""The times of receipts, and their records in the log."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.support.core.receipt_vhost import BOTH, Office, said
 
 
 class Job(Transaction):
-    """Nobody waits for it."""
+    """A transaction without a waiting client."""
 
     def committed(self) -> None:
         """Do nothing: the message is on disk."""
@@ -22,14 +22,14 @@ class Job(Transaction):
 
 
 class Publish(HeldPublish):
-    """Nobody hears of it."""
+    """A publish without a waiting client."""
 
     def taken(self, count: int) -> None:
         """Do nothing: the message has been enqueued."""
 
 
 def job_of(office: Office, held: int = 0, immediate: bool = False) -> Job:
-    """A transaction that has not been committed: acknowledge so many messages of `q`, and send one there."""
+    """Return an open transaction that acknowledges `held` messages of `q` and publishes a message there."""
     job = Job(office.vhost)
     if held:
         client = office.client(office.q, prefetch=held)

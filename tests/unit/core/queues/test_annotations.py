@@ -18,7 +18,7 @@ from tests.support.core.timed_vhost import delivered
 
 
 class Words(Addition):
-    """These bytes, and to whom they were given."""
+    """These bytes, and the consumers that got them."""
 
     def __init__(self, words: bytes, cost: int = 1) -> None:
         super().__init__(cost)

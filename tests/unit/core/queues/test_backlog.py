@@ -36,7 +36,7 @@ def arguments_of(**arguments: Any) -> dict[str, object]:
 
 
 def full(yard: Yard, name: str = "dead", durable: bool = False) -> Queue:
-    """A queue that has room for one message, and has one: number 1 of the yard."""
+    """Return a queue with room for a single message, which has message 1 of the bench."""
     queue = yard.queue(name, durable, max_length=1, overflow="reject-publish")
     yard.publish(name)
     return queue
@@ -51,7 +51,7 @@ def take_one(yard: Yard, queue: Queue) -> None:
 
 
 def emptied(yard: Yard, queue: Queue) -> list[int]:
-    """The messages of a queue, consumed one after the other as they come."""
+    """Consume the messages of a queue, in order, and return their numbers."""
     found: list[int] = []
     while queue.ready:
         found += numbers(queue)[:1]

@@ -12,7 +12,7 @@ from tests.support.core.queue_bench import Bench, Client
 
 
 def test_a_single_message_costs_a_notification_and_an_empty_pull() -> None:
-    """Spurious wake-ups: idle consumers are not asked."""
+    """Idle consumers have no spurious wake-ups."""
     bench = Bench()
     clients = [bench.client() for _ in range(10)]
     for _ in range(1000):
@@ -71,7 +71,7 @@ def test_no_more_are_woken_by_their_credit_than_there_is_work_for(entry_filter: 
 
 
 def test_consumers_with_the_same_selector_share_waiting_messages() -> None:
-    """A consumer that has had a message has the next one woken: nobody is left out, nor woken in vain."""
+    """A consumer that has had a message wakes the next consumer: none is left out or woken in vain."""
     bench = Bench()
     all_of_them = Numbers(lambda _: True)
     clients = [bench.client(entry_filter=all_of_them) for _ in range(4)]
@@ -220,7 +220,7 @@ def test_the_baton_goes_down_one_level_at_a_time() -> None:
 
 
 def test_the_baton_is_not_dropped_because_somebody_lower_is_on_his_way() -> None:
-    """A NOTIFIED consumer of a lower level will find an idle one of a higher level before it and give up."""
+    """A NOTIFIED consumer of a lower level finds an idle consumer of a higher level before it, and stops."""
     bench = Bench()
     first = bench.client(priority=9)
     second = bench.client(priority=9, session=first.session)

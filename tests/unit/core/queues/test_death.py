@@ -25,7 +25,7 @@ TOLD = ("x-delivery-count", "x-acquired-count", "x-expired-by", "x-expired-while
 
 
 class Ward:
-    """A queue whose dead letters go to another one."""
+    """A queue whose dead letters go to another queue."""
 
     def __init__(self, **arguments: Any) -> None:
         self.clock = HandClock()

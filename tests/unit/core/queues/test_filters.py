@@ -16,7 +16,7 @@ from tests.support.core.queue_bench import Bench, Client
 
 
 class Nth(EntryFilter):
-    """Lets pass every `n`th entry, `n` of 0 none, and counts how often it was asked."""
+    """A filter for every `n`th entry, for no entry if `n` is 0, which counts its calls."""
 
     def __init__(self, n: int, key: str = "") -> None:
         super().__init__(key or f"every {n}")

@@ -208,7 +208,7 @@ def test_get_takes_from_free_groups_and_owns_them_meanwhile() -> None:
 
 
 def test_a_consumer_whose_next_entry_comes_to_be_anothers_looks_again() -> None:
-    """A low one waits on an entry that is left to a higher one; then its group gets an owner."""
+    """A low consumer waits at an entry left to a higher one; then the entry's group gets an owner."""
     yard = GroupBench()
     low = yard.client(1)
     even = yard.client(priority=5, entry_filter=Numbers(lambda number: number % 2 == 0))

@@ -99,7 +99,7 @@ def test_many_at_once_end_in_slices(desk: Desk) -> None:
 
 
 def test_a_delivery_costs_the_same_however_many_are_out(desk: Desk) -> None:
-    """Settled deliveries behind one that is not are let go of, without looking at each again and again."""
+    """Settled deliveries behind an unsettled one are forgotten, and not visited again and again."""
     desk.deliver(0)
     for number in range(1, 50 * TRIM):
         desk.deliver(number)

@@ -1,4 +1,4 @@
-"""x-max-length, x-max-length-bytes and x-overflow: exact, and what goes first."""
+"""x-max-length, x-max-length-bytes and x-overflow: exact limits, and the order of drops."""
 
 import random
 
@@ -16,7 +16,7 @@ from tests.support.core.topology import RecordingStore
 
 
 def levels(queue: Queue) -> list[tuple[int, int]]:
-    """Priority and number of what the queue holds."""
+    """Return the priority and number of each entry."""
     return [(entry.message.priority, number_of(entry)) for entry in queue.entries]
 
 

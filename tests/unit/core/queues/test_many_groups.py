@@ -28,14 +28,14 @@ def owned(bench: GroupBench) -> int:
 
 
 def lose(client: Client) -> None:
-    """As `Client.vanish`, which takes long with many."""
+    """Close the client faster than `Client.vanish` does with many deliveries."""
     entries, client.held = client.held, []
     client.close()
     detach(client.queue, client.consumer, entries)
 
 
 def settle(client: Client) -> None:
-    """As `Client.ack`, which takes long with many."""
+    """Acknowledge faster than `Client.ack` does with many deliveries."""
     entries, client.held = client.held, []
     for entry in entries:
         client.queue.settle(entry)
@@ -43,7 +43,7 @@ def settle(client: Client) -> None:
 
 
 def owning(count: int, most: int = MOST, **options: Any) -> tuple[GroupBench, Client]:
-    """A consumer that has had the first message of each of so many groups; there is one more of each."""
+    """Return a consumer that owns `count` groups by a delivery of each; each group has a further entry."""
     bench = GroupBench(**options)
     bench.groups.most = most
     client = bench.client(count)

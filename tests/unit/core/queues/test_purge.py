@@ -1,4 +1,4 @@
-"""A purge of many messages: bit by bit, and meanwhile nobody gets what is to go."""
+"""A purge of many messages in slices: no consumer gets an entry that is to be purged."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from tests.support.core.topology import RecordingStore
 
 
 class Waiter(PurgeWaiter):
-    """Remembers what it was told."""
+    """A waiter that records its calls."""
 
     def __init__(self, *purges: Purge) -> None:
         self.told: list[int] = []
@@ -36,7 +36,7 @@ def turn(yard: Yard) -> None:
 
 
 def begun(count: int, most: int, **arguments: object) -> tuple[Yard, Queue, Purge]:
-    """A queue with so many messages and a purge that looks at `most` in one turn, after its first turn."""
+    """Return a queue of `count` messages and its purge of `most` entries a turn, after the first turn."""
     yard = Yard()
     queue = yard.queue(**arguments)  # type: ignore[arg-type]
     yard.publish(count=count)

@@ -85,7 +85,7 @@ def test_a_released_entry_is_delivered_before_anything_later_that_waits() -> Non
 
 
 def test_order_is_restored_when_two_consumers_return_their_messages() -> None:
-    """All is back before anybody is notified. [QPID-5877]"""
+    """All entries are returned before any consumer is notified. [QPID-5877]"""
     bench = Bench()
     first, second = bench.client(), bench.client()
     bench.publish(6)
@@ -103,7 +103,7 @@ def test_order_is_restored_when_two_consumers_return_their_messages() -> None:
 
 
 def test_consumer_close_with_release() -> None:
-    """The successor of a consumer whose session dies gets what that one held first, in order."""
+    """The successor of a consumer whose session ends gets that consumer's entries first, in order."""
     bench = Bench()
     dying = bench.client(2)
     bench.publish(3)

@@ -269,7 +269,7 @@ def logged(number: int) -> Message:
 
 
 def counted_by_log(counted: str, outcomes: list[int]) -> list[int]:
-    """The counts that the log is told."""
+    """Return the counts that the log records."""
     yard = Yard(store := MemoryStore())
     queue = yard.queue(durable=True, delivery_limit=99, delivery_count_on=counted)
     client = yard.client(queue)

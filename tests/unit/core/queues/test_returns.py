@@ -502,7 +502,7 @@ def test_a_single_frame_of_a_channel_whose_consumers_have_several_queues() -> No
 
 
 def settle(*clients: Client) -> None:
-    """All that they have, by one frame of a channel that has them all."""
+    """Settle all deliveries of the clients by a single frame of their channel."""
     runs = [(client.consumer, client.held) for client in clients]
     for client in clients:
         client.held = []
@@ -512,7 +512,7 @@ def settle(*clients: Client) -> None:
 
 
 def settled(count: int = MANY, prefetch: int = 0, **arguments: Any) -> tuple[Yard, Queue, Client]:
-    """A client has settled so many by one frame."""
+    """Return a bench whose client has settled `count` deliveries by a single frame."""
     yard, queue, client = delivered(count, prefetch, **arguments)
     settle(client)
     return yard, queue, client

@@ -1,4 +1,4 @@
-"""Queues and exchanges with many bindings that are deleted: gone at once, and unlinked bit by bit."""
+"""Deletion of queues and exchanges with many bindings: immediate for clients, unlinked in slices."""
 
 import pytest
 
@@ -35,12 +35,12 @@ def bind_many(
 
 
 def linked(vhost: VirtualHost, exchange: str = "x") -> int:
-    """How many bindings with a selector an exchange has not let go of."""
+    """Return the number of bindings with a selector that an exchange still has."""
     return int(vhost.exchanges[exchange].conditional)
 
 
 def listed(vhost: VirtualHost) -> list[Binding]:
-    """All bindings as lists show them."""
+    """Return all bindings as lists show them."""
     return [binding for exchange in vhost.exchanges.values() for binding in exchange.bindings()]
 
 
@@ -186,7 +186,7 @@ def test_an_exchange_bound_to_itself() -> None:
 
 
 def durable_many(store: RecordingStore) -> VirtualHost:
-    """A durable queue with many durable bindings, from an exchange that goes with the last one."""
+    """Return a virtual host with a durable queue and many durable bindings of an auto-delete exchange."""
     vhost = new_vhost(store)
     add_exchange(vhost, "x", "direct", durable=True, auto_delete=True)
     bind_many(vhost, add_queue(vhost, "q", durable=True), arguments={})

@@ -1,4 +1,4 @@
-"""Exchanges that send each message to one of their destinations."""
+"""Exchanges that send each message to a single destination."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ def bound(kind: str, weights: dict[str, str], **arguments: object) -> VirtualHos
 
 
 def owners(vhost: VirtualHost) -> dict[str, str]:
-    """Return the queue of each of KEYS; each key must have exactly one queue."""
+    """Return the queue of each of KEYS; each key must have exactly a single queue."""
     found = {}
     for key in KEYS:
         (found[key],) = routed(vhost, "x", key)
@@ -37,7 +37,7 @@ def owners(vhost: VirtualHost) -> dict[str, str]:
 
 
 def landed(vhost: VirtualHost) -> list[str]:
-    """The queues that hold a message; they are emptied."""
+    """Return the queues with a message, and purge them."""
     holders = [name for name, queue in vhost.queues.items() if queue.ready]
     for name in holders:
         vhost.purge_queue(name)

@@ -18,7 +18,7 @@ DAY_MS = 86_400_000
 
 
 def streams_of(queue: Queue) -> list[QueueStream]:
-    """The stream of a queue, if it has one."""
+    """Return the stream of a queue, if any, as a list."""
     stream = stream_of(queue)
     return [] if stream is None else [stream]
 

@@ -48,7 +48,7 @@ class Job(Transaction):
 
 
 def job_of(consumer: QueueConsumer, outcomes: dict[int, int]) -> Job:
-    """Deliveries of `consumer`, from such a one on, with such outcomes."""
+    """Return a transaction that settles deliveries of `consumer` with these outcomes."""
     topology = queue_of(consumer).host
     assert isinstance(topology, Publishing)
     job = Job(topology)
@@ -60,7 +60,7 @@ def job_of(consumer: QueueConsumer, outcomes: dict[int, int]) -> Job:
 
 
 def site() -> tuple[Site, Queue, Wired]:
-    """A client with MANY deliveries that it has acknowledged in a transaction, and one message more."""
+    """A client with MANY acknowledged deliveries in a transaction, and a further message."""
     site = Site()
     queue = site.declare("q")
     site.fill(site.open(), "q", MANY + 1)
@@ -564,7 +564,7 @@ def test_transient_ones_do_not_wait_for_the_log() -> None:
 
 
 def waiting_rejection(house: House) -> Wired:
-    """A client whose commit, of one rejected message of the durable queue `work`, waits for the disk."""
+    """Return a client whose commit of a rejected message of the durable queue `work` waits for the disk."""
     client = house.open()
     client.publish("work", b"1", persistent=True)
     house.store.complete()
@@ -585,7 +585,7 @@ def new_house() -> House:
 
 
 def outcome(house: House, client: Wired) -> tuple[int, int, int, int]:
-    """How many were dead-lettered, discarded, are dead and left, once the commit is durable."""
+    """Make the commit durable; return the counts: dead-lettered, discarded, in `dead`, in `work`."""
     house.store.complete()
     assert [type(frame) for frame in client.frames()] == [Tx.CommitOk]
     queues, counters = house.broker.vhost("/").queues, house.broker.counters
@@ -728,7 +728,7 @@ def holding(house: House) -> Wired:
 
 
 def nothing_was_done(house: House) -> bool:
-    """Whether the message is in its queue again, and the narrow one takes a message as before."""
+    """Whether the message is in its queue again, and the narrow queue accepts a message as before."""
     assert (ready(house, "in"), ready(house, "narrow")) == (1, 0)
     other = house.open()
     other.send(Confirm.Select(), 1)

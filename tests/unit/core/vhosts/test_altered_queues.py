@@ -24,7 +24,7 @@ from tests.support.core.topology import (
 def alter(
     vhost: VirtualHost, queue: Queue, name: str = "", shared: bool = False, **arguments: object
 ) -> None:
-    """Alter a queue; underscores stand for dashes."""
+    """Alter a queue; underscores mean dashes."""
     changes = {key.replace("_", "-"): value for key, value in arguments.items()}
     alter_queue(vhost, queue, name or queue.name, altered_arguments(queue, changes), shared)
 
@@ -149,7 +149,7 @@ def test_exchanges_that_choose_by_name_choose_by_the_new_one(kind: str) -> None:
 
 
 def landed(vhost: VirtualHost, key: str) -> str:
-    """The one queue that gets a message which is published to `x`."""
+    """Return the only queue that gets a message published to `x`."""
     assert publish(vhost, "x", key) == 1
     (name,) = [name for name, queue in vhost.queues.items() if queue.ready]
     vhost.purge_queue(name)

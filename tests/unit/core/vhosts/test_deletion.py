@@ -194,7 +194,7 @@ class LargeVhost:
             self.vhost.declare_queue(f"q{number}", number % 2 == 0, None, False, {})
 
     def delete(self) -> None:
-        """Delete it: a first slice has gone, and there is more."""
+        """Delete the virtual host: a first slice is unlinked, and more is left."""
         self.broker.delete_vhost("v")
         assert self.left == []
 
@@ -359,14 +359,14 @@ def test_bindings_are_unlinked_in_slices_too() -> None:
 
 
 class Pledge(Transaction):
-    """A transaction that is told nothing."""
+    """A transaction without a waiting client."""
 
     def committed(self) -> None:
         pass
 
 
 class Pledged(HeldPublish):
-    """A publish that is told nothing."""
+    """A publish without a waiting client."""
 
     def taken(self, count: int) -> None:
         pass
@@ -397,7 +397,7 @@ MANY_DEPENDENTS: Final = 3 * int(SLICE) + 1
 
 
 class Sender(Dependent):
-    """Notes that it was told, and what it then leaves."""
+    """A dependent that records its call, and the dependents that it makes leave."""
 
     def __init__(self, vhost: VirtualHost, node: Queue | Exchange, told: list["Sender"]) -> None:
         super().__init__(node)
@@ -414,7 +414,7 @@ class Sender(Dependent):
 
 
 class DependentVhost:
-    """A virtual host with a queue, an exchange and whoever is told."""
+    """A virtual host with a queue, an exchange and dependents."""
 
     def __init__(self) -> None:
         self.clock = HandClock()
@@ -430,7 +430,7 @@ class DependentVhost:
         return [Sender(self.vhost, node, self.told) for _ in range(count)]
 
     def slices(self) -> list[int]:
-        """How many are told in each of the turns to come."""
+        """Return the number of called dependents in each of the next turns."""
         found: list[int] = []
         while self.vhost.dependents.due:
             before = len(self.told)

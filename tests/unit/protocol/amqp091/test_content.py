@@ -15,7 +15,7 @@ from protocol.errors import FRAME_ERROR, ProtocolError
 
 
 class Taker(IncomingChannel):
-    """Keeps what it was given."""
+    """A channel that keeps its content."""
 
     def __init__(self) -> None:
         super().__init__(1 << 40)
@@ -46,7 +46,7 @@ def split(whole: bytes) -> list[tuple[int, int, bytes]]:
 
 
 def receive(pieces: list[bytes], channel: int = 7) -> Taker:
-    """A channel that was sent these pieces of one body."""
+    """Return a channel that has received these pieces of a single body."""
     taker = Taker()
     taker.begin_content(b"")
     head = head_frame(channel, sum(map(len, pieces)))

@@ -1,4 +1,4 @@
-"""x-death and its like, byte by byte, and what is not touched."""
+"""x-death and related headers, byte by byte, and headers that stay."""
 
 import pytest
 

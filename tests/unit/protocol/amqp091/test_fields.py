@@ -1,4 +1,4 @@
-"""Field tables and method arguments: the same values as pamqp's, in one pass, and nothing beyond the end."""
+"""Field tables and method arguments: the same values as pamqp's, read in a single pass within bounds."""
 
 import struct
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ def table_bytes(entries: bytes) -> bytes:
 
 
 def nested(depth: int) -> bytes:
-    """A table with `depth - 1` tables in it, one within the other."""
+    """Return `depth` nested tables."""
     encoded = table_bytes(b"")
     for _ in range(depth - 1):
         encoded = table_bytes(b"\1aF" + encoded)

@@ -1,4 +1,4 @@
-"""The tables of connection and channel states: where they lead, and what is refused."""
+"""The tables of connection and channel states: transitions, and refused methods."""
 
 import pytest
 

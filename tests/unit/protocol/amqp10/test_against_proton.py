@@ -1,4 +1,4 @@
-"""Another implementation of AMQP 1.0 reads what we write as we mean it, and we read what it writes."""
+"""Values between our codec and proton's, another implementation of AMQP 1.0, in both directions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -151,7 +151,7 @@ def children(data: Any) -> list[object]:
 
 
 def comparable(value: object) -> bool:
-    """Not descriptors of descriptors, which proton does not know, nor arrays in arrays, told like lists."""
+    """Whether proton can represent a value: no descriptor of a descriptor, and no array of arrays."""
     if isinstance(value, Array):
         return len(value.items) == value.count and value.code != 0xE0
     return not isinstance(value, Described) or not isinstance(value.descriptor, Described)

@@ -19,7 +19,7 @@ FRAME_BYTES = 128 * 1024
 
 
 def kinds(value: object) -> object:
-    """The type of a value and of all that it holds."""
+    """Return the type of a value and of all its items."""
     match value:
         case list():
             return [kinds(item) for item in value]

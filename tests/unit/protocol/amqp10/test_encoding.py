@@ -1,4 +1,4 @@
-"""Values of AMQP 1.0 as bytes: the smallest encoding of each, and what has none."""
+"""Values of AMQP 1.0 as bytes: the smallest encoding of each, and values without an encoding."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""Frame headers: what is refused, in which order and when; streams in pieces."""
+"""Frame headers: the order and time of errors, and streams in pieces."""
 
 import struct
 

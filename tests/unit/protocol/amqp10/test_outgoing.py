@@ -66,7 +66,7 @@ def test_a_transfer_is_whole_up_to_the_last_byte_of_a_frame() -> None:
 
 
 def split(parts: list[bytes], size_max: int, **more: object) -> tuple[list[Transfer], bytes]:
-    """The transfers that a delivery becomes, and what they carry."""
+    """Return the transfers of a delivery, and their payload."""
     sending = SplitTransfer(TransferTemplate(3, 4, size_max), 2**32 - 1, b"tag", False, parts, **more)  # type: ignore[arg-type]
     found = []
     payload = b""

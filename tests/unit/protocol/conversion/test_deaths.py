@@ -1,4 +1,4 @@
-"""The history of a dead letter is told to clients of both protocols."""
+"""The history of a dead letter, for clients of both protocols."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ REJECTED = Death("q2", "rejected", 1_700_000_001, "", ["q2"], "", 3)
 
 
 def history(**changed: object) -> Map:
-    """A death as clients of AMQP 1.0 are told of it."""
+    """Return a death in the form of AMQP 1.0."""
     pairs: dict[str, object] = {
         "queue": "q1",
         "reason": Symbol("expired"),

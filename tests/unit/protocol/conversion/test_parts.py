@@ -1,4 +1,4 @@
-"""Bodies of AMQP 1.0 that come in parts: what is in their data sections, wherever they are cut."""
+"""Bodies of AMQP 1.0 that come in parts: the content of data sections, wherever they are cut."""
 
 import pytest
 from hypothesis import given

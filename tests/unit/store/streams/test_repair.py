@@ -26,7 +26,7 @@ WHOLE = list(enumerate(BODIES))
 
 
 def write(folder: Path) -> None:
-    """Two streams with the same rows: chunks of one or two rows, files of about four chunks."""
+    """Write two streams with the same rows: chunks of a row or two, files of about four chunks."""
     log, found, _ = open_streams(str(folder), DISK, *QUEUES)
     log.streams.chunk_bytes = 250
     for stream in found:
@@ -46,7 +46,7 @@ def files(folder: Path, number: int = 1) -> list[Path]:
 
 
 def chunks(path: Path) -> list[tuple[int, Header]]:
-    """Where chunks are in a file, and what they say."""
+    """Return the positions and headers of the chunks in a file."""
     data = path.read_bytes()
     found: list[tuple[int, Header]] = []
     at = 0
@@ -86,7 +86,7 @@ def repaired(folder: Path) -> tuple[CheckReport, list[tuple[int, bytes]]]:
 
 
 def check_reading(stream: Stream, found: list[tuple[int, bytes]]) -> None:
-    """From any offset and any time on, the next row that is there is found."""
+    """Check that a read from any offset and any time finds the next existing row."""
     offsets = [offset for offset, _ in found]
     for offset in range(ROWS):
         page = stream.at(offset)

@@ -22,7 +22,7 @@ from tests.support.store.streams import add, open_streams, rows
 
 
 class Watcher(StreamWatcher):
-    """Remembers what it was told."""
+    """A watcher that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[int] = []

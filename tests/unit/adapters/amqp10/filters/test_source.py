@@ -1,4 +1,4 @@
-"""The filters of a source: which are known, what is told of them, what they let pass."""
+"""The filters of a source: known and unknown ones, the answer about them, and matching messages."""
 
 from datetime import UTC, datetime
 from uuid import UUID

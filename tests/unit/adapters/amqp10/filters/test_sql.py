@@ -1,4 +1,4 @@
-"""SQL filters: what they accept, what they mean for messages of both protocols, how they are refused."""
+"""SQL filters: syntax, meaning for messages of both protocols, and errors."""
 
 import re
 from datetime import UTC, datetime

@@ -195,7 +195,7 @@ def test_a_binding_deleted_during_the_search_counts_as_removed(desk: Desk) -> No
 
 
 def located(desk: Desk, number: int) -> str:
-    """Where the binding with that number is."""
+    """Return the path of the binding with this number."""
     desk.management.ask(request("GET", "/bindings?src=h&dstq=q&key="))
     desk.house.clock.advance(1)
     shown = desk.take().body

@@ -1,4 +1,4 @@
-"""The requests of real clients, as they wrote them, and that they can read what they get for them."""
+"""Recorded requests of real clients, and answers that these clients can read."""
 
 from typing import Any
 
