@@ -1,4 +1,4 @@
-"""AMQP 1.0: what receivers add to messages that go back to their queue. [amqp-1.0 3.4.5]"""
+"""AMQP 1.0: annotations that receivers add to messages that return to the queue. [amqp-1.0 3.4.5]"""
 
 import pytest
 from pamqp.commands import Basic, Queue
@@ -26,7 +26,7 @@ LARGE = b"\x00\x53\x75\xb0\x00\x20\x00\x00" + b"d" * 0x200000
 
 
 def modified(failed: object = False, **annotations: object) -> Modified:
-    """An outcome that adds these; underscores stand for hyphens."""
+    """Return a modified outcome with these annotations; underscores mean hyphens."""
     said: dict[str, object] = {Symbol(name.replace("_", "-")): value for name, value in annotations.items()}
     return Modified(delivery_failed=bool(failed), message_annotations=said)
 
@@ -52,7 +52,7 @@ def put(session: PeerSession10, queue: str, payload: bytes) -> None:
 
 
 def add(session: PeerSession10, queue: str, state: Modified) -> None:
-    """Receive a message, and give it back with what is added."""
+    """Receive a message, and return it with the annotations of `state`."""
     session.receives(queue, 7, 1)
     delivery = session.delivery(7)
     session.settle(delivery.id, state=state)

@@ -1,4 +1,4 @@
-"""AMQP 1.0: what links of several connections leave unsettled, and what a restart leaves.
+"""AMQP 1.0: returned deliveries of several connections, and after a restart.
 
 [amqp-1.0 2.6.5, 3.2.1, 3.4]
 """
@@ -42,7 +42,7 @@ by_all_ways = pytest.mark.parametrize("leave", WAYS.values(), ids=WAYS.keys())
 
 
 def number_of(delivery: Delivery) -> int:
-    """The message is one digit."""
+    """Return the number of a message, its only digit."""
     return int(delivery.payload[-1:])
 
 
@@ -71,7 +71,7 @@ def alternate(first: PeerSession10, second: PeerSession10, queue: str) -> None:
 
 
 def wait_for(channel: PeerChannel, queue: str, ready: int) -> None:
-    """As many are back: not all ways of leaving are answered."""
+    """Wait until the queue has `ready` messages: not all ways of leaving are answered."""
     late = time.monotonic() + PATIENCE_S
     while channel.counts(queue)[0] != ready:
         assert time.monotonic() < late, channel.counts(queue)
@@ -171,7 +171,7 @@ def test_the_order_after_an_outcome_of_several(
 ) -> None:
     """Dead letters are in the order in which they were rejected.
 
-    What the second link has sent away is dead-lettered when the first one leaves: no other could take it.
+    A message undeliverable at the second link is dead-lettered when the first link leaves.
     """
     first, second, third = begin(), begin(), begin()
     queue = f"{name}.dying"
@@ -225,7 +225,7 @@ def test_delivery_counts_after_a_restart(
     arguments: dict[str, object],
     known: list[tuple[int, bool, int]],
 ) -> None:
-    """A queue with a limit counts what failed, what was out at the end too; others know what was seen."""
+    """A queue with a limit counts failed deliveries, also unsettled ones at the end; others keep flags."""
     daemon = start_daemon()
     channel = connect(daemon.address).channel()
     channel.declare("q", durable=True, arguments=arguments)  # type: ignore[arg-type]

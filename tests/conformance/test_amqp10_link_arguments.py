@@ -1,4 +1,4 @@
-"""AMQP 1.0: receivers ask for what consumers of AMQP 0-9-1 do, by properties or filters of their link."""
+"""AMQP 1.0: consumer arguments of AMQP 0-9-1 as properties or filters of a receiver's link."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ Asks = Callable[..., Attach]
 def properties(
     address: str, handle: int = 0, source: dict[str, object] | None = None, **asked: object
 ) -> Attach:
-    """Ask by properties of the link; an underscore stands for a hyphen."""
+    """Return the arguments as link properties; an underscore means a hyphen."""
     said: dict[str, object] = {Symbol(name.replace("_", "-")): value for name, value in asked.items()}
     return receiver(None, handle, source=Source(address=address, **(source or {})), properties=said)  # type: ignore[arg-type]
 
@@ -79,7 +79,7 @@ def expect_refusal(session: PeerSession10, attach: Attach, condition: str, words
 
 @pytest.fixture
 def other(connect: Connector, node: str) -> Iterator[str]:
-    """Another queue that any connection may use."""
+    """Another queue that is open to any connection."""
     channel = connect().channel()
     channel.declare(node + ".other")
     yield node + ".other"

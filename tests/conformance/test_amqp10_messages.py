@@ -1,4 +1,4 @@
-"""AMQP 1.0: what of a message the broker keeps, adds, and takes away, section by section. [amqp-1.0 3.2]"""
+"""AMQP 1.0: kept, added and removed parts of a message, section by section. [amqp-1.0 3.2]"""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""AMQP 1.0: what becomes of messages by their outcomes, and what is kept of them. [amqp-1.0 3.2, 3.4]"""
+"""AMQP 1.0: the effect of each outcome on the message, and recovery. [amqp-1.0 3.2, 3.4]"""
 
 import pytest
 

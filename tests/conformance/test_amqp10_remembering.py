@@ -1,4 +1,4 @@
-"""AMQP 1.0: links that come back for what they have sent and not settled. [amqp-1.0 2.6.13]"""
+"""AMQP 1.0: sending links that resume their unsettled deliveries. [amqp-1.0 2.6.13]"""
 
 import time
 from collections.abc import Mapping
@@ -29,21 +29,21 @@ def sends(
     timeout: int = 0,
     **fields: Any,
 ) -> Attach:
-    """Attach a link, with what this side has of an earlier one."""
+    """Attach a sender, with the unsettled map of an earlier link."""
     target = Target(address=f"/queues/{queue}", timeout=timeout)
     known = None if states is None else unsettled(states)
     return session.sends(None, target=target, unsettled=known, rcv_settle_mode=mode, **fields)[0]
 
 
 def answer(session: PeerSession10, delivery_id: int, state: DeliveryState) -> None:
-    """The broker says what became of a delivery, which this side is to settle."""
+    """Expect the broker's state of a delivery, which this side must settle."""
     said = session.expect(Disposition)
     assert (said.role, said.first, said.last, said.settled) == (True, delivery_id, delivery_id, False)
     assert said.state == state
 
 
 def settle(session: PeerSession10, delivery_id: int) -> None:
-    """This side settles a delivery."""
+    """Settle a sent delivery."""
     session.settle(delivery_id, receiver=False)
 
 
@@ -130,7 +130,7 @@ def test_a_new_delivery_has_not_the_tag_of_one_in_doubt(
 def test_deliveries_unknown_to_both_sides_are_not_resumed(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
-    """Also if it comes in several transfers."""
+    """The delivery may also come in several transfers."""
     sends(session, node, {in_doubt: None})
     data = bare10()
     session.transfer(0, data[:4], delivery_id=1, delivery_tag=b"?", resume=True, more=True)
@@ -225,7 +225,7 @@ def test_without_a_time_it_is_forgotten_with_its_session(begin: Begins, node: st
 
 @pytest.mark.spec("amqp-1.0", "2.7.3")
 def test_more_than_a_frame_holds(begin: Begins, channel: PeerChannel, node: str) -> None:
-    """The broker says what it has room for, and takes nothing new before the rest is known."""
+    """The broker sends a part of the map, and accepts no new delivery before the rest is known."""
     session = begin(frame=512)
     sends(session, node)
     tags = [b"%032d" % number for number in range(40)]

@@ -1,4 +1,4 @@
-"""AMQP 1.0: links that come back for what was sent to them and is not settled. [amqp-1.0 2.6.13]"""
+"""AMQP 1.0: receiving links that resume their unsettled deliveries. [amqp-1.0 2.6.13]"""
 
 import time
 
@@ -214,7 +214,7 @@ def test_a_drain_of_one_that_gets_nothing_new(
 
 @pytest.mark.spec("amqp-1.0", "2.7.3")
 def test_more_than_a_frame_holds(begin: Begins, channel: PeerChannel, node: str) -> None:
-    """The broker says what it has room for, and that this is not all."""
+    """The broker sends a part of the map, marked as incomplete."""
     session = begin(frame=512)
     for number in range(60):
         channel.publish(b"%d" % number, node)

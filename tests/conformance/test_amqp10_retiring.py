@@ -173,7 +173,7 @@ def test_acquiring_in_a_transaction_that_there_is_not(
 def test_nothing_is_acquired_in_a_transaction_that_is_over(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
-    """Credit that was allowed in it holds on, and what comes for that is in none."""
+    """Credit allowed in the transaction stays valid, and its deliveries are in no transaction."""
     controller = Controller(session)
     txn_id = controller.declare()
     session.receives(node, 0)

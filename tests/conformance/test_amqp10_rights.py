@@ -1,4 +1,4 @@
-"""AMQP 1.0: what a user may do, and what becomes of links when that changes. [amqp-1.0 2.8.15]"""
+"""AMQP 1.0: permissions of a user, and links whose permission is revoked. [amqp-1.0 2.8.15]"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -34,13 +34,13 @@ class Guest:
         self.session = PeerSession10(peer)
 
     def may(self, configure: str = ".*", write: str = ".*", read: str = ".*") -> None:
-        """Change what it may do, from the next request on."""
+        """Change the user's permissions, effective with the next request."""
         self.api.put(
             "permissions", self.vhost, self.name, status=204, configure=configure, write=write, read=read
         )
 
     def ready(self, queue: str = "q") -> int:
-        """How many messages there are for others."""
+        """Return the number of ready messages."""
         return int(self.api.get("queues", self.vhost, queue)["messages_ready"])
 
 

@@ -1,4 +1,4 @@
-"""AMQP 1.0: sessions, their windows and what is on channels that have none. [amqp-1.0 2.5]"""
+"""AMQP 1.0: sessions, their windows, and frames on channels without a session. [amqp-1.0 2.5]"""
 
 import pytest
 

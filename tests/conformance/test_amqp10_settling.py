@@ -23,7 +23,7 @@ def full(channel: PeerChannel, node: str) -> str:
 
 
 def left(session: PeerSession10, channel: PeerChannel, queue: str) -> int:
-    """How many messages come back when the link is detached."""
+    """Detach the link, and return the number of returned messages."""
     session.detach(0)
     return channel.counts(queue)[0]
 

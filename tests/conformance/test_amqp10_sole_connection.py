@@ -1,4 +1,4 @@
-"""AMQP 1.0: connections that want to be the only one of their container. [sole connection 1.0]"""
+"""AMQP 1.0: sole connections of a container. [sole connection 1.0]"""
 
 import pytest
 
@@ -21,7 +21,7 @@ STRONG, WEAK = 0, 1
 def sole(
     meet: Meet, container: str, policy: int | None = None, detection: int | None = None, **fields: object
 ) -> Peer10:
-    """A connection that wants to be the only one of its container."""
+    """Open a connection that requests to be the only one of its container."""
     asked = {ENFORCEMENT: policy, DETECTION: detection}
     peer = meet()
     peer.open(
@@ -48,14 +48,14 @@ def expect_refused(peer: Peer10) -> None:
 
 
 def expect_place_taken(peer: Peer10) -> None:
-    """Another one has its place."""
+    """Expect the close of a connection that another connection replaces."""
     closed = peer.expect_close("amqp:resource-locked")
     assert closed.error is not None
     assert closed.error.info == {"sole-connection-enforcement": True}
 
 
 def expect_alive(peer: Peer10) -> None:
-    """Nothing has happened to it."""
+    """Check that the connection is still open."""
     PeerSession10(peer).end()
 
 
@@ -181,7 +181,7 @@ def test_a_policy_that_is_none(meet: Meet, name: str, field: Symbol, value: obje
 @pytest.mark.spec("soleconn-1.0", "3")
 @pytest.mark.parametrize("policy", [REFUSE, CLOSE_EXISTING], ids=["refuse", "close"])
 def test_connections_of_amqp_0_9_1_are_of_no_container(meet: Meet, channel: PeerChannel, policy: int) -> None:
-    """Not even of one without a name."""
+    """A connection without a container-id has no effect on AMQP 0-9-1 either."""
     peer = sole(meet, "", policy, STRONG)
     expect_alive(peer)
     channel.round_trip()

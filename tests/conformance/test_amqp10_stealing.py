@@ -13,7 +13,7 @@ STOLEN = "amqp:link:stolen"
 
 
 def attach(node: str, handle: int, receives: bool, durable: int = 0) -> Attach:
-    """The attach of a link of one name."""
+    """Return the attach of a link, always with the same name."""
     if receives:
         return receiver(node, handle, name="one", source=Source(address=node, durable=durable))
     return sender(node, handle, name="one", target=Target(address=node, durable=durable))

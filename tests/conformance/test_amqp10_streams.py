@@ -1,4 +1,4 @@
-"""Streams over AMQP 1.0: filters say where a link begins, and annotations what has which offset."""
+"""Streams over AMQP 1.0: filters give the first offset, and annotations each message's offset."""
 
 from collections.abc import Iterator
 

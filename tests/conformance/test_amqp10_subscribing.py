@@ -1,4 +1,4 @@
-"""Dynamic nodes and subscriptions of AMQP 1.0: what comes and goes with a link."""
+"""Dynamic nodes and subscriptions of AMQP 1.0: nodes that are created and deleted with a link."""
 
 import pytest
 
@@ -148,7 +148,7 @@ def test_a_link_of_the_same_name_in_one_connection_is_stolen(session: PeerSessio
 
 
 def no_local() -> dict[str, object]:
-    """The filter that keeps away what the link's own connection sends."""
+    """Return the filter that excludes messages of the link's own connection."""
     return {"local": Described(Symbol("apache.org:no-local-filter:list"), [])}
 
 

@@ -33,7 +33,7 @@ GONE_WITH = {
 
 
 class Client:
-    """A session of one container."""
+    """A session of a container."""
 
     def __init__(self, meet: Meet, container: str, daemon: Daemon | None = None) -> None:
         self.peer = meet() if daemon is None else meet(daemon.address)
@@ -53,7 +53,7 @@ class Client:
         return self.attach(name, source, handle)
 
     def attach(self, name: str, source: Source | None, handle: int = 0) -> Attach:
-        """Attach a receiver; without a source it looks for what it had."""
+        """Attach a receiver; without a source it resumes its subscription."""
         self.session.write(Attach(name=name, handle=handle, role=True, source=source, target=Target()))
         return self.session.expect(Attach)
 
@@ -122,7 +122,7 @@ def test_how_long_it_is_there(
 
 
 def expect_none(client: Client, container: str, shared: str) -> None:
-    """There is no subscription any more, at once or soon."""
+    """Wait until the subscription is deleted."""
     place = f"/queues/{queue_of(container, 'sub', shared)}"
     deadline = time.monotonic() + PATIENCE_S
     while client.attach("looks", Source(address=place), 5).source is not None:

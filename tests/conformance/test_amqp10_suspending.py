@@ -1,4 +1,4 @@
-"""AMQP 1.0: for how long links that are gone may come back. [amqp-1.0 2.6.13, 3.5.5, 3.5.6]"""
+"""AMQP 1.0: the time-outs of suspended links. [amqp-1.0 2.6.13, 3.5.5, 3.5.6]"""
 
 import time
 from typing import Any
@@ -72,7 +72,7 @@ def test_the_time_begins_with_what_the_source_says(
 def test_a_link_that_is_closed_leaves_nothing_behind(
     session: PeerSession10, channel: PeerChannel, node: str, timeout: int
 ) -> None:
-    """Nor does one that is detached and did not say for how long it might be gone."""
+    """A detached link without a time-out leaves nothing behind either."""
     channel.publish(b"x", node)
     receives(session, node, credit=1, timeout=timeout)
     tag = session.delivery().tag

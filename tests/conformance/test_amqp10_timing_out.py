@@ -34,7 +34,7 @@ def session(daemon: Daemon, meet: Meet) -> PeerSession10:
 
 @pytest.fixture
 def channel(daemon: Daemon, connect: Connector) -> PeerChannel:
-    """A channel with it, and a queue `q` with one message."""
+    """A channel of the daemon, and a queue `q` with a message."""
     channel = connect(daemon.address).channel()
     channel.declare("q")
     channel.publish(b"x", "q")
@@ -110,7 +110,7 @@ def test_work_after_the_time_out_ends_its_link(
 
 @pytest.mark.spec("amqp-1.0", "4.3")
 def test_as_many_may_be_open_again(session: PeerSession10) -> None:
-    """A hundred of one link, as before any were timed out."""
+    """The link may have a hundred transactions, as before the time-outs."""
     controller = Controller(session)
     said = declared(controller, 101, 0)
     assert [isinstance(state, Declared) for state in said] == [True] * 100 + [False]

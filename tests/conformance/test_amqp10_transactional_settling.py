@@ -1,4 +1,4 @@
-"""AMQP 1.0: who has what when a transaction ends, by how it was settled and acquired. [amqp-1.0 4.4]"""
+"""AMQP 1.0: messages at the end of a transaction, by settlement and acquisition. [amqp-1.0 4.4]"""
 
 import pytest
 

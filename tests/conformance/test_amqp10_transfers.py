@@ -1,4 +1,4 @@
-"""AMQP 1.0: deliveries that the peer sends, in one transfer or in many. [amqp-1.0 2.6.12, 2.6.14, 2.7.5]"""
+"""AMQP 1.0: deliveries to the broker, in a single transfer or many. [amqp-1.0 2.6.12, 2.6.14, 2.7.5]"""
 
 import pytest
 from pamqp.common import FieldTable
@@ -19,7 +19,7 @@ PARTS = [MESSAGE[at : at + 10] for at in range(0, len(MESSAGE), 10)]
 
 
 def arrived(session: PeerSession10, node: str, handle: int = 9) -> list[bytes]:
-    """All that is in the queue."""
+    """Return all messages in the queue."""
     session.receives(node, handle)
     session.allow(handle, 100, drain=True)
     found = []

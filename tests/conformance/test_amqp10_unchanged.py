@@ -20,7 +20,7 @@ pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugi
 
 
 def annotations(code: int, name: str) -> bytes:
-    """A section of annotations with one of them."""
+    """Return a section of annotations with a single entry."""
     return described(code, encode(Map([(Symbol(name), "value")])))
 
 

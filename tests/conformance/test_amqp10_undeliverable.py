@@ -1,4 +1,4 @@
-"""AMQP 1.0: what a receiver sends away and nobody else could take is dead-lettered. [amqp-1.0 3.4.5]"""
+"""AMQP 1.0: a message that is undeliverable at every consumer is dead-lettered. [amqp-1.0 3.4.5]"""
 
 from collections.abc import Callable, Iterator
 
@@ -32,7 +32,7 @@ AWAY = Modified(
 
 
 def declare(channel: PeerChannel, queue: str, **arguments: FieldValue) -> str:
-    """Declare a queue whose dead letters go to another one, called after it."""
+    """Declare a queue whose dead letters go to another queue, named after it."""
     letters: FieldTable = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{queue}.dead"}
     letters.update(arguments)
     channel.declare(f"{queue}.dead")
@@ -56,7 +56,7 @@ def selecting(address: str, selector: str) -> Source:
 
 
 def expect_letter(session: PeerSession10, queue: str, count: int = 1) -> None:
-    """So many dead letters, which say why, with what was added; and none in the queue itself."""
+    """Expect `count` dead letters with reason and annotations, and an empty queue."""
     session.receives(f"/queues/{queue}.dead", LETTERS, count)
     for _ in range(count):
         letter = session.delivery(LETTERS)
@@ -182,7 +182,7 @@ def test_a_transaction_that_is_rolled_back_sends_nothing_away(
 
 
 def leave_by_cancel(channel: PeerChannel, tag: str) -> None:
-    """The consumer goes, and gives back what it has."""
+    """Cancel the consumer, and return its deliveries."""
     channel.cancel(tag)
     channel.recover_async()
 
@@ -303,7 +303,7 @@ def test_a_single_active_consumer_stays_active(
 
 
 def received(session: PeerSession10, handle: int, count: int) -> list[int]:
-    """The numbers of the next deliveries, all to one link, with frames of other kinds between them."""
+    """Return the numbers of the next deliveries, all of them to the same link, and skip other frames."""
     ids: list[int] = []
     while len(ids) < count:
         frame, _ = session.read()

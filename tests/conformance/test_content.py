@@ -138,7 +138,7 @@ class TricklingPeer(Peer):
     """Sends every byte by itself."""
 
     def send(self, data: bytes) -> None:
-        """Send bytes, one by one."""
+        """Send bytes singly."""
         for byte in data:
             super().send(bytes([byte]))
 

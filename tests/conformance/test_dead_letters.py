@@ -1,4 +1,4 @@
-"""Dead letter exchanges: where messages go, and what their headers say. [RabbitMQ dead letter exchanges]"""
+"""Dead letter exchanges: destinations and headers. [RabbitMQ dead letter exchanges]"""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""A virtual host with very much in it is deleted: to everybody that is one step, and nobody waits for it."""
+"""Deletion of a large virtual host: a single step for clients, and no client waits for it."""
 
 from pamqp.commands import Basic, Exchange, Queue
 

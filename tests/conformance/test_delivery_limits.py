@@ -1,4 +1,4 @@
-"""x-delivery-limit and quorum queues: what comes back too often, and what a client is told of the rest."""
+"""x-delivery-limit and quorum queues: messages beyond the limit, and the counts of the others."""
 
 import pytest
 from pamqp.commands import Basic, Queue

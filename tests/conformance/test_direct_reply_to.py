@@ -34,7 +34,7 @@ def requests(responder: PeerChannel) -> str:
 
 
 def address(request: Message) -> str:
-    """Where the reply to a request is to go."""
+    """Return the reply-to address of a request."""
     assert request.properties.reply_to is not None
     return request.properties.reply_to
 

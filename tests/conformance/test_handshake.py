@@ -1,4 +1,4 @@
-"""From the first byte to connection.open-ok."""
+"""The handshake, from the first byte to connection.open-ok."""
 
 import pytest
 from pamqp.commands import Connection

@@ -1,4 +1,4 @@
-"""Definitions over HTTP: out of one broker, into another, all or nothing."""
+"""Definitions over HTTP: export and import, all or nothing."""
 
 from tests.support.admin.api import Api, amqp, fetch
 from tests.support.admin.definitions import of_rabbitmq

@@ -1,4 +1,4 @@
-"""The journal over HTTP: how far it goes, its files, and their bytes as they are written, sealed and gone."""
+"""The journal over HTTP: its state, its files, and their bytes while written, sealed and deleted."""
 
 from __future__ import annotations
 

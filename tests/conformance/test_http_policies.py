@@ -1,4 +1,4 @@
-"""Policies over HTTP, and what they do to clients."""
+"""Policies over HTTP, and their effect on clients."""
 
 from collections.abc import Callable
 

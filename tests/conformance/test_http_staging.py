@@ -1,4 +1,4 @@
-"""Queues read in bulk over HTTP, through a stage that keeps what was read until it is acknowledged."""
+"""Bulk reads of queues over HTTP, through a stage that keeps messages until they are acknowledged."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ def advance(api: Api, vhost: str, epoch: int, acknowledged: int, rows: int, **mo
 
 
 def rows(api: Api, vhost: str, start: int, end: int, first: int | None = None, **more: str) -> list[bytes]:
-    """The bodies of staged messages; their offsets are as asked for, from `first` on."""
+    """Return the bodies of staged messages; check that their offsets begin at `first`."""
     query = {"from": str(start), "to": str(end), **more}
     answer = api.ask("GET", "staged", vhost, "q", READER, "rows", **query)
     start = start if first is None else first

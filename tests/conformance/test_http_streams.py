@@ -1,4 +1,4 @@
-"""Streams over HTTP: what there is, and chunks as they are stored."""
+"""Streams over HTTP: the list of streams, and chunks as stored."""
 
 import re
 import time
@@ -23,7 +23,7 @@ def publisher(connect: Connector) -> Publisher:
 
 @pytest.fixture
 def stream(publisher: Publisher, name: str) -> Iterator[str]:
-    """A stream with a hundred messages, in five chunks: a transaction is one of them."""
+    """A stream with a hundred messages in five chunks, one of them from a transaction."""
     stream = declare_stream(publisher.channel, name + ".stream")
     channel = publisher.channel.peer.channel(2)
     channel.call(Tx.Select(), Tx.SelectOk)
@@ -48,7 +48,7 @@ def large(publisher: Publisher, name: str) -> Iterator[str]:
 
 
 def open_descriptors(api: Api) -> float:
-    """How many descriptors the daemon has open."""
+    """Return the number of the daemon's open descriptors."""
     found = re.search(r"^process_open_fds (\S+)$", fetch(f"{api.base}/metrics").text, re.MULTILINE)
     assert found is not None
     return float(found[1])

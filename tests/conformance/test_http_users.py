@@ -1,4 +1,4 @@
-"""Users, permissions and virtual hosts over HTTP, and what they mean to connections."""
+"""Users, permissions and virtual hosts over HTTP, and their effect on connections."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The journal of a running broker: what happened to each message, and what a restart made of it."""
+"""The journal of a running broker: the events of each message, also after a restart."""
 
 from pathlib import Path
 

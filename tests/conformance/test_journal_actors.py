@@ -29,7 +29,7 @@ Events = list[dict[str, Any]]
 
 
 def of(events: Events, op: str, reason: str | None = None) -> dict[str, Any]:
-    """The only event of an operation, and with a reason if one is given."""
+    """Return the only event of an operation, with this reason if given."""
     (found,) = (event for event in events if event["op"] == op and reason in (None, event["reason"]))
     return found
 

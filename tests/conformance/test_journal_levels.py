@@ -1,4 +1,4 @@
-"""How much is journaled, and of which queues; what happens when there is too little room for it."""
+"""The levels of the journal, by queue, and a journal without room."""
 
 from pathlib import Path
 

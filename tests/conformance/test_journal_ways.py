@@ -1,4 +1,4 @@
-"""Each way of a message into a queue and out of it, as `amqpd journal cat` tells it; `verify` adds it up."""
+"""Every way of a message into a queue and out of it, in `amqpd journal cat` and `verify`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Bodies of more than a mebibyte come and go in pieces: nobody has to wait for, or hold, the whole of one."""
+"""Bodies of more than a mebibyte come and go in pieces: no client waits for a whole body."""
 
 import socket
 from base64 import b64decode
@@ -198,7 +198,7 @@ def test_many_consumers_of_a_long_body_take_memory_for_pieces_only(
 
 
 def test_the_connection_closes_in_the_middle_of_a_body(connect: Connector, durable_queue: str) -> None:
-    """Close-ok does not wait for what nobody wants any more, and the message is in its queue again."""
+    """Close-ok does not wait for the rest of the body, and the message returns to its queue."""
     peer = connect()
     peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     channel = peer.channel()

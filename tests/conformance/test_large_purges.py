@@ -1,4 +1,4 @@
-"""queue.purge of more messages than go in one turn of the broker: to clients it is one step all the same."""
+"""queue.purge of more messages than fit in a turn of the broker: still a single step for clients."""
 
 import pytest
 from pamqp.commands import Basic, Confirm, Queue

@@ -1,4 +1,4 @@
-"""Deliveries that are not settled in time go back, one by one. [RabbitMQ consumer_timeout]"""
+"""Deliveries that are not settled in time return, singly. [RabbitMQ consumer_timeout]"""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Log-ins by other mechanisms than PLAIN, and what a stranger may not do before one."""
+"""Log-ins by other mechanisms than PLAIN, and limits before a log-in."""
 
 import re
 from pathlib import Path

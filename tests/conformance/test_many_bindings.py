@@ -1,4 +1,4 @@
-"""Queues and exchanges with more bindings than go in one turn of the broker: to clients it is one step."""
+"""Queues and exchanges with more bindings than fit in a turn: still a single step for clients."""
 
 import pytest
 from pamqp.commands import Exchange, Queue

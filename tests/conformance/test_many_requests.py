@@ -1,4 +1,4 @@
-"""Thousands of requests in one write: each is answered, in order, and other clients do not wait for all."""
+"""Thousands of requests in a single write: answered in order, and other clients do not wait."""
 
 import threading
 import time
@@ -44,7 +44,7 @@ def test_all_are_answered_in_their_order(channel: PeerChannel, bystander: Bystan
 
 
 def is_there(channel: PeerChannel, queue: str) -> bool:
-    """Whether a queue is there: what is published to it comes back if not."""
+    """Whether a queue exists: otherwise a message to it is returned."""
     channel.publish(b"?", queue, mandatory=True)
     answer = channel.peer.expect_any((Basic.Return, Basic.Ack), channel.number)
     if isinstance(answer, Basic.Return):

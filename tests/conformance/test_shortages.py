@@ -1,4 +1,4 @@
-"""A broker that runs short of memory or space: publishers wait, are told, and go on; consumers make room."""
+"""A broker short of memory or space: publishers are blocked, and consumers make room."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Clients that are slow to read, or never do: nothing is lost to the one, nothing piles up for the other."""
+"""Clients that read slowly or never: no message is lost, and no output piles up."""
 
 import socket
 from contextlib import suppress

@@ -41,7 +41,7 @@ def knock() -> Iterator[Knock]:
 
 
 def test_a_logged_in_client_is_no_stranger(dial: Dialler, start_daemon: DaemonStarter) -> None:
-    """However many log in, a stranger stays as long as it is one of so many."""
+    """However many clients log in, a stranger stays as long as the limit allows."""
     daemon = start_daemon("--strangers-max", "2", *FOREVER)
     stranger = dial(daemon.address)
     stranger.start()

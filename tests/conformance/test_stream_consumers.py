@@ -44,7 +44,7 @@ def next_offset(connect: Callable[[], Peer], stream: str, name: str = "mine") ->
 
 
 def wait_for_leave(api: Api, stream: str) -> None:
-    """Until nobody consumes the stream."""
+    """Wait until the stream has no consumer."""
     while api.get("queues", "/", stream)["consumers"]:
         pass
 
@@ -122,7 +122,7 @@ def test_the_broker_knows_it_after_a_restart(
 
 
 def until_known(daemon: Daemon, offset: int) -> None:
-    """Until the log has been told that the consumer has got so far, and has it on disk."""
+    """Wait until the consumer's offset is in the log on disk."""
     api = Api(daemon.admin)
     while api.get("streams", "/", "s")["partitions"][0]["consumers"] != {"mine": offset}:
         pass

@@ -1,4 +1,4 @@
-"""Streams: what is published stays, has an offset, and is read by everybody from where they want."""
+"""Streams: messages stay, have offsets, and are read by every consumer from any offset."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,6 +1,6 @@
-"""Exchanges that go, or become others, while a transaction holds what was published to them.
+"""Exchanges that are deleted or replaced while a transaction has publishes to them.
 
-A publish is routed when it is committed, to the exchange for which its publisher was asked.
+A publish is routed at the commit, by the exchange for which the permission was checked.
 [docs/applications/transactions.md]
 """
 
@@ -23,7 +23,7 @@ def tx(connect: Connector) -> PeerChannel:
 
 @pytest.fixture
 def queue(channel: PeerChannel, exchange: str) -> str:
-    """A queue bound to a direct exchange with the key k, with one message."""
+    """A queue with a message, bound to a direct exchange with the key k."""
     queue = channel.declare()
     become(channel, exchange, "direct", queue)
     channel.publish(b"held", queue)
@@ -32,7 +32,7 @@ def queue(channel: PeerChannel, exchange: str) -> str:
 
 
 def become(channel: PeerChannel, exchange: str, kind: str, queue: str, internal: bool = False) -> None:
-    """Delete an exchange, if it is there, and declare another one of its name, bound to the queue."""
+    """Replace an exchange by another one of the same name, bound to the queue."""
     channel.call(Exchange.Delete(exchange=exchange), Exchange.DeleteOk)
     declare = Exchange.Declare(exchange=exchange, exchange_type=kind, internal=internal)
     channel.call(declare, Exchange.DeclareOk)
@@ -40,7 +40,7 @@ def become(channel: PeerChannel, exchange: str, kind: str, queue: str, internal:
 
 
 def hold(tx: PeerChannel, exchange: str, queue: str) -> None:
-    """Have a transaction hold an ack, and two publishes of which the second is to the exchange."""
+    """Put an ack and two publishes, the second one to the exchange, into a transaction."""
     tx.ack(tx.take(queue).tag)
     tx.publish(b"first", queue)
     tx.publish(b"second", "k", exchange=exchange)
@@ -48,7 +48,7 @@ def hold(tx: PeerChannel, exchange: str, queue: str) -> None:
 
 
 def expect_nothing_done(channel: PeerChannel, queue: str) -> None:
-    """The queue has what it had, given back."""
+    """Check that the queue has its returned message, and no other."""
     back = channel.take(queue)
     assert (back.body, back.redelivered) == (b"held", True)
     assert channel.get(queue) is None

@@ -1,4 +1,4 @@
-"""Large bodies as they come: what is kept of them while they do, and what is left when they do not end."""
+"""Large bodies on their way: kept pieces, and pieces of uploads that do not end."""
 
 from contextlib import suppress
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Dead letters that cannot arrive: they wait, or are dropped and told of. [RabbitMQ dead-letter-strategy]"""
+"""Dead letters without a destination wait, or are dropped with a log line. [RabbitMQ dead-letter-strategy]"""
 
 import time
 from collections.abc import Callable
@@ -30,7 +30,7 @@ PERSISTENT = Basic.Properties(delivery_mode=2)
 
 
 def declare_narrow(channel: PeerChannel, queue: str) -> None:
-    """A queue with room for one message, which it has."""
+    """Declare a queue with room for a single message, and fill it."""
     arguments: FieldTable = {"x-max-length": 1, "x-overflow": "reject-publish"}
     channel.declare(queue, durable=True, arguments=arguments)
     channel.publish(b"occupies", queue, properties=PERSISTENT)
@@ -67,7 +67,7 @@ def waits(api: Api, queue: str, count: int) -> dict[str, Any]:
 
 
 def comes(channel: PeerChannel, queue: str, count: int) -> list[bytes]:
-    """The next messages of a queue, one after the other as there is room."""
+    """Return the next messages of a queue, taken one by one as there is room."""
     channel.qos(1)
     channel.consume(queue, "arrivals")
     found = []
@@ -267,7 +267,7 @@ def operate(api: Api, queue: str, what: str, **fields: Any) -> dict[str, Any]:
 
 
 def wait_in(channel: PeerChannel, api: Api, queue: str, dead: str) -> None:
-    """Have COUNT rejected messages wait in a queue for room in another one, which is full."""
+    """Let COUNT rejected messages wait in a queue for room in another queue, which is full."""
     declare_narrow(channel, dead)
     declare_source(channel, queue, dead)
     for number in range(COUNT):
@@ -474,7 +474,7 @@ def test_a_dead_letter_that_cannot_be_moved_continues_to_wait(
 
 
 def test_dead_letters_that_died_again_are_redriven(channel: PeerChannel, api: Api, name: str) -> None:
-    """Dead letters wait in their queue, as the next one is full, and go back where they died first."""
+    """Dead letters wait in their queue, because the next queue is full, and return to the first queue."""
     dead, last = f"{name}.dead", f"{name}.last"
     declare_narrow(channel, last)
     declare_source(channel, dead, last)
@@ -521,7 +521,7 @@ def test_a_removed_dead_letter_does_not_wait_after_a_crash(
 
 
 def test_a_redrive_to_a_full_queue_loses_nothing(channel: PeerChannel, api: Api, name: str) -> None:
-    """All of it is refused, or all of it is done; what the queue's own letters wait for is left to them."""
+    """A redrive is complete or refused; the room that the queue's own letters wait for stays theirs."""
     dead = f"{name}.dead"
     channel.declare(dead, durable=True)
     declare_source(channel, name, dead, max_length=COUNT)

@@ -47,7 +47,7 @@ def ways(trace: Path) -> list[tuple[str, list[str]]]:
 
 
 def the_way(found: list[tuple[str, list[str]]], call: str, first: str) -> list[str]:
-    """The last way to a call, of those that begin in a module."""
+    """Return the last recorded path to a call that begins in a module."""
     return [way for name, way in found if name == call and way[0] == first][-1]
 
 

@@ -1,4 +1,4 @@
-"""AMQP over WebSocket, both protocols: what it carries."""
+"""AMQP over WebSocket, for both protocols."""
 
 from collections.abc import Iterator
 from pathlib import Path

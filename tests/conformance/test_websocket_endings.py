@@ -1,4 +1,4 @@
-"""AMQP over WebSocket: who is refused, what it is told, and how connections end."""
+"""AMQP over WebSocket: refused clients, the reasons they get, and the ends of connections."""
 
 import socket
 import time

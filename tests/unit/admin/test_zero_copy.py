@@ -31,9 +31,8 @@ PARTS = [(0, 10), (10, 5_000_000), (5_000_010, SIZE - 5_000_010)]
 class Files:
     """An application that sends a file: in parts by its descriptor, with a few bytes before and behind.
 
-    `sized`: it says beforehand how much. `excess`: how many bytes it would send that are not there. `open`:
-    descriptors that it has not closed; without one it is `idle`. `before`: called before it sends the
-    parts.
+    `sized`: the answer has a Content-Length. `excess`: the number of promised bytes beyond the file. `open`:
+    the open descriptors; without any the application is `idle`. `before`: called before the parts are sent.
     """
 
     def __init__(self, path: Path) -> None:
