@@ -5,8 +5,8 @@ from typing import Final
 from pamqp.commands import Basic, Channel, Connection, Queue
 from pamqp.common import FieldTable
 
-from tests.bench.loop import Figure, Site
-from tests.support.adapters.connection_without_socket import CAPABILITIES, Wired
+from tests.bench.loop import Figure, LoopBench
+from tests.support.adapters.connection_without_socket import CAPABILITIES, Client091
 from tests.support.amqp091.frames import method_bytes, publish_bytes
 
 VHOST: Final = "leaving"
@@ -17,7 +17,7 @@ def vhost(scale: float) -> list[Figure]:
     count = int(10_000 * scale)
     figures = []
     for clients in (1, 1000):
-        site = Site()
+        site = LoopBench()
         opened = _fill(site, count, clients)
         what = f"deleting a vhost of {count:,} queues, {clients:,} clients"
         site.loop.restart()
@@ -29,7 +29,7 @@ def vhost(scale: float) -> list[Figure]:
     return figures
 
 
-def _fill(site: Site, count: int, clients: int) -> list[Wired]:
+def _fill(site: LoopBench, count: int, clients: int) -> list[Client091]:
     """Make the virtual host; returns its clients, who share the consumers."""
     broker = site.broker
     broker.leaving.append(site.server.connections.vhost_deleted)
@@ -52,7 +52,7 @@ def _fill(site: Site, count: int, clients: int) -> list[Wired]:
     return opened
 
 
-def _open(site: Site) -> Wired:
+def _open(site: LoopBench) -> Client091:
     client = site.connect()
     client.send(Connection.StartOk({"capabilities": CAPABILITIES}, "PLAIN", "\0guest\0guest"))
     client.send(Connection.TuneOk(2047, 131072, 0))
@@ -64,7 +64,7 @@ def _open(site: Site) -> Wired:
 def declarations(scale: float) -> list[Figure]:
     """6,000 queues are declared by one write of a client, then bound, then deleted."""
     count = int(6000 * scale)
-    site = Site()
+    site = LoopBench()
     client = site.open()
     figures = []
     for what, commands in (
@@ -101,7 +101,7 @@ def receipts(scale: float) -> list[Figure]:
 
 def _settled(what: str, count: int, headers: FieldTable, data: bytes) -> Figure:
     """A client settles all that it has by one write; each of them has another message come."""
-    site = Site()
+    site = LoopBench()
     site.declare("q", dead_letter_exchange="", dead_letter_routing_key="told")
     told = site.declare("told")
     site.fill(site.open(), "q", count, lambda n: headers)
@@ -114,5 +114,5 @@ def _settled(what: str, count: int, headers: FieldTable, data: bytes) -> Figure:
     return _longest(site, f"{what} in one write")
 
 
-def _longest(site: Site, what: str) -> Figure:
+def _longest(site: LoopBench, what: str) -> Figure:
     return Figure(f"{what}: longest of {site.loop.turns} turns", site.loop.longest * 1e3, "ms", 10)

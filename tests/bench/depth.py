@@ -4,7 +4,7 @@ from statistics import median
 
 from pamqp.commands import Basic, Tx
 
-from tests.bench.loop import Figure, Site
+from tests.bench.loop import Figure, LoopBench
 from tests.bench.traffic import Traffic
 
 ROUNDS = 7
@@ -13,7 +13,7 @@ BATCHES = 100
 
 def browser(scale: float) -> list[Figure]:
     """The cost of consumers' messages while a client browses a backlog of 10^6."""
-    site = Site()
+    site = LoopBench()
     queue = site.declare("q")
     count = int(1_000_000 * scale)
     site.fill(site.open(), "q", count)
@@ -45,7 +45,7 @@ def settle(scale: float) -> list[Figure]:
     ):
         took = []
         for _ in range(rounds):
-            site = Site()
+            site = LoopBench()
             queue = site.declare("q", dead_letter_exchange="", dead_letter_routing_key="d")
             letters = site.declare("d")
             site.fill(site.open(), "q", count)
@@ -65,7 +65,7 @@ def transact(scale: float) -> list[Figure]:
     count = int(100_000 * scale)
     said, committed = [], []
     for _ in range(ROUNDS):
-        site = Site()
+        site = LoopBench()
         queue = site.declare("q")
         site.fill(site.open(), "q", count)
         holder = site.consumer("q")
@@ -94,7 +94,7 @@ def release(scale: float) -> list[Figure]:
     ):
         took = []
         for _ in range(ROUNDS):
-            site = Site()
+            site = LoopBench()
             queue = site.declare("q", **arguments)
             site.fill(site.open(), "q", count)
             holder = site.consumer("q")

@@ -13,7 +13,7 @@ from pamqp.common import FieldTable
 from broker.core.queues.queue import Queue as CoreQueue
 from broker.core.schedule import NS_PER_MS, Schedule
 from broker.net.pump import Pump
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.amqp091.frames import publish_bytes
 
 CHUNK: Final = 1000  # messages that a client sends in one piece
@@ -97,7 +97,7 @@ class Loop:
         self._due = due
 
 
-class Site(House):
+class LoopBench(BrokerBench):
     """A broker on a Loop, whose clients write into lists."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Site(House):
         return self.broker.vhosts["/"].queues[name]
 
     def fill(
-        self, client: Wired, queue: str, count: int, headers: Callable[[int], FieldTable] | None = None
+        self, client: Client091, queue: str, count: int, headers: Callable[[int], FieldTable] | None = None
     ) -> None:
         """Have `client` publish `count` messages of 100 B."""
         body = b"x" * 100
@@ -135,7 +135,7 @@ class Site(House):
 
     def consumer(
         self, queue: str, prefetch: int = 0, arguments: FieldTable | None = None, no_ack: bool = False
-    ) -> Wired:
+    ) -> Client091:
         """A client that consumes."""
         client = self.open()
         if prefetch:
@@ -145,6 +145,6 @@ class Site(House):
         )
         return client
 
-    def ask(self, client: Wired, command: base.Frame) -> float:
+    def ask(self, client: Client091, command: base.Frame) -> float:
         """Send a method on channel 1 in a turn of its own; return the turn's CPU time in seconds."""
         return self.loop.turn(lambda: client.send(command, 1))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pamqp.commands import Basic, Queue
 from pamqp.common import FieldTable
 
-from tests.bench.loop import Figure, Site
+from tests.bench.loop import Figure, LoopBench
 
 TENANTS = 1000
 
@@ -63,7 +63,7 @@ def groups(scale: float) -> list[Figure]:
         ("it goes", False, None),
     )
     for name, rebalances, arguments in cases:
-        site = Site()
+        site = LoopBench()
         count = int(1_000_000 * scale)
         keys = count // 10
         queue = site.declare("q", group_key="key", group_rebalance=rebalances)
@@ -88,7 +88,7 @@ def groups(scale: float) -> list[Figure]:
 
 def selectors(scale: float) -> list[Figure]:
     """A selector that takes 0.1 % of 10^6 messages: the first match, those that follow, the longest turn."""
-    site = Site()
+    site = LoopBench()
     count = int(1_000_000 * scale)
     queue = site.declare("q")
     site.fill(
@@ -106,14 +106,14 @@ def selectors(scale: float) -> list[Figure]:
 
 def index(scale: float) -> list[Figure]:
     """The same with x-index: each match is looked up."""
-    site = Site()
+    site = LoopBench()
     count = int(1_000_000 * scale)
     site.declare("q", index="tenant")
     site.fill(site.open(), "q", count, lambda n: {"tenant": f"t{(n + 500) % TENANTS}"})
     return _select(site, "tenant = 't7'", count // TENANTS)
 
 
-def _select(site: Site, text: str, matches: int) -> list[Figure]:
+def _select(site: LoopBench, text: str, matches: int) -> list[Figure]:
     loop = site.loop
     loop.restart()
     client = site.open()
@@ -150,8 +150,8 @@ def _one_of(keys: int) -> Callable[[int], FieldTable]:
     return lambda n: {"key": f"k{n % keys}"}
 
 
-def _filled(scale: float, **arguments: object) -> tuple[Site, int]:
-    site = Site()
+def _filled(scale: float, **arguments: object) -> tuple[LoopBench, int]:
+    site = LoopBench()
     count = int(1_000_000 * scale)
     site.declare("q", **arguments)
     site.fill(site.open(), "q", count)
@@ -159,5 +159,5 @@ def _filled(scale: float, **arguments: object) -> tuple[Site, int]:
     return site, count
 
 
-def _longest(site: Site, what: str) -> Figure:
+def _longest(site: LoopBench, what: str) -> Figure:
     return Figure(f"{what}: longest of {site.loop.turns} turns", site.loop.longest * 1e3, "ms", 10)

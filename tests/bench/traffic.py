@@ -6,8 +6,8 @@ from typing import Final
 
 from pamqp.common import FieldTable
 
-from tests.bench.loop import Site
-from tests.support.adapters.connection_without_socket import Wired
+from tests.bench.loop import LoopBench
+from tests.support.adapters.connection_without_socket import Client091
 from tests.support.amqp091.frames import publish_bytes
 
 BATCH: Final = 200
@@ -18,7 +18,7 @@ ACK: Final = struct.Struct(">BHIHHQBB")
 class Traffic:
     """Transient messages of 1 KiB, acknowledged one by one; the consumer has a batch at most."""
 
-    def __init__(self, site: Site, queue: str, arguments: FieldTable | None = None) -> None:
+    def __init__(self, site: LoopBench, queue: str, arguments: FieldTable | None = None) -> None:
         self.site = site
         self._publisher = site.open()
         self._consumer = site.consumer(queue, BATCH, arguments)
@@ -40,7 +40,7 @@ class Traffic:
         assert loop.turns
         return took * 1e6 / (batches * BATCH)
 
-    def _send(self, client: Wired, data: bytes) -> None:
+    def _send(self, client: Client091, data: bytes) -> None:
         """A client's bytes, and one turn for whoever has got work by them."""
         self.site.loop.turn(lambda: client.connection.receive(data))
         self.site.loop.step()

@@ -12,7 +12,7 @@ from tests.support.amqp091.peer_channel import PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.peer import Meet
 from tests.support.amqp10.peer_session import Begins, PeerSession10, begins
-from tests.support.amqp10.unsettled_maps import MINUTE, suspend, told, unsettled
+from tests.support.amqp10.unsettled_maps import MINUTE, suspend, unsettled, unsettled_map_of
 from tests.support.daemon.daemon import PATIENCE_S
 
 pytestmark = pytest.mark.amqpd_only("no other broker resumes links")
@@ -63,7 +63,7 @@ def test_a_repeated_resume_is_answered_again(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
     reply = sends(session, node, {in_doubt: None})
-    assert (told(reply), reply.incomplete_unsettled) == ({in_doubt: Accepted()}, False)
+    assert (unsettled_map_of(reply), reply.incomplete_unsettled) == ({in_doubt: Accepted()}, False)
     session.transfer(0, delivery_id=1, delivery_tag=in_doubt, resume=True)
     answer(session, 1, Accepted())
     settle(session, 1)
@@ -83,7 +83,7 @@ def test_a_sender_that_knows_the_outcome_settles(
     )
     session.expect_silence()
     suspend(session)
-    assert told(sends(session, node, {in_doubt: None})) is None
+    assert unsettled_map_of(sends(session, node, {in_doubt: None})) is None
     assert channel.counts(node)[0] == 1
 
 
@@ -91,7 +91,7 @@ def test_a_sender_that_knows_the_outcome_settles(
 def test_deliveries_unknown_to_the_sender_are_settled(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
-    assert told(sends(session, node, {b"another": None})) == {}
+    assert unsettled_map_of(sends(session, node, {b"another": None})) == {}
     session.transfer(0, delivery_id=1, delivery_tag=in_doubt)
     answer(session, 1, Accepted())
     assert channel.counts(node)[0] == 2
@@ -101,7 +101,7 @@ def test_deliveries_unknown_to_the_sender_are_settled(
 def test_a_link_that_begins_anew_remembers_nothing(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
-    assert told(sends(session, node)) is None
+    assert unsettled_map_of(sends(session, node)) is None
     session.transfer(0, delivery_id=1, delivery_tag=in_doubt)
     answer(session, 1, Accepted())
     assert channel.counts(node)[0] == 2
@@ -113,7 +113,7 @@ def test_a_link_that_is_closed_leaves_nothing_behind(session: PeerSession10, nod
     session.transfer(0, delivery_id=0)
     answer(session, 0, Accepted())
     session.detach(closed=True)
-    assert told(sends(session, node, {b"0": None})) is None
+    assert unsettled_map_of(sends(session, node, {b"0": None})) is None
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.12")
@@ -151,7 +151,7 @@ def test_a_partial_delivery_is_sent_again(
     data = bare10()
     session.transfer(0, data[:4], delivery_id=0, delivery_tag=b"part", more=True)
     suspend(session)
-    assert told(sends(session, node, {b"part": None}, mode)) == {b"part": NOTHING}
+    assert unsettled_map_of(sends(session, node, {b"part": None}, mode)) == {b"part": NOTHING}
     session.transfer(0, data[:2], delivery_id=1, delivery_tag=b"part", resume=True, more=True)
     session.transfer(0, data[2:], delivery_id=None, resume=True)
     said = session.expect(Disposition)
@@ -182,7 +182,7 @@ def test_a_message_that_was_refused_stays_so(session: PeerSession10, channel: Pe
     said = session.expect(Disposition)
     assert isinstance(said.state, Rejected)
     suspend(session)
-    known = told(sends(session, name, {b"no": None}))
+    known = unsettled_map_of(sends(session, name, {b"no": None}))
     assert known == {b"no": said.state}
     session.transfer(0, delivery_id=1, delivery_tag=b"no", resume=True)
     answer(session, 1, said.state)
@@ -203,7 +203,7 @@ def test_another_session_takes_it_up(
         first.peer.socket.close()
     second = begin()
     deadline = time.monotonic() + PATIENCE_S
-    while (known := told(sends(second, node, {b"once": None}, timeout=MINUTE))) is None:
+    while (known := unsettled_map_of(sends(second, node, {b"once": None}, timeout=MINUTE))) is None:
         second.detach()
         assert time.monotonic() < deadline
     assert known == {b"once": Accepted()}
@@ -220,7 +220,7 @@ def test_without_a_time_it_is_forgotten_with_its_session(begin: Begins, node: st
     session.transfer(0, delivery_id=0, delivery_tag=b"once")
     answer(session, 0, Accepted())
     session.end()
-    assert told(sends(PeerSession10(session.peer, 1), node, {b"once": None})) is None
+    assert unsettled_map_of(sends(PeerSession10(session.peer, 1), node, {b"once": None})) is None
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.3")
@@ -239,7 +239,7 @@ def test_more_than_a_frame_holds(begin: Begins, channel: PeerChannel, node: str)
         done = said.last + 1
     suspend(session)
     reply = sends(session, node, dict.fromkeys(tags[:5]), incomplete_unsettled=True)
-    known = told(reply)
+    known = unsettled_map_of(reply)
     assert known is not None
     assert reply.incomplete_unsettled is True
     assert 0 < len(known) < 40

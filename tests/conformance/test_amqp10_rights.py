@@ -12,7 +12,7 @@ from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.controller import Controller, within
 from tests.support.amqp10.peer import Meet
 from tests.support.amqp10.peer_session import PeerSession10, receiver, sender
-from tests.support.amqp10.unsettled_maps import told, unsettled
+from tests.support.amqp10.unsettled_maps import unsettled, unsettled_map_of
 from tests.support.daemon.daemon import PATIENCE_S
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
@@ -224,14 +224,14 @@ def test_nothing_is_left_of_links_in_a_virtual_host_that_is_deleted(
     guest.session.transfer(3, delivery_id=0, delivery_tag=b"once")
     guest.session.outcome(0, settled=False)
     guest.session.detach(3, closed=False)
-    assert told(attach(guest.session, {b"once": None})) == {b"once": Accepted()}
+    assert unsettled_map_of(attach(guest.session, {b"once": None})) == {b"once": Accepted()}
     guest.session.detach(3, closed=False)
     guest.api.delete("vhosts", guest.vhost)
     guest.api.put("vhosts", guest.vhost)
     guest.api.put("queues", guest.vhost, "q")
     guest.api.put("permissions", guest.vhost, guest.name, configure=".*", write=".*", read=".*")
     again = Guest(meet, guest.api, guest.vhost, guest.name)
-    assert not told(attach(again.session, {b"once": None}))
+    assert not unsettled_map_of(attach(again.session, {b"once": None}))
 
 
 @pytest.mark.spec("amqp-1.0", "2.4.1")

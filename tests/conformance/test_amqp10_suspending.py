@@ -12,7 +12,14 @@ from protocol.amqp10.composites import (
 from tests.support.admin.api import Api
 from tests.support.amqp091.peer_channel import PeerChannel
 from tests.support.amqp10.peer_session import Begins, PeerSession10
-from tests.support.amqp10.unsettled_maps import MINUTE, concluded, receives, suspend, told, unsettled
+from tests.support.amqp10.unsettled_maps import (
+    MINUTE,
+    attach_receiver,
+    expect_concluded,
+    suspend,
+    unsettled,
+    unsettled_map_of,
+)
 from tests.support.daemon.daemon import PATIENCE_S
 
 pytestmark = pytest.mark.amqpd_only("no other broker resumes links")
@@ -38,7 +45,7 @@ def test_deliveries_return_at_the_end_of_the_time_out(
     tag = session.delivery().tag
     suspend(session)
     wait_for(channel, node, 1)
-    assert told(receives(session, node, {tag: Accepted()})) is None
+    assert unsettled_map_of(attach_receiver(session, node, {tag: Accepted()})) is None
     assert channel.counts(node)[0] == 1
 
 
@@ -74,11 +81,11 @@ def test_a_link_that_is_closed_leaves_nothing_behind(
 ) -> None:
     """A detached link without a time-out leaves nothing behind either."""
     channel.publish(b"x", node)
-    receives(session, node, credit=1, timeout=timeout)
+    attach_receiver(session, node, credit=1, timeout=timeout)
     tag = session.delivery().tag
     session.detach(closed=timeout > 0)
     assert channel.counts(node)[0] == 1
-    assert told(receives(session, node, {tag: Accepted()})) is None
+    assert unsettled_map_of(attach_receiver(session, node, {tag: Accepted()})) is None
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.5")
@@ -92,8 +99,8 @@ def test_a_subscription_keeps_what_its_subscriber_has(begin: Begins, channel: Pe
     first.end()
     second = begin()
     answer = second.receives(None, credit=1, source=source, name=name, unsettled=unsettled({tag: Accepted()}))
-    assert told(answer) == {tag: None}
-    concluded(second, tag, Accepted())
+    assert unsettled_map_of(answer) == {tag: None}
+    expect_concluded(second, tag, Accepted())
     second.detach()
 
 

@@ -14,7 +14,7 @@ import pytest
 from broker.core.policies.policy import Policy
 from broker.offline import opened
 from tests.support.admin.api import Api, amqp, fetch
-from tests.support.admin.definitions import RABBITMQ, of_rabbitmq
+from tests.support.admin.definitions import RABBITMQ, definitions_of_rabbitmq
 from tests.support.daemon.daemon import ROOT, Daemon, DaemonStarter, clean_environment
 
 
@@ -149,7 +149,7 @@ def loading(folder: Path, document: Any) -> tuple[str, ...]:
 
 
 def test_a_broker_loads_definitions_when_it_starts(start_daemon: DaemonStarter, tmp_path: Path) -> None:
-    document = of_rabbitmq()
+    document = definitions_of_rabbitmq()
     document["users"] = [{"name": "root", "password": "secret", "tags": "administrator"}]
     document["permissions"] = [{"user": "root", "vhost": "shop", "configure": ".*", "write": "", "read": ""}]
     document["topic_permissions"] = []

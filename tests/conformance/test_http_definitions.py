@@ -1,14 +1,14 @@
 """Definitions over HTTP: export and import, all or nothing."""
 
 from tests.support.admin.api import Api, amqp, fetch
-from tests.support.admin.definitions import of_rabbitmq
+from tests.support.admin.definitions import definitions_of_rabbitmq
 from tests.support.daemon.daemon import DaemonStarter
 
 
 def test_definitions_go_from_one_broker_to_another_and_last(start_daemon: DaemonStarter) -> None:
     daemon = start_daemon()
     api = Api(daemon.admin)
-    document = of_rabbitmq()
+    document = definitions_of_rabbitmq()
     document["users"].append({"name": "clear", "password": "in the clear", "tags": ["monitoring"]})
     document["users"][0] |= {"password": "guest", "password_hash": None}  # the hash is of another one
     api.post("definitions", status=204, body=document)

@@ -20,7 +20,7 @@ from tests.support.amqp10.peer import Meet
 from tests.support.amqp10.peer_session import PeerSession10
 from tests.support.daemon.daemon import Daemon, DaemonStarter
 from tests.support.daemon.endings import stop
-from tests.support.journal.daemon_journal import Reader, cat, operate
+from tests.support.journal.daemon_journal import Reader, cat, run_operation
 from tests.support.journal.handmade_journal import wait_for
 
 FULL = ("--journal", "full")
@@ -77,8 +77,8 @@ def test_operators_purge_move_edit_and_delete(
     channel.declare("to", durable=True)
     channel.publish(b"", "q", properties=PERSISTENT)
     channel.round_trip()
-    operate(daemon, "q", "edit", payload="edited", payload_encoding="string")
-    operate(daemon, "q", "move", to={"queue": "to"})
+    run_operation(daemon, "q", "edit", payload="edited", payload_encoding="string")
+    run_operation(daemon, "q", "move", to={"queue": "to"})
     api = admin_of(daemon)
     api.delete("queues", "/", "to", "contents")
     api.delete("queues", "/", "to")

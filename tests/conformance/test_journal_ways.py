@@ -7,18 +7,26 @@ from pamqp.commands import Basic, Queue
 from tests.support.amqp091.peer import Connector
 from tests.support.daemon.daemon import DaemonStarter
 from tests.support.daemon.endings import stop
-from tests.support.journal.daemon_journal import LIFECYCLE, Reader, begin, cat, operate, publish, words
+from tests.support.journal.daemon_journal import (
+    LIFECYCLE,
+    Reader,
+    cat,
+    channel_with_queues,
+    publish,
+    run_operation,
+    summaries,
+)
 
 
 def test_move_and_copy(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q", "to")
+    channel = channel_with_queues(daemon, connect, "q", "to")
     publish(channel, "q", 1)
-    operate(daemon, "q", "copy", to={"queue": "to"})
-    operate(daemon, "q", "move", to={"queue": "to"})
+    run_operation(daemon, "q", "copy", to={"queue": "to"})
+    run_operation(daemon, "q", "move", to={"queue": "to"})
     stop(daemon, channel.peer)
     events = cat(folder)
-    assert words(events) == [
+    assert summaries(events) == [
         "declare q lifecycle",
         "declare to lifecycle",
         "enqueue q",
@@ -35,12 +43,12 @@ def test_move_and_copy(start_daemon: DaemonStarter, connect: Connector, folder: 
 
 def test_edit(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q")
+    channel = channel_with_queues(daemon, connect, "q")
     publish(channel, "q", 1)
-    operate(daemon, "q", "edit", payload="edited", payload_encoding="string")
+    run_operation(daemon, "q", "edit", payload="edited", payload_encoding="string")
     stop(daemon, channel.peer)
     events = cat(folder)
-    assert words(events)[1:] == [
+    assert summaries(events)[1:] == [
         "enqueue q",
         "enqueue q edited",
         "remove q edited",
@@ -51,15 +59,17 @@ def test_edit(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> 
 
 def test_redrive(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    channel = channel_with_queues(
+        daemon, connect, "q", dead_letter_exchange="", dead_letter_routing_key="dead"
+    )
     channel.declare("dead", durable=True)
     publish(channel, "q", 1)
     channel.reject(channel.take("q").tag, requeue=False)
     channel.round_trip()
-    operate(daemon, "dead", "redrive")
+    run_operation(daemon, "dead", "redrive")
     stop(daemon, channel.peer)
     events = cat(folder)
-    assert words(events)[2:] == [
+    assert summaries(events)[2:] == [
         "enqueue q",
         "dead_letter q rejected",
         "enqueue dead dead_letter",
@@ -73,7 +83,7 @@ def test_redrive(start_daemon: DaemonStarter, connect: Connector, folder: Path) 
 
 def test_conflation(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q", queue_kind="last-value", last_value_key="k")
+    channel = channel_with_queues(daemon, connect, "q", queue_kind="last-value", last_value_key="k")
     named = Basic.Properties(delivery_mode=2, headers={"k": "same"})
     channel.publish(b"", "q", properties=named)
     taken = channel.take("q")
@@ -81,7 +91,7 @@ def test_conflation(start_daemon: DaemonStarter, connect: Connector, folder: Pat
         channel.publish(b"", "q", properties=named)
     channel.nack(taken.tag)
     stop(daemon, channel.peer)
-    assert words(cat(folder))[1:] == [
+    assert summaries(cat(folder))[1:] == [
         "enqueue q",
         "enqueue q",
         "replace q replaced",
@@ -93,21 +103,21 @@ def test_conflation(start_daemon: DaemonStarter, connect: Connector, folder: Pat
 
 def test_deletion(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q")
+    channel = channel_with_queues(daemon, connect, "q")
     publish(channel, "q", 1)
-    operate(daemon, "q", "delete")
+    run_operation(daemon, "q", "delete")
     publish(channel, "q", 2)
     channel.call(Queue.Purge(queue="q"), Queue.PurgeOk)
     publish(channel, "q", 3)
     channel.call(Queue.Delete(queue="q"), Queue.DeleteOk)
     stop(daemon, channel.peer)
-    out = [word for word in words(cat(folder)) if not word.startswith(("declare", "enqueue"))]
+    out = [word for word in summaries(cat(folder)) if not word.startswith(("declare", "enqueue"))]
     assert out == ["remove q", "purge q 2", "queue_delete q 3"]
 
 
 def test_staging(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q")
+    channel = channel_with_queues(daemon, connect, "q")
     publish(channel, "q", 4)
     reader = Reader(daemon, "q")
     reader.advance(0, 2)
@@ -120,7 +130,7 @@ def test_staging(start_daemon: DaemonStarter, connect: Connector, folder: Path) 
     reader.api.close()
     stop(daemon, channel.peer)
     events = cat(folder)[5:]
-    assert words(events) == [
+    assert summaries(events) == [
         "stage q",
         "stage q",
         "stage q",

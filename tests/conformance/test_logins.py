@@ -12,7 +12,7 @@ from broker.core.broker import Broker
 from tests.conformance.conftest import Bystander, logged
 from tests.support.amqp091.frames import HEAD, PROTOCOL_HEADER
 from tests.support.amqp091.peer import CAPABILITIES, Dialler, Peer
-from tests.support.auth.broker_with_users import ALL, quick, with_users
+from tests.support.auth.broker_with_users import ALL, folder_with_users, quick_password
 from tests.support.auth.scram_client import ScramClient
 from tests.support.daemon.daemon import Daemon, DaemonStarter
 
@@ -123,10 +123,10 @@ def test_hashes_of_rabbitmq(dial: Dialler, start_daemon: DaemonStarter, tmp_path
     def people(users: Users, broker: Broker) -> None:
         broker.declare_vhost("/")
         for digest in ("sha256", "sha512"):
-            users.add(digest, quick("secret", digest))
+            users.add(digest, quick_password("secret", digest))
             users.permit(digest, "/", ALL, ALL, ALL)
 
-    daemon = start_daemon(data_dir=with_users(tmp_path / "data", people))
+    daemon = start_daemon(data_dir=folder_with_users(tmp_path / "data", people))
     for user in ("sha256", "sha512"):
         peer = dial(daemon.address)
         peer.start()

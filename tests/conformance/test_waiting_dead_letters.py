@@ -16,7 +16,7 @@ from tests.support.amqp091.peer_channel import PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.controller import Controller, within
 from tests.support.amqp10.peer_session import PeerSession10
-from tests.support.daemon.amqpctl import Control
+from tests.support.daemon.amqpctl import Amqpctl
 from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 from tests.support.daemon.endings import Ending, both_endings
 
@@ -547,7 +547,7 @@ def test_a_redrive_to_a_full_queue_loses_nothing(channel: PeerChannel, api: Api,
 
 
 def test_amqpctl_lists_and_operates_on_what_waits(channel: PeerChannel, api: Api, name: str) -> None:
-    control = Control(api.base)
+    control = Amqpctl(api.base)
     dead, aside = f"{name}.dead", f"{name}.aside"
     wait_in(channel, api, name, dead)
     channel.declare(aside, durable=True)

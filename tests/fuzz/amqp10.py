@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
         folders = (
             files if any(Path(file).is_file() for file in files) else [*files, seeded(Path(name), seeds)]
         )
-        atheris.Setup([sys.argv[0], *folders, *OPTIONS, *options], invariants.hold)
+        atheris.Setup([sys.argv[0], *folders, *OPTIONS, *options], invariants.check_invariants)
         atheris.Fuzz()
 
 

@@ -10,7 +10,7 @@ from broker.store.disk import Disk, RealDisk
 from broker.store.streams.stream import Stream
 from tests.support.amqp091.field_bytes import long_string
 from tests.support.amqp10.contents import content10
-from tests.support.conversion.contents import content, short
+from tests.support.conversion.contents import content, short_string
 from tests.support.store.hand_log import content_of, logged_queue, new_message, open_log
 
 FOLDER = Path(__file__).parent / "log-v6"
@@ -22,8 +22,8 @@ SECTIONS_ROW = content10({"x-opt-n": 1}, {"a": 1}, durable=True, subject="of AMQ
 
 def basic_row(number: int) -> bytes:
     """A message of AMQP 0-9-1 with a content type and a header that consumers may choose by."""
-    header = short(b"x-stream-filter-value") + b"S" + long_string(b"group %d" % (number % 3))
-    return content({0: short(b"text/plain")}, header, content_of(number, 40 * number))
+    header = short_string(b"x-stream-filter-value") + b"S" + long_string(b"group %d" % (number % 3))
+    return content({0: short_string(b"text/plain")}, header, content_of(number, 40 * number))
 
 
 def append(stream: Stream, made: bytes, number: int, filter_value: bytes = b"") -> None:

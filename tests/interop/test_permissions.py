@@ -11,7 +11,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from broker.auth.users import Users
 from broker.core.broker import Broker
 from tests.interop.pika_connection import connected
-from tests.support.auth.broker_with_users import ALL, quick, with_users
+from tests.support.auth.broker_with_users import ALL, folder_with_users, quick_password
 from tests.support.daemon.daemon import Daemon
 
 Operation = Callable[[BlockingChannel], object]
@@ -23,7 +23,7 @@ def people(users: Users, broker: Broker) -> None:
         broker.declare_vhost(vhost)
     broker.limit_vhost("other", 1, 2)
     for name in ("ann", "boss", "guest"):
-        users.add(name, quick(name), ("administrator",) if name == "boss" else ())
+        users.add(name, quick_password(name), ("administrator",) if name == "boss" else ())
     users.permit("ann", "/", "^ann", r"^(ann|amq\.default$)", "^ann")
     users.permit_topic("ann", "/", "ann.topic", r"^{username}\.", r"^{username}\.")
     users.permit("boss", "/", ALL, ALL, ALL)
@@ -36,7 +36,7 @@ def people(users: Users, broker: Broker) -> None:
 def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A broker that has been restarted since these users were made."""
     folder = tmp_path_factory.mktemp("people")
-    data = with_users(folder / "data", people)
+    data = folder_with_users(folder / "data", people)
     Daemon(folder / "first", data_dir=data).wait_until_ready().stop()
     daemon = Daemon(folder / "second", data_dir=data).wait_until_ready()
     with connect(daemon, "boss") as boss:

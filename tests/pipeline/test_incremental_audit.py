@@ -23,7 +23,7 @@ from pipeline.journal.frames import read_events
 from protocol.journal import records as r
 from tests.bench.journals import Planted
 from tests.support.daemon.daemon import PATIENCE_S, ROOT, Output
-from tests.support.journal.handmade_journal import Scribe, file_of, put
+from tests.support.journal.handmade_journal import EventWriter, file_of, write_file
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
@@ -136,14 +136,14 @@ def test_the_audit_follows_new_files_until_it_is_stopped(
 
 
 def test_the_audit_follows_live_events_until_it_is_stopped(tmp_path: Path) -> None:
-    scribe, journal = Scribe(), tmp_path / "journal"
-    put(journal, file_of(scribe, 2))
+    scribe, journal = EventWriter(), tmp_path / "journal"
+    write_file(journal, file_of(scribe, 2))
 
     with continuous(tmp_path, journal, "--live") as running:
         running.told.wait_for("batch 0: 0 findings; {'ok': 2}", 4 * PATIENCE_S)
         more = file_of(scribe, 3)
         scribe.tell(r.ACK, 7, 7)  # of the third life, which is over
-        put(journal, more + scribe.encoder.take())
+        write_file(journal, more + scribe.encoder.take())
         running.told.wait_for(r"batch [1-9]\d*: 1 findings", 4 * PATIENCE_S)
         summary = ended(running, signal.SIGINT)
 

@@ -23,7 +23,14 @@ from pipeline.lake import retention
 from pipeline.lake.retention import dropped, retain
 from protocol.journal.encoder import Encoder
 from protocol.journal.files import DAY, LOCK, MANIFEST
-from tests.support.journal.handmade_journal import EVENTS_OF_LIFE, NODE, STARTED, Scribe, file_of, put
+from tests.support.journal.handmade_journal import (
+    EVENTS_OF_LIFE,
+    NODE,
+    STARTED,
+    EventWriter,
+    file_of,
+    write_file,
+)
 
 FIRST = "date=2026-11-24"
 SECOND = "date=2026-11-25"
@@ -34,11 +41,11 @@ KEEP_ONE = 86_400 - 1  # the second one
 
 def put_days(folder: Path, days: int = 2, node: str = NODE) -> list[Path]:
     """Ended raw files, the life of a message each day."""
-    scribe = Scribe(Encoder(node, 1))
+    scribe = EventWriter(Encoder(node, 1))
     paths = []
     for day in range(days):
         scribe.time = STARTED + day * DAY
-        paths.append(put(folder, file_of(scribe, 1)))
+        paths.append(write_file(folder, file_of(scribe, 1)))
     return paths
 
 

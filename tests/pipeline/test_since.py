@@ -25,7 +25,7 @@ from pipeline.runs import run
 from tests.pipeline.frames import table
 from tests.pipeline.test_order import came
 from tests.support.daemon.daemon import ROOT
-from tests.support.journal.handmade_journal import NODE, STARTED, Scribe, file_of, put
+from tests.support.journal.handmade_journal import NODE, STARTED, EventWriter, file_of, write_file
 
 pytestmark = pytest.mark.spark
 
@@ -73,13 +73,13 @@ def sealed(tmp_path: Path) -> Path:
 @pytest.fixture
 def live(tmp_path: Path) -> Path:
     """Three files of two lives each, an hour apart: sealed, ended, and one that is written."""
-    scribe = Scribe()
-    put(tmp_path, file_of(scribe, 2))
+    scribe = EventWriter()
+    write_file(tmp_path, file_of(scribe, 2))
     assert list(seal(tmp_path))
     assert let_go(tmp_path, datetime.now(UTC).timestamp() + 10, 0)
     for number, ended in ((1, True), (2, False)):
         scribe.time = STARTED + number * HOUR_US
-        put(tmp_path, file_of(scribe, 2), ended=ended)
+        write_file(tmp_path, file_of(scribe, 2), ended=ended)
     return tmp_path
 
 

@@ -23,12 +23,12 @@ from tests.support.core.definition_histories import (
     USERS,
     VHOST,
     VHOSTS,
-    Noting,
+    ChangeStore,
     Step,
     World,
     applied,
-    durable,
-    world,
+    durable_changes,
+    new_world,
 )
 from tests.support.core.topology import definitions_of
 from tests.support.effort import cases
@@ -54,8 +54,8 @@ def steps(*others: str) -> st.SearchStrategy[Step]:
 def test_a_description_with_the_changes_meanwhile_makes_the_same_broker(
     before: list[Step], meanwhile: list[Step], objects: int
 ) -> None:
-    store = Noting()
-    live = world(store)
+    store = ChangeStore()
+    live = new_world(store)
     for step in before:
         live.follow(step)
     complete = 0
@@ -64,10 +64,10 @@ def test_a_description_with_the_changes_meanwhile_makes_the_same_broker(
             live.follow(step)
         elif store.take(live.broker, objects):
             complete += 1
-            assert durable(applied(store.text).broker) == durable(live.broker)
+            assert durable_changes(applied(store.text).broker) == durable_changes(live.broker)
     while not store.take(live.broker, 1):
         pass
-    assert durable(applied(store.text).broker) == durable(live.broker)
+    assert durable_changes(applied(store.text).broker) == durable_changes(live.broker)
     event(f"{min(complete, 3)} descriptions came to an end")
 
 
@@ -108,7 +108,7 @@ def test_a_log_that_ends_in_the_middle_makes_the_same(history: list[Step], rng: 
             expected.count_lost()
             disk.kill()
             life, live = begun(disk)
-            assert durable(life.broker) == durable(expected)
+            assert durable_changes(life.broker) == durable_changes(expected)
         else:
             live.follow(step)
     life.log.let_go()

@@ -11,7 +11,7 @@ from protocol.amqp091.properties import Properties
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.sections import scan
 from protocol.conversion.to091 import content091
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.adapters.queued_messages10 import data, put_large
 from tests.support.amqp10.contents import content10
 from tests.support.amqp10.reference_codec import described, sized
@@ -38,7 +38,7 @@ def test_a_body_in_pieces_is_what_it_would_be_as_a_whole(
             scan(front + sections, 0, len(front + sections))
         except DecodeError:
             whole = b""
-    house = House()
+    house = BrokerBench()
     client = house.open()
     client.connection.frame_max = frame_max
     client.send(Queue.Declare(queue="q"), 1)

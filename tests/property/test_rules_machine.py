@@ -16,7 +16,7 @@ from broker.core.publishing.passage import REFUSED
 from broker.core.queues.limits import apply_rules
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import Client, number_of
-from tests.support.core.timed_vhost import Yard, numbers
+from tests.support.core.timed_vhost import VhostBench, numbers
 from tests.support.effort import cases
 
 READY, OUT, GONE, DEAD = "ready", "out", "gone", "dead"
@@ -49,7 +49,7 @@ class RulesMachine(RuleBasedStateMachine):
     def start(
         self, levels: int, ttl: int | None, length: int | None, size: int | None, overflow: str
     ) -> None:
-        self.yard = Yard()
+        self.yard = VhostBench()
         held: dict[str, object] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
         if levels:
             held["x-max-priority"] = levels

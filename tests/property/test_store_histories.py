@@ -11,7 +11,14 @@ from broker.core.message import Message
 from broker.store.log import Log
 from tests.simulation.sim_disk import SimDisk
 from tests.support.effort import cases
-from tests.support.store.hand_log import Sink, added, content_of, logged_queue, new_message, open_log
+from tests.support.store.hand_log import (
+    RecordingSink,
+    annotations_of_count,
+    content_of,
+    logged_queue,
+    new_message,
+    open_log,
+)
 
 FOLDER = "/log"
 QUEUES = [logged_queue(number) for number in (1, 2, 3)]
@@ -37,7 +44,7 @@ class Histories(RuleBasedStateMachine):
 
     def reopen(self, clean: bool) -> None:
         """Recover, and compare with the model."""
-        sink = Sink()
+        sink = RecordingSink()
         self.disk.kill()
         topology = self.topology[: self.durable_topology]
         self.topology = topology
@@ -66,7 +73,7 @@ class Histories(RuleBasedStateMachine):
             order.append(message.sequence)
         assert found == self.durable
         assert sink.counts == self.durable_counts
-        assert sink.annotations == {key: added(count) for key, count in sink.counts.items()}
+        assert sink.annotations == {key: annotations_of_count(count) for key, count in sink.counts.items()}
         self.counts = dict(sink.counts)
         assert order == sorted(order)
         self.messages = {message.sequence: message for message, _, _ in sink.messages}
@@ -109,7 +116,9 @@ class Histories(RuleBasedStateMachine):
             number = data.draw(st.sampled_from(self.now[sequence][1]))
             count = self.counts.get((sequence, number), 0) + 1
             self.counts[sequence, number] = count
-            self.log.append_count(self.messages[sequence], QUEUES[number - 1], count, added(count))
+            self.log.append_count(
+                self.messages[sequence], QUEUES[number - 1], count, annotations_of_count(count)
+            )
 
     @rule()
     def define(self) -> None:
@@ -155,7 +164,7 @@ class Histories(RuleBasedStateMachine):
 
     def count_bytes(self) -> int:
         """Return the bytes of the needed records of counts."""
-        sizes = (len(added(count)) for count in self.counts.values())
+        sizes = (len(annotations_of_count(count)) for count in self.counts.values())
         return sum(25 + (size and 4 + size) for size in sizes)
 
     @invariant()

@@ -17,8 +17,8 @@ from broker.store.restore import Recovered
 from broker.store.sync import DiskSyncer
 from tests.simulation.sim_disk import SimDisk
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.topology import Taker
-from tests.support.store.hand_log import Deferred
+from tests.support.core.topology import KeepingTarget
+from tests.support.store.hand_log import DeferredWork
 
 FOLDER = "/data"
 
@@ -27,7 +27,7 @@ class Life:
     """A process of the broker; the disk outlives it."""
 
     def __init__(self, disk: SimDisk, memory_budget: int = 1 << 30, views: Views = bare_view) -> None:
-        self.deferred = Deferred()
+        self.deferred = DeferredWork()
         self.log = Log(
             FOLDER,
             disk,
@@ -69,7 +69,7 @@ class Life:
 
     def take(self, name: str) -> tuple[QueueConsumer, list[QueueEntry]]:
         """A new consumer of a queue, and everything in it."""
-        taker = Taker()
+        taker = KeepingTarget()
         queue = self.vhost.queues[name]
         consumer = QueueConsumer(taker, queue)
         attach(queue, consumer)

@@ -18,7 +18,7 @@ from tests.simulation.store_model import (
     whole,
 )
 from tests.simulation.store_work import Work
-from tests.support.store.hand_log import Deferred, added, logged_queue, open_log
+from tests.support.store.hand_log import DeferredWork, annotations_of_count, logged_queue, open_log
 
 FOLDER = "/data"
 
@@ -30,7 +30,7 @@ class Machine(Work):
         super().__init__(random.Random(seed))
         self.segment_bytes = self.rng.choice([4096, 16384])  # of equal ones, many are used again
         self.chunk_bytes = self.rng.choice([600, 600, 1 << 20])  # of short ones, a batch has several
-        self.deferred = Deferred()
+        self.deferred = DeferredWork()
         self.clean = False
         self.interrupted = False
         self.fresh = True
@@ -174,7 +174,7 @@ class Machine(Work):
         found.queues = sink.queues
         found.counts = sink.counts
         found.streams = {number: rows_of(stream) for number, stream in sink.streams.items()}
-        assert sink.annotations == {key: added(count) for key, count in sink.counts.items()}
+        assert sink.annotations == {key: annotations_of_count(count) for key, count in sink.counts.items()}
         for message, queues, redelivered in sink.messages:
             assert redelivered == (not report.clean)
             assert message.sequence not in found.messages, "a message comes back once"

@@ -10,7 +10,7 @@ from broker.store.counts import Count
 from broker.store.log import Log
 from broker.store.streams.stream import Stream
 from protocol.streams.chunk import BODY
-from tests.support.store.hand_log import Sink, content_of, new_message
+from tests.support.store.hand_log import RecordingSink, content_of, new_message
 
 Time = tuple[int, int, int]
 """Date, expiration and marks; 1: it has been dead-lettered."""
@@ -134,7 +134,7 @@ class State:
         return self.described(), self.queues, self.counts, self.streams
 
 
-class TopologySink(Sink):
+class TopologySink(RecordingSink):
     """A sink that knows which queues the definitions leave."""
 
     def __init__(self) -> None:

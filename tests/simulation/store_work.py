@@ -11,7 +11,7 @@ from tests.simulation.sim_disk import SimDisk
 from tests.simulation.store_deaths import Deaths
 from tests.simulation.store_model import Event, Model, is_stream, published, random_message, whole
 from tests.simulation.store_transactions import Transaction
-from tests.support.store.hand_log import added, content_of, logged_queue
+from tests.support.store.hand_log import annotations_of_count, content_of, logged_queue
 
 UPLOADS_MAX = 3
 
@@ -102,7 +102,7 @@ class Work:
             self.model.add(self.log.batch, Event("count", message.sequence, (number,), count=count))
         elif message.sequence > 0 and not self.log.stopped:
             self.waiting[message.sequence, number] = count
-        self.log.append_count(message, self.queues[number], count, added(count))
+        self.log.append_count(message, self.queues[number], count, annotations_of_count(count))
 
     def stream(self) -> None:
         """A row is appended to a stream, and seldom all streams let go of old ones."""

@@ -18,7 +18,7 @@ from broker.core.queues.duplicates import memory_of
 from broker.core.queues.queue import queue_of
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
-from tests.support.core.duplicate_vhost import Said
+from tests.support.core.duplicate_vhost import IdentityView
 
 SEEDS = range(40)
 STEPS = 400
@@ -56,7 +56,7 @@ class World:
 
     def new_life(self) -> Life:
         life = Life(self.disk)
-        life.vhost.views = lambda message, store: Said(message)
+        life.vhost.views = lambda message, store: IdentityView(message)
         return life
 
     def publish(self) -> None:

@@ -20,7 +20,7 @@ from broker.core.queues.returns import release_entries
 from broker.store.append import INLINE_WRITE_MAX
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
-from tests.support.core.key_header import KEY, view
+from tests.support.core.key_header import KEY, key_view
 from tests.support.store.hand_log import content_of
 
 SEEDS = range(40)
@@ -76,7 +76,7 @@ class World:
         self.taken: list[tuple[QueueConsumer, QueueEntry, Slot, int]] = []
         self.late: set[tuple[Slot, int]] = set()  # what came back, or is settled, if that may not be durable
         self.back: set[tuple[Slot, int]] = set()  # what a restart has brought back
-        self.life = Life(self.disk, views=view)
+        self.life = Life(self.disk, views=key_view)
         for name in NAMES:
             self.life.declare(name, last_value_key=KEY)
             self.life.vhost.bind_queue(name, "amq.fanout", "", {})
@@ -173,7 +173,7 @@ class World:
         }
         self.taken = []
         self.late = set()
-        self.life = Life(self.disk, views=view)
+        self.life = Life(self.disk, views=key_view)
         self.life.broker.resume()
         found: dict[Slot, list[int]] = {}
         for name in NAMES:

@@ -17,7 +17,7 @@ from broker.core.queues.limits import Rules
 from broker.core.queues.queue import Queue
 from broker.flavour import FLAVOUR
 from tests.support.core.queue_bench import Client
-from tests.support.core.timed_vhost import Yard, numbers
+from tests.support.core.timed_vhost import VhostBench, numbers
 
 SEEDS = range(12)
 STEPS = 150
@@ -31,7 +31,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.yard = Yard()
+        self.yard = VhostBench()
         self.alive: set[int] = set()  # published, and neither consumed nor dropped by anybody
         self.died: dict[str, list[int]] = {name: [] for name in SOURCES}  # in their order
         self.came: dict[str, list[int]] = {name: [] for name in SOURCES}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection_without_socket import BrokerBench
 
 
 @pytest.fixture
-def house() -> House:
+def house() -> BrokerBench:
     """A broker whose parts are all moved by hand, with nothing in it."""
-    return House()
+    return BrokerBench()

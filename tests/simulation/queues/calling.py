@@ -14,9 +14,9 @@ from types import FrameType
 
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.model import Seen
-from tests.support.core.queue_entrances import WAYS_IN, codes
+from tests.support.core.queue_entrances import ENTRANCES, names_by_code
 
-CODES = codes(WAYS_IN)
+CODES = names_by_code(ENTRANCES)
 
 
 class Calls:

@@ -17,8 +17,8 @@ from broker.core.entries.list import FifoEntryList, QueueEntryList
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.queues.attach import get_one
 from tests.simulation.queues.model import InvariantError
-from tests.support.core.group_bench import GroupBench, Numbers
-from tests.support.core.queue_bench import Bench
+from tests.support.core.group_bench import GroupBench, NumberFilter
+from tests.support.core.queue_bench import QueueBench
 from tests.unit.core.queues.test_queue import CountingList
 
 NAME = "F4"
@@ -69,7 +69,7 @@ Situation = Callable[[int, Steps], Iterator[None]]
 
 def returned_and_got_again(crowd: int, steps: Steps) -> Iterator[None]:
     """A single entry of many unacknowledged ones returns, and is delivered again."""
-    bench = Bench(steps.through(FifoEntryList()))
+    bench = QueueBench(steps.through(FifoEntryList()))
     client = bench.client()
     bench.publish(crowd)
     bench.run(crowd)
@@ -81,7 +81,7 @@ def returned_and_got_again(crowd: int, steps: Steps) -> Iterator[None]:
 
 def returned_among_many(crowd: int, steps: Steps) -> Iterator[None]:
     """A single entry returns where many entries have returned."""
-    bench = Bench(steps.through(FifoEntryList()))
+    bench = QueueBench(steps.through(FifoEntryList()))
     client = bench.client(crowd)
     bench.publish(crowd)
     bench.run(crowd)
@@ -94,7 +94,7 @@ def returned_among_many(crowd: int, steps: Steps) -> Iterator[None]:
 
 def got(crowd: int, steps: Steps) -> Iterator[None]:
     """A basic.get, behind many that are out."""
-    bench = Bench(steps.through(FifoEntryList()))
+    bench = QueueBench(steps.through(FifoEntryList()))
     bench.client(crowd)
     bench.publish(crowd + 1)
     bench.run(crowd)
@@ -104,7 +104,7 @@ def got(crowd: int, steps: Steps) -> Iterator[None]:
 
 def settled_from_behind(crowd: int, steps: Steps) -> Iterator[None]:
     """The last of many that are out is settled, and the next one takes its place."""
-    bench = Bench(steps.through(FifoEntryList()))
+    bench = QueueBench(steps.through(FifoEntryList()))
     client = bench.client(crowd)
     bench.publish(crowd + 1)
     bench.run(crowd)
@@ -116,8 +116,8 @@ def settled_from_behind(crowd: int, steps: Steps) -> Iterator[None]:
 
 def arrived_above(crowd: int, steps: Steps) -> Iterator[None]:
     """A message of a higher priority than many which its consumer has passed by."""
-    bench = Bench(steps.through(PriorityEntryList(2)))
-    client = bench.client(entry_filter=Numbers(lambda number: number > crowd))
+    bench = QueueBench(steps.through(PriorityEntryList(2)))
+    client = bench.client(entry_filter=NumberFilter(lambda number: number > crowd))
     bench.publish(crowd + 1)
     bench.run()
     yield
@@ -128,8 +128,8 @@ def arrived_above(crowd: int, steps: Steps) -> Iterator[None]:
 
 def arrived_behind(crowd: int, steps: Steps) -> Iterator[None]:
     """A message behind many which its consumer has passed by."""
-    bench = Bench(steps.through(FifoEntryList()))
-    client = bench.client(entry_filter=Numbers(lambda number: number > crowd))
+    bench = QueueBench(steps.through(FifoEntryList()))
+    client = bench.client(entry_filter=NumberFilter(lambda number: number > crowd))
     bench.publish(crowd + 1)
     bench.run()
     yield
@@ -153,7 +153,7 @@ def settled_in_groups(crowd: int, steps: Steps) -> Iterator[None]:
 
 def arrived_for_one_of_many(crowd: int, steps: Steps) -> Iterator[None]:
     """A single message, and many idle consumers."""
-    bench = Bench(steps.through(FifoEntryList()))
+    bench = QueueBench(steps.through(FifoEntryList()))
     clients = [bench.client() for _ in range(crowd)]
     yield
     bench.publish()
@@ -163,7 +163,7 @@ def arrived_for_one_of_many(crowd: int, steps: Steps) -> Iterator[None]:
 
 def returned_beside_many(crowd: int, steps: Steps) -> Iterator[None]:
     """Some come back where many consumers have all that they may."""
-    bench = Bench(steps.through(FifoEntryList()))
+    bench = QueueBench(steps.through(FifoEntryList()))
     client = bench.client()
     bench.publish(20)
     bench.run(20)
@@ -179,7 +179,7 @@ def returned_beside_many(crowd: int, steps: Steps) -> Iterator[None]:
 
 def arrived_below_many_priorities(crowd: int, steps: Steps) -> Iterator[None]:
     """A message for a consumer of the lowest of many priorities: the others have all that they may."""
-    bench = Bench(steps.through(FifoEntryList()))
+    bench = QueueBench(steps.through(FifoEntryList()))
     lowest = bench.client()
     for priority in range(1, crowd + 1):
         bench.client(1, priority=priority)
@@ -194,7 +194,7 @@ def arrived_below_many_priorities(crowd: int, steps: Steps) -> Iterator[None]:
 
 def settled_among_many_priorities(crowd: int, steps: Steps) -> Iterator[None]:
     """A consumer in the middle of many priorities settles a message and gets the next one."""
-    bench = Bench(steps.through(FifoEntryList()))
+    bench = QueueBench(steps.through(FifoEntryList()))
     clients = [bench.client(1, priority=priority) for priority in range(crowd)]
     bench.publish(crowd + 1)
     bench.run()

@@ -6,7 +6,7 @@ import random
 
 from broker.core.delivery.session import Connection, Session
 from tests.simulation.queues.model import InvariantError
-from tests.support.core.queue_bench import Bench, Client
+from tests.support.core.queue_bench import Client, QueueBench
 
 NAMES = {
     "F1": "equal consumers get equal shares",
@@ -33,7 +33,7 @@ class Worker(Client):
     """A consumer that notes when it was served, and settles what it has when it is told to."""
 
     def __init__(
-        self, bench: Bench, served: list[int], number: int, prefetch: int, connection: Connection | None
+        self, bench: QueueBench, served: list[int], number: int, prefetch: int, connection: Connection | None
     ) -> None:
         self.served = served
         self.number = number
@@ -58,7 +58,7 @@ class Fair:
     """
 
     def __init__(self, consumers: int, prefetch: int, shared: int = 0) -> None:
-        self.bench = Bench()
+        self.bench = QueueBench()
         self.served: list[int] = []
         connection = Connection(self.bench.scheduler)
         self.workers = [

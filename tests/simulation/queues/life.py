@@ -24,7 +24,7 @@ from tests.simulation.queues.recall import MESSAGE_ID
 from tests.simulation.queues.service import DRAIN
 from tests.simulation.sim_disk import SimDisk
 from tests.support.core.hand_clock import HandClock
-from tests.support.store.hand_log import Deferred
+from tests.support.store.hand_log import DeferredWork
 
 FOLDER = "/data"
 
@@ -91,7 +91,7 @@ class Life:
         self, disk: SimDisk, clock: HandClock, write_letter: LetterWriter, views: Views = NoteView
     ) -> None:
         clock.restart()
-        self.deferred = Deferred()
+        self.deferred = DeferredWork()
         self.numbers: dict[Message, int] = {}
         self.log = Log(
             FOLDER,

@@ -22,8 +22,8 @@ from protocol.amqp10.composites import (
 )
 from protocol.amqp10.performatives import Attach, Begin, Close, Detach, Disposition, End, Flow, Transfer
 from protocol.amqp10.types import Composite
-from tests.support.adapters.connection10_without_socket import WINDOW, Wired10
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection10_without_socket import WINDOW, Client10
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.adapters.queued_messages10 import data
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.reference_codec import described
@@ -61,11 +61,11 @@ class ChanceClient:
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
-        self.house = House()
+        self.house = BrokerBench()
         self.vhost = self.house.broker.vhosts["/"]
         self.vhost.declare_queue("q", True, None, False, self._chance.choice(QUEUES))
         self.vhost.declare_queue("v", False, None, False, {})
-        self.wired = Wired10(self.house, self._chance.choice([512, 4096]))
+        self.wired = Client10(self.house, self._chance.choice([512, 4096]))
         self.heard: Counter[str] = Counter()
         self._forget()
         self._attach_all()

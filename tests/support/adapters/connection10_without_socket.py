@@ -9,7 +9,7 @@ from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.frames import AMQP_FRAME, FRAME_HEADER_BYTES, SASL_FRAME
 from protocol.amqp10.performatives import Attach, Begin, Flow, Open, SaslInit, Transfer
 from protocol.amqp10.types import Composite
-from tests.support.adapters.connection_without_socket import House, Wall
+from tests.support.adapters.connection_without_socket import BrokerBench, RecordingEdge
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.peer import AMQP, amqp, sasl
 
@@ -17,19 +17,19 @@ SHORT = bare10()
 WINDOW = 2048
 
 
-class Said(NamedTuple):
+class WrittenFrame(NamedTuple):
     """A frame that was written."""
 
     performative: Composite
     payload: bytes
 
 
-class Wired10:
+class Client10:
     """A logged-in client with an open connection and a session on channel 0."""
 
-    def __init__(self, house: House, frame_max: int = 131072) -> None:
+    def __init__(self, house: BrokerBench, frame_max: int = 131072) -> None:
         self.house = house
-        self.edge = Wall()
+        self.edge = RecordingEdge()
         origin = Origin("127.0.0.1", 1, True)
         self.connection = Connection10(house.server, house.scheduler, self.edge, origin, True)
         self.connection.start()
@@ -67,7 +67,7 @@ class Wired10:
         ]
         self.connection.receive(b"".join(amqp(transfer, 0, payload) for transfer in made))
 
-    def said(self) -> list[Said]:
+    def said(self) -> list[WrittenFrame]:
         """The frames that were written since the last call."""
         data = bytes(self.edge.written)
         self.edge.written.clear()
@@ -78,7 +78,7 @@ class Wired10:
             body, data = data[FRAME_HEADER_BYTES:size], data[size:]
             if body:
                 performative, end = decode_composite(body)
-                found.append(Said(performative, body[end:]))
+                found.append(WrittenFrame(performative, body[end:]))
         return found
 
     def _attach(self, handle: int, role: bool, **fields: object) -> None:

@@ -25,7 +25,7 @@ from broker.core.ports import DurableWaiter, LoggedQueue, MessageStore
 from broker.core.schedule import Schedule
 from protocol.amqp091.content import body, body_size, header_frame_bytes
 from tests.support.amqp091.frames import FRAME_OVERHEAD, METHOD, method_bytes, publish_bytes
-from tests.support.auth.open_login import Door
+from tests.support.auth.open_login import OpenAccess
 from tests.support.core.hand_clock import HandClock
 
 CAPABILITIES: Final[FieldTable] = {"authentication_failure_close": True, "consumer_cancel_notify": True}
@@ -110,7 +110,7 @@ class HandStore(MessageStore):
                 message.content = None
 
 
-class Turns(Scheduler):
+class TurnScheduler(Scheduler):
     """The connections that wait for a turn of the event loop."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class Turns(Scheduler):
             self.waiting.popleft().pump(256)
 
 
-class Wall:
+class RecordingEdge:
     """An Edge without a socket."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class Wall:
         assert seconds > 0
 
 
-class House:
+class BrokerBench:
     """A broker whose parts are all moved by hand."""
 
     def __init__(
@@ -187,9 +187,9 @@ class House:
             write_letter,
         )
         self.broker.declare_vhost("/")
-        self.turns = Turns()
+        self.turns = TurnScheduler()
         self.scheduler = scheduler or self.turns
-        self.door = Door()
+        self.door = OpenAccess()
         self.server = Server(
             self.broker,
             self.store,
@@ -199,11 +199,11 @@ class House:
             LinkNames(),
         )
 
-    def connect(self) -> "Wired":
+    def connect(self) -> "Client091":
         """A client that has sent its protocol header."""
-        return Wired(self)
+        return Client091(self)
 
-    def open(self) -> "Wired":
+    def open(self) -> "Client091":
         """A client with an open connection and channel 1."""
         client = self.connect()
         client.send(Connection.StartOk({"capabilities": CAPABILITIES}, "PLAIN", "\0guest\0guest"))
@@ -214,12 +214,12 @@ class House:
         return client
 
 
-class Wired:
+class Client091:
     """A client without a socket: a test sends its frames and reads the frames that the broker writes."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: BrokerBench) -> None:
         self.house = house
-        self.edge = Wall()
+        self.edge = RecordingEdge()
         self.connection = Connection091(
             house.server, house.scheduler, self.edge, Origin("127.0.0.1", 1, True)
         )

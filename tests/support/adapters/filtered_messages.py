@@ -12,7 +12,7 @@ from protocol.amqp091 import properties as basic
 from protocol.amqp10.types import Char, Decimal, Symbol, Timestamp, Ubyte, Uint, Ulong
 from tests.support.amqp091.field_bytes import FIELDS, field, long_string
 from tests.support.amqp10.contents import content10
-from tests.support.conversion.contents import short
+from tests.support.conversion.contents import short_string
 
 ID = UUID("12345678-9abc-def0-1234-56789abcdef0")
 TEXTS = ["", "a", "ab", "b", "&a", "ab&", "\u00fc", "%"]
@@ -60,7 +60,7 @@ old_properties = st.fixed_dictionaries(
     {},
     optional={
         **{
-            place: raw_texts.map(short)
+            place: raw_texts.map(short_string)
             for place in (
                 basic.CONTENT_TYPE,
                 basic.CONTENT_ENCODING,

@@ -2,12 +2,12 @@
 
 from pamqp.commands import Basic, Channel, Queue
 
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 
 TIMEOUT = "x-consumer-timeout"
 
 
-def with_queue(house: House) -> Wired:
+def client_with_queue(house: BrokerBench) -> Client091:
     """A client that has declared the queue `q`."""
     client = house.open()
     client.send(Queue.Declare(queue="q"), 1)
@@ -15,13 +15,13 @@ def with_queue(house: House) -> Wired:
     return client
 
 
-def consume(client: Wired, milliseconds: int, prefetch: int = 0, tag: str = "t", **options: bool) -> None:
+def consume(client: Client091, milliseconds: int, prefetch: int = 0, tag: str = "t", **options: bool) -> None:
     client.send(Basic.Qos(prefetch_count=prefetch), 1)
     client.send(Basic.Consume(queue="q", consumer_tag=tag, arguments={TIMEOUT: milliseconds}, **options), 1)
-    told(client)
+    deliveries(client)
 
 
-def told(client: Wired) -> list[tuple[int | None, bool | None]]:
+def deliveries(client: Client091) -> list[tuple[int | None, bool | None]]:
     """Deliveries since the last call: tag, redelivered; nothing else may have been said."""
     client.house.turns.run()
     deliveries: list[tuple[int | None, bool | None]] = []
@@ -32,6 +32,6 @@ def told(client: Wired) -> list[tuple[int | None, bool | None]]:
     return deliveries
 
 
-def counts(house: House) -> tuple[int, int]:
+def counts(house: BrokerBench) -> tuple[int, int]:
     queue = house.broker.vhosts["/"].queues["q"]
     return queue.ready, queue.unacked

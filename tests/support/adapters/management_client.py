@@ -8,8 +8,8 @@ from protocol.amqp10.descriptors import AMQP_VALUE, APPLICATION_PROPERTIES, HEAD
 from protocol.amqp10.encoding import encode, encode_described
 from protocol.amqp10.sections import Sections
 from protocol.amqp10.types import Ulong
-from tests.support.adapters.connection_without_socket import House, Wall
-from tests.support.auth.broker_with_users import Town
+from tests.support.adapters.connection_without_socket import BrokerBench, RecordingEdge
+from tests.support.auth.broker_with_users import UserBench
 
 RESPONSE = [PROPERTIES, APPLICATION_PROPERTIES, AMQP_VALUE]
 
@@ -38,15 +38,15 @@ class Response:
         return self.status, self.body
 
 
-class Desk:
+class ManagementClient:
     """The pair of links of a user. `said`: the responses that no test has read yet."""
 
-    def __init__(self, house: House | None = None, user: str = "boss", vhost: str = "/") -> None:
-        self.house = house or Town()
+    def __init__(self, house: BrokerBench | None = None, user: str = "boss", vhost: str = "/") -> None:
+        self.house = house or UserBench()
         server = self.house.server
         self.vhost = self.house.broker.vhosts[vhost]
         origin = Origin("127.0.0.1", 1, True)
-        self.connection = Connection10(server, self.house.scheduler, Wall(), origin, secured=False)
+        self.connection = Connection10(server, self.house.scheduler, RecordingEdge(), origin, secured=False)
         self.connection.user = user
         self.connection.rights = Rights(server.access, user, vhost)
         self.said: list[bytes] = []

@@ -1,7 +1,7 @@
 """Messages of AMQP 1.0 in queues of a broker whose parts are moved by hand."""
 
 from broker.core.message import Body, Message, piece_of
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.amqp10.contents import BODY, content10
 from tests.support.amqp10.reference_codec import described
 
@@ -15,14 +15,14 @@ def data(payload: bytes) -> bytes:
 
 
 def put(
-    house: House, content: bytes, name: str = "q", expiration: int = -1, size: int = len(BODY)
+    house: BrokerBench, content: bytes, name: str = "q", expiration: int = -1, size: int = len(BODY)
 ) -> Message:
     """A message that has been published to the queue of this name."""
     return _publish(house, content, name, expiration, size, None)
 
 
 def put_large(
-    house: House,
+    house: BrokerBench,
     sections: bytes,
     front: bytes | None = None,
     name: str = "q",
@@ -43,7 +43,7 @@ def put_large(
 
 
 def _publish(
-    house: House, content: bytes, name: str, expiration: int, size: int, body: Body | None
+    house: BrokerBench, content: bytes, name: str, expiration: int, size: int, body: Body | None
 ) -> Message:
     vhost = house.broker.vhosts["/"]
     route = vhost.route("", name)

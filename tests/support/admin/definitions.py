@@ -14,7 +14,7 @@ from tests.support.core.topology import RecordingStore, new_broker
 RABBITMQ = Path(__file__).parents[2] / "golden" / "rabbitmq_3_definitions.json"
 
 
-class Place:
+class DefinitionsBench:
     """A broker with users, and a store that records the changes."""
 
     def __init__(self) -> None:
@@ -48,6 +48,6 @@ class Place:
         return json.loads("".join(export_pieces(self.broker, self.users, "1.2.3")))
 
 
-def of_rabbitmq() -> Any:
+def definitions_of_rabbitmq() -> Any:
     """Return the definitions that RabbitMQ 3 has exported."""
     return json.loads(RABBITMQ.read_text())

@@ -53,6 +53,6 @@ def offset_of(message: Message) -> int:
     return offset
 
 
-def seen(messages: list[Message]) -> list[tuple[int, bytes]]:
+def offsets_and_bodies(messages: list[Message]) -> list[tuple[int, bytes]]:
     """The offsets and bodies of deliveries."""
     return [(offset_of(message), message.body) for message in messages]

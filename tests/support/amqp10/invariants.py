@@ -1,7 +1,7 @@
 """Invariants for any bytes that a peer of AMQP 1.0 may send.
 
 Only the documented errors are raised, all decoders of the same bytes agree, and the cuts of a stream have
-no effect. `hold` checks all invariants and raises AssertionError for a violated one.
+no effect. `check_invariants` checks all invariants and raises AssertionError for a violated one.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ TEXTS = (2, 3, 4, 10, 12)  # places of the properties that are text
 _FIELDS = kind_of("fields")
 
 
-def hold(data: bytes) -> None:
+def check_invariants(data: bytes) -> None:
     """Check all invariants for these bytes: as a stream, as a frame body, as a value and as a message."""
     stream(data, AMQP_FRAME)
     stream(data, SASL_FRAME)

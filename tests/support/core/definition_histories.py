@@ -109,7 +109,7 @@ class World:
             assert what in VHOST, what
 
 
-class Noting(MessageStore):
+class ChangeStore(MessageStore):
     """Notes the changes while there is a description that they belong to."""
 
     def __init__(self) -> None:
@@ -135,19 +135,19 @@ class Noting(MessageStore):
         return False
 
 
-def world(store: MessageStore) -> World:
+def new_world(store: MessageStore) -> World:
     clock = HandClock()
     return World(new_broker(store, clock), clock)
 
 
 def applied(changes: list[Change]) -> World:
     """Return the world that recovery makes of changes, before lost objects are counted."""
-    again = world(MessageStore())
+    again = new_world(MessageStore())
     for change in changes:
         again.broker.apply(json.loads(json.dumps(change)))
     return again
 
 
-def durable(broker: Broker) -> list[str]:
+def durable_changes(broker: Broker) -> list[str]:
     """Return all durable changes, sorted."""
     return sorted(json.dumps(change, sort_keys=True) for change in definitions_of(broker))

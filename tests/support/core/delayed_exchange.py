@@ -12,7 +12,7 @@ from tests.support.core.hand_clock import HandClock
 from tests.support.core.topology import RecordingStore, add_exchange, new_broker, publish
 
 
-class Site:
+class DelayBench:
     """A virtual host with a delayed exchange `x` of some type, and its clock."""
 
     def __init__(self, kind: str = "direct", durable: bool = False) -> None:
@@ -34,7 +34,9 @@ class Site:
         return len(delays)
 
 
-def bound(vhost: VirtualHost, name: str, exchange: str = "x", key: str = "k", **options: Any) -> Queue:
+def bind_new_queue(
+    vhost: VirtualHost, name: str, exchange: str = "x", key: str = "k", **options: Any
+) -> Queue:
     queue = vhost.declare_queue(name, options.get("durable", False), None, False, options.get("limits", {}))
     vhost.bind_queue(name, exchange, key, options.get("arguments", {}))
     return queue

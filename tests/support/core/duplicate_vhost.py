@@ -6,10 +6,10 @@ from broker.core.message import Message
 from broker.core.ports import MessageStore
 from broker.core.queues.queue import Queue
 from broker.core.view import MessageView
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.timed_vhost import VhostBench
 
 
-class Said(MessageView):
+class IdentityView(MessageView):
     """A view of a message whose content is `id/producer/sequence`, or a part of that."""
 
     def __init__(self, message: Message) -> None:
@@ -26,12 +26,12 @@ class Said(MessageView):
         return {"x-producer": self.producer, "x-sequence": int(self.sequence) if number else self.sequence}
 
 
-class Rememberer(Yard):
+class DuplicateBench(VhostBench):
     """A virtual host in which the content of messages is their identity."""
 
     def __init__(self, store: MessageStore | None = None) -> None:
         super().__init__(store)
-        self.vhost.views = lambda message, store: Said(message)
+        self.vhost.views = lambda message, store: IdentityView(message)
 
     def message(self, said: str, persistent: bool = False, key: str = "q", exchange: str = "") -> Message:
         address = self.vhost.route(exchange, key).address
@@ -44,6 +44,6 @@ class Rememberer(Yard):
         return self.vhost.publish(self.vhost.route(exchange, key), message, immediate)
 
 
-def held(queue: Queue) -> list[str]:
+def contents_of(queue: Queue) -> list[str]:
     """Return the bodies of the queue's entries, in order."""
     return [(entry.message.content or b"").decode() for entry in queue.entries]

@@ -19,8 +19,8 @@ class KeyView(MessageView):
         return {KEY: self.priority} if self.priority else {}
 
 
-def view(message: Message, store: MessageStore) -> MessageView:
+def key_view(message: Message, store: MessageStore) -> MessageView:
     return KeyView(int(message.priority))
 
 
-HEADERS: Final = Headers(view, MessageStore())
+HEADERS: Final = Headers(key_view, MessageStore())

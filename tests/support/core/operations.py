@@ -6,7 +6,7 @@ from broker.core.ports import DurableWaiter, LoggedQueue
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue
 from broker.core.vhosts.vhost import VirtualHost
-from tests.support.core.topology import RecordingStore, Taker
+from tests.support.core.topology import KeepingTarget, RecordingStore
 
 
 class SlowStore(RecordingStore):
@@ -24,11 +24,11 @@ class SlowStore(RecordingStore):
         self.waiting.append(waiter)
 
 
-class Told(Operation):
+class RecordedOperation(Operation):
     """Remembers how it ended."""
 
     def __init__(self, vhost: VirtualHost, queue: Queue) -> None:
-        super().__init__(vhost, queue, QueueConsumer(Taker(), queue, no_ack=True))
+        super().__init__(vhost, queue, QueueConsumer(KeepingTarget(), queue, no_ack=True))
         self.end = ""
 
     def committed(self) -> None:

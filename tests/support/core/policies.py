@@ -4,7 +4,7 @@ from broker.core.policies.policy import Effective, checked_policy
 from broker.core.vhosts.vhost import VirtualHost
 
 
-def put(
+def set_policy(
     vhost: VirtualHost,
     name: str,
     pattern: str,
@@ -22,6 +22,6 @@ def put(
         vhost.policies.apply_now()
 
 
-def told(found: dict[str, Effective]) -> dict[str, tuple[object, str, str]]:
+def effective_keys(found: dict[str, Effective]) -> dict[str, tuple[object, str, str]]:
     """Return the value, kind and policy name of each effective key."""
     return {key: (each.value, each.source.kind, each.source.name) for key, each in found.items()}

@@ -189,7 +189,7 @@ class Client(PullingTarget):
         return taken
 
 
-class Bench:
+class QueueBench:
     """A queue with its scheduler and store."""
 
     def __init__(self, entries: QueueEntryList | None = None, logged: bool = False) -> None:

@@ -3,10 +3,10 @@
 from broker.core.arguments.queue import NACK
 from broker.core.queues.queue import Queue
 from tests.support.core.queue_bench import Client
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.timed_vhost import VhostBench
 
 
-def waits(yard: Yard, queue: Queue, client: Client, outcome: int = NACK) -> int:
+def retry_delay(yard: VhostBench, queue: Queue, client: Client, outcome: int = NACK) -> int:
     """Give the only delivery back with `outcome`; return the milliseconds until its redelivery."""
     client.nack(outcome=outcome)
     yard.run()

@@ -10,7 +10,7 @@ from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue
 from broker.core.streams.stream import QueueStream, stream_of
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.timed_vhost import VhostBench
 from tests.support.core.topology import RecordingStore
 
 PAGE = 10
@@ -111,7 +111,9 @@ class ListStore(RecordingStore):
 class Reader(PullingTarget):
     """A consumer of a stream. `held`: its unsettled deliveries."""
 
-    def __init__(self, yard: Yard, queue: Queue, extent: Extent | None = None, prefetch: int = 100) -> None:
+    def __init__(
+        self, yard: VhostBench, queue: Queue, extent: Extent | None = None, prefetch: int = 100
+    ) -> None:
         super().__init__(Session(Connection(yard.scheduler)), Credit(prefetch, 0), None)
         self.deliveries: list[QueueEntry] = []
         self.ended = False
@@ -139,7 +141,7 @@ class Reader(PullingTarget):
                 self.restore_credit(entry.message.size)
 
 
-class StreamYard(Yard):
+class StreamBench(VhostBench):
     """A yard with a stream `q`."""
 
     def __init__(self, **arguments: object) -> None:

@@ -15,7 +15,7 @@ from tests.support.core.queue_bench import Client, HandScheduler, number_of
 from tests.support.core.topology import RecordingStore
 
 
-class Yard:
+class VhostBench:
     """Queues by name, messages by number; a dead letter keeps the number of the message that died."""
 
     def __init__(self, store: MessageStore | None = None) -> None:
@@ -98,9 +98,11 @@ def entry_of(queue: Queue, number: int) -> QueueEntry:
     return next(entry for entry in queue.entries if number_of(entry) == number)
 
 
-def delivered(count: int = 1, prefetch: int = 0, **arguments: object) -> tuple[Yard, Queue, Client]:
+def delivered_bench(
+    count: int = 1, prefetch: int = 0, **arguments: object
+) -> tuple[VhostBench, Queue, Client]:
     """Return a bench, a queue with these arguments, and its client with the published deliveries."""
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(**arguments)  # type: ignore[arg-type]
     client = yard.client(queue, prefetch)
     yard.publish(count=count)

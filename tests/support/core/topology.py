@@ -155,7 +155,7 @@ class _NeverScheduled(Scheduler):
         pass
 
 
-class Taker(PullingTarget):
+class KeepingTarget(PullingTarget):
     """A consumer that keeps its deliveries."""
 
     def __init__(self) -> None:
@@ -170,9 +170,9 @@ class Taker(PullingTarget):
         self.cancelled += 1
 
 
-def consume(queue: Queue, no_ack: bool = False) -> tuple[Taker, QueueConsumer]:
+def consume(queue: Queue, no_ack: bool = False) -> tuple[KeepingTarget, QueueConsumer]:
     """Attach a consumer to a queue."""
-    taker = Taker()
+    taker = KeepingTarget()
     consumer = QueueConsumer(taker, queue, no_ack=no_ack)
     attach(queue, consumer)
     return taker, consumer

@@ -11,7 +11,7 @@ from tests.support.daemon.daemon import ROOT
 PROGRAM = "from broker.__main__ import control; control()"
 
 
-class Control:
+class Amqpctl:
     """Runs the command as a user would."""
 
     def __init__(self, url: str) -> None:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from protocol.journal import records as r
 from protocol.journal.encoder import Encoder
 from protocol.journal.names import LINK, QUEUE, ROUTE, SESSION, Name
-from tests.support.journal.handmade_journal import NODE, STARTED, put
+from tests.support.journal.handmade_journal import NODE, STARTED, write_file
 
 MESSAGES: Final = 120
 CRASH_AFTER: Final = 60
@@ -163,7 +163,7 @@ def _write(folder: Path, events: list[Event]) -> None:
                 encoder.seq += event.missing
             time += 1000
             _record(encoder, time, event)
-        put(folder, header + data + encoder.take())
+        write_file(folder, header + data + encoder.take())
         encoder.end_file()
 
 

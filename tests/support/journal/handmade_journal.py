@@ -20,7 +20,7 @@ OF_THE_BROKER: Final = ("start", "change")
 """Operations that concern no message and no queue, and that each start of a broker has."""
 
 
-class Scribe:
+class EventWriter:
     """Writes events to an encoder, a microsecond apart."""
 
     def __init__(self, encoder: Encoder | None = None) -> None:
@@ -74,7 +74,7 @@ class Scribe:
         return self.encoder.header(self.time) + self.encoder.take()
 
 
-def file_of(scribe: Scribe, lives: int) -> bytes:
+def file_of(scribe: EventWriter, lives: int) -> bytes:
     """Return a file with the lives of `lives` messages, each in a block of its own."""
     encoder = scribe.encoder
     data = encoder.header(scribe.time)
@@ -85,7 +85,7 @@ def file_of(scribe: Scribe, lives: int) -> bytes:
     return data
 
 
-def read(data: bytes) -> list[Row]:
+def rows_of(data: bytes) -> list[Row]:
     """The events of a file, which is whole."""
     decoder = Decoder(data)
     found = list(rows(decoder))
@@ -131,7 +131,7 @@ def _rows(folder: Path) -> list[Row]:
         return []
 
 
-def put(folder: Path, data: bytes, ended: bool = True) -> Path:
+def write_file(folder: Path, data: bytes, ended: bool = True) -> Path:
     """A file of a journal in `folder`, by its own name."""
     live = folder / "live"
     live.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from broker.net.transport import READ_BYTES, Transport
 from broker.net.websocket import WebSocket
 
 
-class Socket:
+class LoopSocket:
     """The event loop's end."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Socket:
         self.limits = (high, low)
 
 
-class Above:
+class RecordingTransport:
     """The transport's end of a WebSocket, which acts as a test tells it."""
 
     peer = "[::1]:7"
@@ -109,11 +109,11 @@ class Loop:
         return turns
 
 
-class Wired:
+class WebSocketEnds:
     """The three ends around a WebSocket, and a client that has sent nothing."""
 
     def __init__(self) -> None:
-        self.socket, self.above, self.loop = Socket(), Above(), Loop()
+        self.socket, self.above, self.loop = LoopSocket(), RecordingTransport(), Loop()
         self.websocket = WebSocket(
             cast("Transport", self.above), cast("asyncio.AbstractEventLoop", self.loop)
         )

@@ -7,7 +7,7 @@ from typing import final
 from broker.core.message import Message
 from broker.store.log import Log
 from tests.simulation.sim_disk import SimDisk
-from tests.support.store.hand_log import Deferred, Sink, open_log
+from tests.support.store.hand_log import DeferredWork, RecordingSink, open_log
 
 FOLDER = "/log"
 
@@ -64,21 +64,21 @@ class BadDisk(SimDisk):
 def reopened_log(disk: SimDisk) -> tuple[Log, list[Message]]:
     """The log after its process was killed, and the messages that came back."""
     disk.kill()
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(FOLDER, disk, sink)
     return log, [message for message, _, _ in sink.messages]
 
 
-def reopened(disk: SimDisk) -> tuple[Log, list[int]]:
+def reopened_sequences(disk: SimDisk) -> tuple[Log, list[int]]:
     """The same, with the sequences of the messages."""
     log, messages = reopened_log(disk)
     return log, [message.sequence for message in messages]
 
 
-def log_on_bad_disk() -> tuple[BadDisk, Log, Deferred]:
+def log_on_bad_disk() -> tuple[BadDisk, Log, DeferredWork]:
     """An empty log, its reserve made, on a disk that does as it should until the test spoils it."""
     disk = BadDisk()
-    deferred = Deferred()
+    deferred = DeferredWork()
     log, _ = open_log(FOLDER, disk, deferred=deferred)
     deferred.run_all()
     return disk, log, deferred
@@ -87,14 +87,14 @@ def log_on_bad_disk() -> tuple[BadDisk, Log, Deferred]:
 def places(disk: BadDisk) -> list[tuple[bytes, list[int]]]:
     """Kill the process; return the recovered messages and their queues."""
     disk.kill()
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(FOLDER, disk, sink)
     found = [(log.load(message), queues) for message, queues, _ in sink.messages]
     log.let_go()
     return found
 
 
-def durable(log: Log, deferred: Deferred) -> None:
+def make_durable(log: Log, deferred: DeferredWork) -> None:
     """Make all records durable, if the disk accepts them."""
     log.commit()
     deferred.run_all()

@@ -27,7 +27,7 @@ def content_of(number: int, length: int) -> bytes:
     return (mark * (length // len(mark) + 1))[: max(length, len(mark))]
 
 
-def added(count: int) -> bytes:
+def annotations_of_count(count: int) -> bytes:
     """Return annotations for a delivery count; the annotations identify the count."""
     return (b"", b"", b"<%d>" % count, content_of(count, 300))[count % 4]
 
@@ -39,7 +39,7 @@ def new_message(content: bytes, address: Address = ADDRESS, priority: int = 0, d
     return message
 
 
-class Sink(RecoverySink):
+class RecordingSink(RecoverySink):
     """A sink that records the recovered objects."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Sink(RecoverySink):
         return [(message.sequence, queues) for message, queues, _ in self.messages]
 
 
-class Waiter(DurableWaiter):
+class RecordingWaiter(DurableWaiter):
     """A waiter that records its calls."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Waiter(DurableWaiter):
         self.failed.append(reason)
 
 
-class Deferred:
+class DeferredWork:
     """A RunOffLoop whose work is done when the test says so."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ def open_log(
     directory: str,
     disk: Disk,
     sink: RecoverySink | None = None,
-    deferred: Deferred | None = None,
+    deferred: DeferredWork | None = None,
     definitions: Callable[[], list[dict[str, object]]] = list,
     segment_bytes: int = 64 * 1024,
     first_segment_bytes: int = 64 * 1024,
@@ -147,9 +147,9 @@ def open_log(
     )
     log.streams.segment_bytes = segment_bytes // 2
     log.streams.chunk_bytes = chunk_bytes
-    if isinstance(sink, Sink):
+    if isinstance(sink, RecordingSink):
         sink.log = log
-    return log, log.recover(sink or Sink())
+    return log, log.recover(sink or RecordingSink())
 
 
 def publish(log: Log, queues: list[Queue], content: bytes) -> Message:

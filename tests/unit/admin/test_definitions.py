@@ -13,12 +13,12 @@ from broker.auth.passwords import make_password
 from broker.core.policies.policy import Policy
 from broker.core.queues.queue import Queue
 from broker.core.routing.bindings import SLICE
-from tests.support.admin.definitions import Place, of_rabbitmq
+from tests.support.admin.definitions import DefinitionsBench, definitions_of_rabbitmq
 from tests.support.core.topology import routed
 
 
 def test_only_what_is_new_is_added() -> None:
-    place = Place()
+    place = DefinitionsBench()
     place.take({"queues": [{"name": "q", "vhost": "/", "durable": True}]})
     changes = len(place.store.changes)
     place.take({"queues": [{"name": name, "vhost": "/", "durable": True} for name in "pq"]})
@@ -26,7 +26,7 @@ def test_only_what_is_new_is_added() -> None:
 
 
 def test_queues_are_durable_and_may_have_their_type_beside_their_arguments() -> None:
-    place = Place()
+    place = DefinitionsBench()
     place.take({"queues": [{"name": "q", "vhost": "/", "type": "quorum"}]})
     queue = place.broker.vhosts["/"].queues["q"]
     assert (queue.durable, queue.arguments) == (True, {"x-queue-type": "quorum"})
@@ -37,7 +37,7 @@ def test_passwords_in_the_clear_are_hashed_beforehand() -> None:
     assert clear_passwords(document) == {"u": "secret"}
     assert clear_passwords([]) == {}
     del document["users"][2]
-    place = Place()
+    place = DefinitionsBench()
     password = make_password("secret", 0)
     place.take(document, passwords={"u": password})
     assert place.users.known("u").password == password
@@ -132,12 +132,12 @@ def bad(category: str, **entry: object) -> dict[str, Any]:
     ],
 )
 def test_an_invalid_item_is_named_and_nothing_changes(document: object, problem: str) -> None:
-    (said,) = Place().problems(document)
+    (said,) = DefinitionsBench().problems(document)
     assert problem in said
 
 
 def test_all_problems_are_told_up_to_twenty() -> None:
-    place = Place()
+    place = DefinitionsBench()
     said = place.problems({"queues": [{"name": f"q{number}", "vhost": "w"} for number in range(3)]})
     assert [line.split(":")[0] for line in said] == [f"queue 'q{number}' in vhost 'w'" for number in range(3)]
     said = place.problems({"queues": [{"name": "q", "vhost": "w"}] * 30})
@@ -145,7 +145,7 @@ def test_all_problems_are_told_up_to_twenty() -> None:
 
 
 def test_a_different_existing_object_is_refused_as_in_a_declaration() -> None:
-    place = Place()
+    place = DefinitionsBench()
     vhost = place.broker.vhosts["/"]
     vhost.declare_queue("q", False, None, False, {})
     vhost.declare_queue("mine", False, object(), False, {})
@@ -158,7 +158,7 @@ def test_a_different_existing_object_is_refused_as_in_a_declaration() -> None:
 
 
 def test_a_file_for_one_virtual_host_has_no_users() -> None:
-    place = Place()
+    place = DefinitionsBench()
     (said,) = place.problems({"users": [{"name": "u", "password_hash": ""}]}, "/")
     assert said == (
         "'users' cannot be imported into one vhost, "
@@ -167,7 +167,7 @@ def test_a_file_for_one_virtual_host_has_no_users() -> None:
 
 
 def test_limits_hold_for_what_is_there_and_what_is_imported() -> None:
-    place = Place()
+    place = DefinitionsBench()
     vhost = place.broker.vhosts["/"]
     for number in range(3):
         vhost.declare_queue(f"old{number}", False, None, False, {})
@@ -181,7 +181,7 @@ def test_limits_hold_for_what_is_there_and_what_is_imported() -> None:
 
 
 def test_with_a_log_that_has_stopped_nothing_is_imported() -> None:
-    place = Place()
+    place = DefinitionsBench()
     place.store.failure = "disk full"
     with pytest.raises(DefinitionsError, match="the log has stopped: disk full"):
         place.take({"queues": [{"name": "q", "vhost": "/"}]})
@@ -189,7 +189,7 @@ def test_with_a_log_that_has_stopped_nothing_is_imported() -> None:
 
 
 def test_an_import_is_made_in_steps_that_are_short() -> None:
-    place = Place()
+    place = DefinitionsBench()
     many = [{"name": f"q{number}", "vhost": "/"} for number in range(100)]
     steps = import_steps({"queues": many}, place.broker, place.users, {})
     before = 0
@@ -201,7 +201,7 @@ def test_an_import_is_made_in_steps_that_are_short() -> None:
 
 
 def test_a_file_for_one_virtual_host_says_what_it_is_like() -> None:
-    place = Place()
+    place = DefinitionsBench()
     place.broker.describe_vhost("/", "before", ("t",), None)
     document = {
         "rabbitmq_definition_format": "single_virtual_host",
@@ -221,7 +221,7 @@ def test_a_file_for_one_virtual_host_says_what_it_is_like() -> None:
 
 
 def test_the_type_of_a_queue_is_its_own_before_that_of_its_virtual_host() -> None:
-    place = Place()
+    place = DefinitionsBench()
     place.broker.describe_vhost("/", "", (), "quorum")
     vhost = place.broker.vhosts["/"]
     vhost.declare_queue("there", True, None, False, {})
@@ -233,7 +233,7 @@ def test_the_type_of_a_queue_is_its_own_before_that_of_its_virtual_host() -> Non
 
 @pytest.mark.parametrize("wrong", [False, True])
 def test_the_copy_leaves_no_work_for_the_garbage_collector(wrong: bool) -> None:
-    place = Place()
+    place = DefinitionsBench()
     queues = [{"name": f"tried{number}", "vhost": "/"} for number in range(50)]
     bindings = [
         {
@@ -264,8 +264,8 @@ def tried_queues() -> int:
 
 
 def test_an_export_imported_elsewhere_is_exported_the_same() -> None:
-    place, other = Place(), Place()
-    place.take(of_rabbitmq())
+    place, other = DefinitionsBench(), DefinitionsBench()
+    place.take(definitions_of_rabbitmq())
     place.users.add("own", make_password("secret", 5000), ("monitoring",), loopback_only=True)
     document = place.document()
     other.take(document)
@@ -276,7 +276,7 @@ def test_an_export_imported_elsewhere_is_exported_the_same() -> None:
 
 
 def test_a_queue_keeps_its_type_where_queues_are_of_another_one() -> None:
-    place, other = Place(), Place()
+    place, other = DefinitionsBench(), DefinitionsBench()
     place.broker.vhosts["/"].declare_queue("old", True, None, False, {})
     place.broker.describe_vhost("/", "", (), "quorum")
     other.take(place.document())
@@ -285,8 +285,8 @@ def test_a_queue_keeps_its_type_where_queues_are_of_another_one() -> None:
 
 
 def test_a_single_virtual_host_is_exported_without_its_name_and_imported_elsewhere() -> None:
-    place = Place()
-    place.take(of_rabbitmq())
+    place = DefinitionsBench()
+    place.take(definitions_of_rabbitmq())
     document = place.document("shop")
     assert "users" not in document
     assert '"vhost":' not in json.dumps(document)
@@ -296,7 +296,7 @@ def test_a_single_virtual_host_is_exported_without_its_name_and_imported_elsewhe
 
 
 def test_the_properties_of_a_virtual_host_are_exported() -> None:
-    place = Place()
+    place = DefinitionsBench()
     place.broker.describe_vhost("/", "the shop", ("t",), "quorum")
     place.broker.declare_vhost("copy")
     place.take(place.document("/"), "copy")
@@ -305,7 +305,7 @@ def test_the_properties_of_a_virtual_host_are_exported() -> None:
 
 
 def test_exclusive_and_generated_names_are_not_exported() -> None:
-    place = Place()
+    place = DefinitionsBench()
     vhost = place.broker.vhosts["/"]
     vhost.declare_queue("mine", False, object(), False, {})
     vhost.bind_queue("mine", "amq.fanout", "", {}, vhost.queues["mine"].exclusive_owner)
@@ -316,8 +316,8 @@ def test_exclusive_and_generated_names_are_not_exported() -> None:
 
 
 def test_changes_during_an_export_do_not_end_it() -> None:
-    place = Place()
-    place.take(of_rabbitmq())
+    place = DefinitionsBench()
+    place.take(definitions_of_rabbitmq())
     vhost = place.broker.vhosts["shop"]
     pieces: list[str] = []
     for number, piece in enumerate(export_pieces(place.broker, place.users, "1")):
@@ -338,14 +338,14 @@ def test_changes_during_an_export_do_not_end_it() -> None:
         vhost.policies.set(Policy(name, "", {"expires": 1}))
     document = json.loads("".join(pieces))
     assert {queue["name"] for queue in document["queues"]} >= {"orders", "live"}
-    other = Place()
+    other = DefinitionsBench()
     other.take(document)
     assert set(other.broker.vhosts) == {"/", "shop"}
 
 
 def test_an_export_of_rabbitmq_3_is_imported() -> None:
-    place = Place()
-    place.take(of_rabbitmq())
+    place = DefinitionsBench()
+    place.take(definitions_of_rabbitmq())
     vhost = place.broker.vhosts["shop"]
     assert (vhost.description, vhost.tags, vhost.queues_max) == ("the shop", ("prod",), 100)
     assert set(vhost.queues) == {"orders", "audit", "live"}
@@ -363,16 +363,16 @@ def test_an_export_of_rabbitmq_3_is_imported() -> None:
 
 
 def test_importing_twice_changes_nothing() -> None:
-    place = Place()
-    place.take(of_rabbitmq())
+    place = DefinitionsBench()
+    place.take(definitions_of_rabbitmq())
     changes = list(place.store.changes)
-    place.take(of_rabbitmq())
+    place.take(definitions_of_rabbitmq())
     place.take(place.document())
     assert place.store.changes == changes
 
 
 def test_an_export_of_rabbitmq_4_is_imported() -> None:
-    place = Place()
+    place = DefinitionsBench()
     metadata = {"description": "the shop", "tags": ["prod"], "default_queue_type": "quorum"}
     said = {"description": "the shop", "tags": ["prod"], "default_queue_type": "quorum", "limits": []}
     place.take(

@@ -18,7 +18,7 @@ from protocol.amqp10.types import Described, Map, Symbol, Timestamp, Ulong
 from protocol.conversion.to091 import content091
 from tests.support.amqp10.contents import BODY, content10
 from tests.support.amqp10.reference_codec import described
-from tests.support.conversion.contents import FOOTER, opened
+from tests.support.conversion.contents import FOOTER, decoded_content
 
 FOOT = described(FOOTER, b"\xc1\x01\x00")
 STORE = MessageStore()
@@ -51,7 +51,7 @@ def edit(kept: Message, **body: Any) -> Message:
 def edited(content: bytes = WHOLE, **body: Any) -> bytes:
     found = edit(message(content), **body).content
     assert found is not None
-    opened(content091(found))
+    decoded_content(content091(found))
     return found
 
 

@@ -19,7 +19,7 @@ from broker.core.queues.queue import Queue
 from broker.core.selector.selector import Selector
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.types import Symbol
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.adapters.queued_messages10 import data, put, put_large
 from tests.support.amqp10.contents import content10
 from tests.support.amqp10.reference_codec import described
@@ -153,20 +153,22 @@ TWO = bytes(range(256)) * 8192
 
 
 @pytest.fixture
-def client(house: House) -> Wired:
+def client(house: BrokerBench) -> Client091:
     """The client that has declared the queue."""
     client = house.open()
     client.send(Method.Declare(queue="q"), 1)
     return client
 
 
-def shown(house: House, limit: int | None = None, encoding: str = "auto") -> dict[str, Any]:
+def shown(house: BrokerBench, limit: int | None = None, encoding: str = "auto") -> dict[str, Any]:
     queue = house.broker.vhosts["/"].queues["q"]
     [entry] = queue.entries
     return shown_message(house.server, queue, entry, 3, encoding, limit)
 
 
-def test_a_message_of_amqp_10_is_shown_with_the_names_of_amqp_091(house: House, client: Wired) -> None:
+def test_a_message_of_amqp_10_is_shown_with_the_names_of_amqp_091(
+    house: BrokerBench, client: Client091
+) -> None:
     content = content10(
         {"x-own": ["a"], "x-basic-type": "t", "x-cc": ["k"]},
         {"kind": 1, "blob": b"\xff"},
@@ -200,7 +202,7 @@ def test_a_message_of_amqp_10_is_shown_with_the_names_of_amqp_091(house: House, 
     assert shown(house, 2, "base64")["payload"] == "Ym8="
 
 
-def test_a_message_of_amqp_091_says_so(house: House, client: Wired) -> None:
+def test_a_message_of_amqp_091_says_so(house: BrokerBench, client: Client091) -> None:
     client.publish("q", b"hello")
     found = shown(house, 3)
     assert (found["protocol"], found["payload"], found["payload_bytes"]) == ("amqp-0-9-1", "hel", 5)
@@ -218,8 +220,8 @@ def test_a_message_of_amqp_091_says_so(house: House, client: Wired) -> None:
     ],
 )
 def test_a_large_body_is_shown_as_consumers_get_it(
-    house: House,
-    client: Wired,
+    house: BrokerBench,
+    client: Client091,
     sections: bytes,
     payload: bytes | None,
     kind: str | None,
@@ -234,13 +236,13 @@ def test_a_large_body_is_shown_as_consumers_get_it(
     assert base64.b64decode(found["payload"]) == (payload or sections)[:limit]
 
 
-def test_a_large_body_of_amqp_091_is_shown_too(house: House, client: Wired) -> None:
+def test_a_large_body_of_amqp_091_is_shown_too(house: BrokerBench, client: Client091) -> None:
     client.publish("q", TWO)
     found = shown(house, 70_000)
     assert (found["payload_bytes"], found["payload_encoding"]) == (len(TWO), "base64")
 
 
-def test_more_than_an_answer_holds_is_refused(house: House, client: Wired) -> None:
+def test_more_than_an_answer_holds_is_refused(house: BrokerBench, client: Client091) -> None:
     put_large(house, data(bytes(BYTES_MAX)))
     with pytest.raises(ApiError, match="ask for less with 'truncate'"):
         shown(house)

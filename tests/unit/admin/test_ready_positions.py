@@ -6,7 +6,7 @@ import pytest
 
 from broker.admin.api import selection
 from broker.admin.api.selection import entry_at, entry_before
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.timed_vhost import VhostBench
 
 
 @pytest.mark.parametrize("deleted_after", [1, 2])
@@ -15,7 +15,7 @@ def test_a_place_in_a_queue_that_is_deleted_meanwhile_is_not_found(
 ) -> None:
     monkeypatch.setattr("broker.core.queues.purge.CLEARING_SLICE", 3)  # in several turns
     monkeypatch.setattr(selection, "LOOK", 4)
-    yard = Yard()
+    yard = VhostBench()
     breaths: list[int] = []
 
     async def breathe(slices: object) -> None:

@@ -12,7 +12,7 @@ from broker.auth.doorman import GUESSES_MAX, Answer, Doorman
 from broker.auth.passwords import imported
 from broker.auth.users import Users
 from broker.core.ports import MessageStore
-from tests.support.auth.broker_with_users import quick
+from tests.support.auth.broker_with_users import quick_password
 from tests.support.effort import hashes_made
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
@@ -76,7 +76,7 @@ def threads() -> Threads:
 def users() -> Users:
     users = Users(MessageStore())
     for name in ("ann", "bob"):
-        users.add(name, quick(name))
+        users.add(name, quick_password(name))
     return users
 
 
@@ -180,7 +180,7 @@ def test_a_password_that_changes_while_it_is_checked(
     doorman.check("ann", password, HERE, True, answers.append)
     work, answer = threads.running.pop()
     outcome = work()
-    users.put("ann", quick("new"))
+    users.put("ann", quick_password("new"))
     answer(outcome)
     assert answers == [], "it was another one that has been checked"
     threads.finish()
@@ -266,7 +266,7 @@ def test_a_name_that_is_taken_while_its_refusal_is_due(
     learn_span(doorman, threads)
     answers: list[bool] = []
     doorman.check("carl", "carl", HERE, True, answers.append)
-    users.add("carl", quick("carl"))
+    users.add("carl", quick_password("carl"))
     threads.pass_time(0.06)
     threads.finish()
     assert answers == [True]
@@ -276,7 +276,7 @@ def test_many_wrong_names_hold_refusals_back_and_no_right_password(
     users: Users, doorman: Doorman, threads: Threads
 ) -> None:
     for number in range(FREE_NAMES + 5):
-        users.add(f"user {number}", quick("secret"))
+        users.add(f"user {number}", quick_password("secret"))
         doorman.check(f"user {number}", "wrong", HERE, True, lambda right: None)
     threads.finish()
     wrong, right = list[bool](), list[bool]()
@@ -311,7 +311,7 @@ def test_very_many_users_may_come_back_from_one_network(
 ) -> None:
     names = [f"user {number}" for number in range(3 * GUESSES_MAX)]
     for name in names:
-        users.add(name, quick(name))
+        users.add(name, quick_password(name))
     answers: list[bool] = []
     for name in names:
         doorman.check(name, name, HERE, True, answers.append)

@@ -11,7 +11,7 @@ from broker.auth.passwords import NO_PASSWORD, make_password
 from broker.auth.users import Users
 from broker.core.ports import MessageStore
 from protocol.errors import COMMAND_INVALID, SYNTAX_ERROR, ProtocolError
-from tests.support.auth.broker_with_users import quick
+from tests.support.auth.broker_with_users import quick_password
 from tests.support.auth.scram_client import ScramClient
 
 LOCAL = Origin("127.0.0.1", 1, True)
@@ -57,7 +57,7 @@ def clock() -> Clock:
 def users() -> Users:
     users = Users(MessageStore())
     users.add("ann", ANN)
-    users.add("guest", quick("guest"))
+    users.add("guest", quick_password("guest"))
     users.add("robot", NO_PASSWORD)
     return users
 

@@ -9,7 +9,7 @@ from broker.core.publishing.delay import due_date
 from broker.core.queues.lease import Lease, LeaseHolder
 from broker.core.routing.graph import Resolution
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.timed_vhost import delivered
+from tests.support.core.timed_vhost import delivered_bench
 from tests.support.core.topology import view_of
 
 HALF = 500_000  # ns
@@ -24,7 +24,7 @@ def clock() -> HandClock:
 
 
 def test_a_retry_delay() -> None:
-    yard, queue, client = delivered(retry_min=100)
+    yard, queue, client = delivered_bench(retry_min=100)
     yard.clock.fraction = HALF
     client.nack(1)
     yard.clock.fraction = 0

@@ -16,7 +16,7 @@ from broker.journal.reader import JournalReader
 from config.settings import Settings
 from protocol.journal.rows import Row
 from tests.support.core.topology import add_queue, consume, new_broker, publish
-from tests.support.journal.handmade_journal import NODE, Scribe, read
+from tests.support.journal.handmade_journal import NODE, EventWriter, rows_of
 
 MINUTE = 60  # ticks
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
@@ -83,7 +83,7 @@ def only_file(folder: Path) -> int:
 
 def test_a_journal_that_is_off_is_recorded_when_the_disk_allows(tmp_path: Path) -> None:
     writer = Keeper(tmp_path, "full").journaling.writer
-    Scribe(writer.encoder).life_of(1)
+    EventWriter(writer.encoder).life_of(1)
     writer.close()
     live, aside = tmp_path / "live", tmp_path / "aside"
     off = Keeper(tmp_path, "off").journaling
@@ -96,7 +96,7 @@ def test_a_journal_that_is_off_is_recorded_when_the_disk_allows(tmp_path: Path) 
     for _ in range(2):
         off.tick()
     (path,) = (path for path in live.iterdir() if not path.name.endswith(f"{1:020d}.ajl"))
-    assert [row.op for row in read(path.read_bytes())] == ["gap", "level", "end"]
+    assert [row.op for row in rows_of(path.read_bytes())] == ["gap", "level", "end"]
 
 
 def test_each_minute_it_says_how_much_is_in_each_queue(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from broker.journal.seal import let_go, seal
 from broker.journal.verification import hold, look
 from protocol.journal.files import drop_line
 from protocol.journal.inventory import CHANGED, DOUBLED, MISSING, Fault, Inventory
-from tests.support.journal.handmade_journal import NODE, Scribe, file_of, put
+from tests.support.journal.handmade_journal import NODE, EventWriter, file_of, write_file
 
 FILES = 3
 HOUR = 3600.0
@@ -22,9 +22,9 @@ HOUR = 3600.0
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A journal of three sealed files."""
-    scribe = Scribe()
+    scribe = EventWriter()
     for _ in range(FILES):
-        put(tmp_path, file_of(scribe, 2))
+        write_file(tmp_path, file_of(scribe, 2))
     list(seal(tmp_path))
     for path in let_go(tmp_path, 1e12, 0):
         assert not path.exists()
@@ -86,9 +86,9 @@ def test_a_file_with_another_digest(folder: Path, which: int) -> None:
 
 
 def test_a_journal_without_its_beginning(tmp_path: Path) -> None:
-    scribe = Scribe()
+    scribe = EventWriter()
     for _ in range(2):
-        put(tmp_path, file_of(scribe, 2))
+        write_file(tmp_path, file_of(scribe, 2))
     (tmp_path / "live" / f"{NODE}-{1:020d}.ajl").unlink()
 
     assert [(fault.what, fault.first, fault.last) for fault in hold(tmp_path).faults] == [(MISSING, 1, 6)]
@@ -101,9 +101,9 @@ def test_dropped_files_are_not_missing_and_files_being_sealed_are_not_stray(fold
     with (folder / "manifest.jsonl").open("a") as manifest:
         manifest.write(f'{{"dropped": "{day}", "rows": 18}}\n')
     shutil.rmtree(folder / "parquet")
-    scribe = Scribe()
+    scribe = EventWriter()
     scribe.encoder.seq = 19
-    put(folder, file_of(scribe, 1))
+    write_file(folder, file_of(scribe, 1))
     assert told(folder) == []
     manifest_before = (folder / "manifest.jsonl").read_text()
     list(seal(folder))

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, cast
 
 from broker.net.transport import LINGER_SECONDS, TICKS_PER_SECOND, Transport
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection_without_socket import BrokerBench
 
 SECONDS = 2
 
@@ -47,7 +47,7 @@ class Door:
     logged_in = gone = arrived
 
 
-def transport_on(house: House, socket: Socket) -> Transport:
+def transport_on(house: BrokerBench, socket: Socket) -> Transport:
     event_loop: Any = None  # only reads need it
     transport = Transport(house.server, house.turns, event_loop, Door())
     transport.connection_made(cast("asyncio.Transport", socket))
@@ -59,7 +59,7 @@ def wait(transport: Transport, seconds: int) -> None:
         transport.tick()
 
 
-def test_a_peer_that_is_to_close_first_has_its_time_and_then_some_to_read_on(house: House) -> None:
+def test_a_peer_that_is_to_close_first_has_its_time_and_then_some_to_read_on(house: BrokerBench) -> None:
     socket = Socket(half_closes=True)
     transport = transport_on(house, socket)
     transport.await_hangup(SECONDS)
@@ -73,7 +73,7 @@ def test_a_peer_that_is_to_close_first_has_its_time_and_then_some_to_read_on(hou
     assert socket.asked == ["write_eof", "abort"]
 
 
-def test_where_output_cannot_end_alone_the_socket_is_closed(house: House) -> None:
+def test_where_output_cannot_end_alone_the_socket_is_closed(house: BrokerBench) -> None:
     socket = Socket(half_closes=False)
     transport = transport_on(house, socket)
     transport.await_hangup(SECONDS)
@@ -83,7 +83,7 @@ def test_where_output_cannot_end_alone_the_socket_is_closed(house: House) -> Non
     assert socket.asked == ["close", "abort"]
 
 
-def test_a_broker_that_stops_waits_for_no_hangup(house: House) -> None:
+def test_a_broker_that_stops_waits_for_no_hangup(house: BrokerBench) -> None:
     socket = Socket(half_closes=True)
     transport = transport_on(house, socket)
     transport.await_hangup(SECONDS)

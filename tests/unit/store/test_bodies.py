@@ -15,8 +15,8 @@ from broker.store.repair.check import check, repair
 from broker.store.segment import segment_name
 from tests.support.store.bad_disk import log_on_bad_disk, reopened_log
 from tests.support.store.hand_log import (
-    Sink,
-    Waiter,
+    RecordingSink,
+    RecordingWaiter,
     content_of,
     logged_queue,
     new_message,
@@ -63,7 +63,7 @@ def expected(mark: int) -> list[bytes]:
 
 def recovered(folder: Path) -> tuple[Log, list[Message]]:
     """Return a new log and the messages that it recovers."""
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(folder), DISK, sink, segment_bytes=4096, first_segment_bytes=4096)
     return log, [message for message, _, _ in sink.messages]
 
@@ -211,7 +211,7 @@ def test_a_queue_that_is_gone_at_the_start_takes_its_large_bodies_along(tmp_path
     log = small_segments(tmp_path)
     publish_large(log, [queue], 100)
     log.let_go()
-    sink = Sink()
+    sink = RecordingSink()
     sink.gone = {1}
     log, _ = open_log(str(tmp_path), DISK, sink, segment_bytes=4096, first_segment_bytes=4096)
     sink.messages.clear()
@@ -272,7 +272,7 @@ def test_pieces_whose_batch_did_not_fit_are_appended_again_with_their_message() 
     assert not log.failure
     message = new_message(b"header")
     message.body = body
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     log.append_message(message, [queue])
     log.wait(waiter)
     log.commit()

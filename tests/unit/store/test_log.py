@@ -11,9 +11,9 @@ from broker.store.log import Log
 from broker.store.repair.check import check
 from broker.store.sync import DiskSyncer
 from tests.support.store.hand_log import (
-    Deferred,
-    Sink,
-    Waiter,
+    DeferredWork,
+    RecordingSink,
+    RecordingWaiter,
     content_of,
     logged_queue,
     new_message,
@@ -24,8 +24,8 @@ from tests.support.store.hand_log import (
 DISK = RealDisk()
 
 
-def deferred_log(folder: Path) -> tuple[Log, Deferred]:
-    deferred = Deferred()
+def deferred_log(folder: Path) -> tuple[Log, DeferredWork]:
+    deferred = DeferredWork()
     log, _ = open_log(str(folder), DISK, deferred=deferred)
     deferred.run_all()
     return log, deferred
@@ -34,7 +34,7 @@ def deferred_log(folder: Path) -> tuple[Log, Deferred]:
 def test_a_batch_is_durable_when_its_sync_has_returned_and_not_before(tmp_path: Path) -> None:
     log, deferred = deferred_log(tmp_path)
     queue = logged_queue(1)
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     publish(log, [queue], b"one")
     batch = log.batch
     log.wait(waiter)
@@ -50,7 +50,7 @@ def test_a_batch_is_durable_when_its_sync_has_returned_and_not_before(tmp_path: 
 def test_records_appended_during_a_sync_are_the_next_batch(tmp_path: Path) -> None:
     log, deferred = deferred_log(tmp_path)
     queue = logged_queue(1)
-    waiters = [Waiter(), Waiter(), Waiter()]
+    waiters = [RecordingWaiter(), RecordingWaiter(), RecordingWaiter()]
     publish(log, [queue], b"one")
     log.wait(waiters[0])
     log.commit()
@@ -88,7 +88,7 @@ def test_wants_commit_is_asked_once_per_batch(tmp_path: Path) -> None:
 
 def test_waiting_for_nothing_is_answered_at_once_with_a_batch_of_its_own(tmp_path: Path) -> None:
     log, _ = deferred_log(tmp_path)
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     batch = log.batch
     log.wait(waiter)
     assert waiter.durable == [batch]
@@ -101,7 +101,7 @@ def test_waiting_behind_a_sync_with_nothing_appended_is_answered_by_that_sync(tm
     log, deferred = deferred_log(tmp_path)
     publish(log, [logged_queue(1)], b"one")
     log.commit()
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     log.wait(waiter)
     assert waiter.durable == []
     deferred.step()
@@ -112,7 +112,7 @@ def test_waiting_behind_a_sync_with_nothing_appended_is_answered_by_that_sync(tm
 def test_a_large_batch_is_written_off_the_loop_and_then_synced(tmp_path: Path) -> None:
     log, deferred = deferred_log(tmp_path)
     queue = logged_queue(1)
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     message = publish(log, [queue], content_of(1, INLINE_WRITE_MAX + 1))
     path = tmp_path / log.filling.segment.name
     log.wait(waiter)
@@ -141,7 +141,7 @@ def test_fan_out_is_one_record_and_each_queue_settles_for_itself(tmp_path: Path)
     log.commit()
     assert log.bytes_on_disk < 2000
     log.let_go()
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert sink.held() == [(message.sequence, [1, 3])]
     assert (sink.messages[0][0].references, sink.messages[0][0].size) == (2, 1000)
@@ -155,7 +155,7 @@ def test_messages_of_queues_that_are_gone_are_dropped_at_recovery(tmp_path: Path
     publish(log, queues[:1], b"gone")
     log.commit()
     log.let_go()
-    sink = Sink()
+    sink = RecordingSink()
     sink.gone = {1}
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert [taken for _, taken in sink.held()] == [[2], []]
@@ -174,7 +174,7 @@ def test_a_clean_stop_remembers_what_was_delivered_and_a_crash_does_not(tmp_path
     publish(log, queues, b"unseen")
     log.append_delivered(seen, queues[0])
     log.close()
-    sink = Sink()
+    sink = RecordingSink()
     log, report = open_log(str(tmp_path), DISK, sink)
     assert report.clean
     assert [(m.sequence, q, r) for m, q, r in sink.messages] == [
@@ -184,7 +184,7 @@ def test_a_clean_stop_remembers_what_was_delivered_and_a_crash_does_not(tmp_path
     ]
     assert [m.references for m, _, _ in sink.messages] == [2, 2, 2]
     log.let_go()
-    sink = Sink()
+    sink = RecordingSink()
     log, report = open_log(str(tmp_path), DISK, sink)
     assert not report.clean
     assert [(m.sequence, q, r) for m, q, r in sink.messages] == [(1, [1, 2], True), (2, [1, 2], True)]
@@ -217,7 +217,7 @@ def test_definitions_come_back_in_order_from_checkpoint_and_changes(tmp_path: Pa
         log.commit()
     assert log.segment_count < 10, "segments with nothing but definitions go"
     log.let_go()
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     known = []
     for change in sink.changes:
@@ -234,7 +234,7 @@ def test_a_definition_that_is_no_json_is_refused_and_leaves_no_trace(tmp_path: P
     publish(log, [logged_queue(1)], b"one")
     log.commit()
     log.let_go()
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert (len(sink.messages), sink.changes) == (1, [])
     log.let_go()
@@ -254,7 +254,7 @@ def test_a_message_that_was_not_logged_is_none_of_the_log_s_business(tmp_path: P
 def test_the_latency_of_the_first_sync_is_not_the_time_since_the_machine_was_started(tmp_path: Path) -> None:
     now = 1_000_000.0
     log = Log(str(tmp_path), DISK, DiskSyncer(DISK), lambda: now, list)
-    log.recover(Sink())
+    log.recover(RecordingSink())
     assert (log.sync_latency.count, log.sync_latency.sum) == (1, 0.0)
     publish(log, [logged_queue(1)], bytes(100))
     log.commit()
@@ -281,7 +281,7 @@ def many_queues() -> list[Queue]:
     return [logged_queue(number) for number in range(1, 65_538)]
 
 
-def opened(folder: Path, sink: Sink | None = None) -> Log:
+def opened(folder: Path, sink: RecordingSink | None = None) -> Log:
     """A log with segments of a few such records."""
     return open_log(str(folder), DISK, sink, segment_bytes=1 << 20, first_segment_bytes=1 << 20)[0]
 
@@ -296,7 +296,7 @@ def test_a_message_may_be_in_any_number_of_queues(tmp_path: Path, queues: list[Q
     log.commit()
     log.let_go()
     assert check(str(tmp_path), DISK).healthy
-    sink = Sink()
+    sink = RecordingSink()
     log = opened(tmp_path, sink)
     numbers = [queue.number for queue in queues[:count]]
     assert sink.held() == [(plain.sequence, numbers), (dated.sequence, numbers[:-1])]
@@ -322,7 +322,7 @@ def test_a_message_in_very_many_queues_is_copied_forward_with_them(
     assert home is not None
     assert kept.segment > home.number
     log.let_go()
-    sink = Sink()
+    sink = RecordingSink()
     log = opened(tmp_path, sink)
     assert sink.held() == [(kept.sequence, [queue.number for queue in queues[1:]])]
     log.let_go()

@@ -15,13 +15,20 @@ from broker.store.log import Log
 from broker.store.repair.check import check, repair
 from broker.store.scan import SegmentScanner
 from broker.store.segment import ASKED, READY, segment_name
-from tests.support.store.hand_log import Deferred, Sink, content_of, logged_queue, open_log, publish
+from tests.support.store.hand_log import (
+    DeferredWork,
+    RecordingSink,
+    content_of,
+    logged_queue,
+    open_log,
+    publish,
+)
 
 DISK = RealDisk()
 SEGMENT_BYTES = 8192
 
 
-def busy_log(folder: Path, deferred: Deferred | None = None) -> tuple[Log, Queue]:
+def busy_log(folder: Path, deferred: DeferredWork | None = None) -> tuple[Log, Queue]:
     """Return a log with short-lived segments, in the middle of a recycled one."""
     log, _ = open_log(
         str(folder), DISK, None, deferred, segment_bytes=SEGMENT_BYTES, first_segment_bytes=SEGMENT_BYTES
@@ -65,7 +72,7 @@ def test_old_batches_behind_the_end_are_neither_replayed_nor_called_torn(tmp_pat
     report = check(str(tmp_path / "b"), DISK)
     assert report.healthy
     assert report.torn == ""
-    sink = Sink()
+    sink = RecordingSink()
     log, found = open_log(str(tmp_path / "b"), DISK, sink)
     assert found.torn == ""
     assert [message.sequence for message, _, _ in sink.messages] == live
@@ -113,7 +120,7 @@ def test_a_batch_begun_over_old_ones_is_a_torn_end(tmp_path: Path) -> None:
     with newest.open("r+b") as file:  # the second half of the last batch never reached the disk
         file.seek(end + 600)
         file.write(b"\xa5" * 500)
-    sink = Sink()
+    sink = RecordingSink()
     log, found = open_log(str(tmp_path / "b"), DISK, sink)
     assert (found.torn, found.torn_offset) == (str(newest), end)
     assert found.torn_bytes == len(old) - end
@@ -141,7 +148,7 @@ def test_a_crash_right_after_the_first_write_leaves_nothing_torn(tmp_path: Path)
     live = [message.sequence for message in _live(log)]
     crashed(log, tmp_path / "a", tmp_path / "b")
     (tmp_path / "b" / "spare").rename(tmp_path / "b" / f"{number + 1:010d}.log")
-    sink = Sink()
+    sink = RecordingSink()
     log, found = open_log(str(tmp_path / "b"), DISK, sink)
     assert found.torn == ""
     assert [message.sequence for message, _, _ in sink.messages] == live
@@ -149,7 +156,7 @@ def test_a_crash_right_after_the_first_write_leaves_nothing_torn(tmp_path: Path)
 
 
 def test_a_file_is_recycled_off_the_loop(tmp_path: Path) -> None:
-    deferred = Deferred()
+    deferred = DeferredWork()
     log, queue = busy_log(tmp_path, deferred)
     number = log.filling.segment.number
     while log.filling.segment.number == number:

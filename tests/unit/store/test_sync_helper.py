@@ -21,7 +21,15 @@ from broker.store.log import Log
 from broker.store.segment import READY
 from broker.store.sync import HelperSyncer, run_inline
 from broker.store.sync_helper import ATTACHED_MAX
-from tests.support.store.hand_log import Deferred, Sink, Waiter, content_of, logged_queue, open_log, publish
+from tests.support.store.hand_log import (
+    DeferredWork,
+    RecordingSink,
+    RecordingWaiter,
+    content_of,
+    logged_queue,
+    open_log,
+    publish,
+)
 from tests.support.store.streams import StreamSink, add, rows
 
 DISK = RealDisk()
@@ -31,7 +39,7 @@ PATIENCE = 20.0
 class Bench:
     """A log whose syncs are done by a helper."""
 
-    def __init__(self, folder: Path, deferred: Deferred | None = None) -> None:
+    def __init__(self, folder: Path, deferred: DeferredWork | None = None) -> None:
         self.folder = folder
         self.unwatched: list[int] = []
         self.syncer = HelperSyncer(DISK, run_inline if deferred is None else deferred.run)
@@ -46,7 +54,7 @@ class Bench:
             first_segment_bytes=4096,
             reserve_bytes=8192,
         )
-        self.log.recover(Sink())
+        self.log.recover(RecordingSink())
 
     def await_answer(self) -> None:
         """Wait for the helper's answer and process it."""
@@ -74,7 +82,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def test_batches_become_durable_by_another_process(bench: Bench) -> None:
     assert bench.syncer.pid != os.getpid()
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     publish(bench.log, [logged_queue(1)], b"one")
     bench.log.wait(waiter)
     bench.log.commit()
@@ -101,7 +109,7 @@ def test_the_helper_follows_to_new_segments_and_closes_old_ones(bench: Bench) ->
     assert (bench.folder / "spare").stat().st_size == 4096
     assert (bench.folder / "reserve").stat().st_size == bench.log.files.reserve_length >= 8192
     bench.log.close()
-    sink = Sink()
+    sink = RecordingSink()
     log, report = open_log(str(bench.folder), DISK, sink)
     assert report.clean
     assert [message.sequence for message, _, _ in sink.messages] == list(range(81, 101))
@@ -110,7 +118,7 @@ def test_the_helper_follows_to_new_segments_and_closes_old_ones(bench: Bench) ->
 
 def test_a_dead_helper_is_a_failed_sync(bench: Bench) -> None:
     watched = bench.syncer.fileno()
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     os.kill(bench.syncer.pid, signal.SIGSTOP)
     publish(bench.log, [logged_queue(1)], b"one")
     bench.log.wait(waiter)
@@ -150,7 +158,7 @@ def test_a_sync_that_fails_is_reported_with_its_reason(bench: Bench) -> None:
 
 
 def test_close_waits_for_what_is_on_its_way(tmp_path: Path) -> None:
-    deferred = Deferred()
+    deferred = DeferredWork()
     bench = Bench(tmp_path, deferred)
     queue = logged_queue(1)
     publish(bench.log, [queue], content_of(1, 400_000))  # written off the loop, by work that never comes
@@ -158,7 +166,7 @@ def test_close_waits_for_what_is_on_its_way(tmp_path: Path) -> None:
     publish(bench.log, [queue], content_of(2, 10))
     bench.log.close()
     deferred.run_all()  # too late: it finds its own descriptor and nobody to report to
-    sink = Sink()
+    sink = RecordingSink()
     log, report = open_log(str(tmp_path), DISK, sink)
     assert report.clean
     contents = [log.load(message) for message, _, _ in sink.messages]
@@ -353,7 +361,7 @@ def test_rows_of_very_many_streams_become_durable_together(tmp_path: Path) -> No
     log = Log(str(tmp_path), RealDisk(), syncer, lambda: 0.0, list)
     sink.log = log
     log.recover(sink)
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     for stream in sink.streams:
         add(stream, b"row of %d" % stream.files.number)
     log.wait(waiter)

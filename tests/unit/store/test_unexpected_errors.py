@@ -15,7 +15,14 @@ from broker.store.segment import ABSENT
 from broker.store.sync import DiskSyncer, Done, Work
 from tests.simulation.sim_disk import SimDisk
 from tests.support.store.bad_disk import FOLDER, log_on_bad_disk
-from tests.support.store.hand_log import Sink, Waiter, content_of, logged_queue, open_log, publish
+from tests.support.store.hand_log import (
+    RecordingSink,
+    RecordingWaiter,
+    content_of,
+    logged_queue,
+    open_log,
+    publish,
+)
 
 HALF_A_PAIR = "\ud83d"
 
@@ -36,7 +43,7 @@ def test_any_string_is_kept_in_records_of_changes_and_in_checkpoints() -> None:
     log.commit()
     for where in ("record", "checkpoint"):
         disk.kill()
-        sink = Sink()
+        sink = RecordingSink()
         log, _ = open_log(FOLDER, disk, sink, definitions=lambda: changes)
         assert sink.changes == changes, where
     log.let_go()
@@ -47,9 +54,9 @@ def refuse() -> list[list[dict[str, object]]]:
     raise RuntimeError("not now")
 
 
-def fill_segment(log: Log) -> Waiter:
+def fill_segment(log: Log) -> RecordingWaiter:
     """Append a batch after which the log begins another segment, which takes a checkpoint."""
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     publish(log, [logged_queue(1)], content_of(1, log.filling.segment.limit))
     log.wait(waiter)
     return waiter
@@ -83,7 +90,7 @@ def take_threads(log: Log) -> None:
 def test_a_sync_that_cannot_be_asked_for_stops_the_log() -> None:
     _, log, _ = log_on_bad_disk()
     take_threads(log)
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     publish(log, [logged_queue(1)], b"lost")
     log.wait(waiter)
     log.commit()
@@ -94,7 +101,7 @@ def test_a_sync_that_cannot_be_asked_for_stops_the_log() -> None:
 
 def test_an_error_after_a_batch_stops_the_log() -> None:
     _, log, deferred = log_on_bad_disk()
-    durable, lost = Waiter(), Waiter()
+    durable, lost = RecordingWaiter(), RecordingWaiter()
     publish(log, [logged_queue(1)], b"durable")
     log.wait(durable)
     log.commit()
@@ -108,7 +115,7 @@ def test_an_error_after_a_batch_stops_the_log() -> None:
     log.let_go()
 
 
-class Clumsy(Waiter):
+class Clumsy(RecordingWaiter):
     """A waiter that fails in every call."""
 
     def on_durable(self, batch: int) -> None:
@@ -123,7 +130,7 @@ class Clumsy(Waiter):
 def test_a_waiter_that_fails_is_nobody_elses_trouble(told: list[EventDict]) -> None:
     disk, log, deferred = log_on_bad_disk()
     queue = logged_queue(1)
-    waiters = [Clumsy(), Waiter(), Clumsy(), Waiter(), Clumsy(), Waiter()]
+    waiters = [Clumsy(), RecordingWaiter(), Clumsy(), RecordingWaiter(), Clumsy(), RecordingWaiter()]
 
     def publish_for(first: int) -> None:
         publish(log, [queue], b"m")

@@ -5,13 +5,13 @@ from pamqp.commands import Basic, Channel, Queue
 
 from broker.core.queues.election import is_served
 from broker.core.queues.queue import Queue as CoreQueue
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 
 ALSO = "x-also-consume"
 
 
 @pytest.fixture
-def client(house: House) -> Wired:
+def client(house: BrokerBench) -> Client091:
     """Has declared the queues `a`, `b` and `c`."""
     client = house.open()
     for name in "abc":
@@ -20,18 +20,18 @@ def client(house: House) -> Wired:
     return client
 
 
-def queue(house: House, name: str) -> CoreQueue:
+def queue(house: BrokerBench, name: str) -> CoreQueue:
     return house.broker.vhosts["/"].queues[name]
 
 
-def consume(client: Wired, *others: str, prefetch: int = 0, **arguments: object) -> None:
+def consume(client: Client091, *others: str, prefetch: int = 0, **arguments: object) -> None:
     client.send(Basic.Qos(prefetch_count=prefetch), 1)
     named = {ALSO: list(others)} | {"x-" + name.replace("_", "-"): arguments[name] for name in arguments}
     client.send(Basic.Consume(queue="a", consumer_tag="t", arguments=named), 1)  # type: ignore[arg-type]
     assert [frame.name for frame in client.frames()] == ["Basic.QosOk", "Basic.ConsumeOk"]
 
 
-def told(client: Wired) -> list[str]:
+def told(client: Client091) -> list[str]:
     """Return the queues of the deliveries since the last call; other methods by their names."""
     client.house.turns.run()
     client.house.clock.advance(0)
@@ -40,18 +40,18 @@ def told(client: Wired) -> list[str]:
     return [str(frame.routing_key) if isinstance(frame, Basic.Deliver) else frame.name for frame in frames]
 
 
-def publish(client: Wired, *keys: str) -> None:
+def publish(client: Client091, *keys: str) -> None:
     for key in keys:
         client.publish(key)
 
 
-def test_queues_take_turns_by_message(client: Wired) -> None:
+def test_queues_take_turns_by_message(client: Client091) -> None:
     publish(client, *"aaaabbbcc")
     consume(client, "b", "c")
     assert told(client) == list("abcabcaba")
 
 
-def test_the_queues_share_a_window(house: House, client: Wired) -> None:
+def test_the_queues_share_a_window(house: BrokerBench, client: Client091) -> None:
     publish(client, *"aaabbb")
     consume(client, "b", prefetch=3)
     assert told(client) == list("aba")
@@ -62,7 +62,7 @@ def test_the_queues_share_a_window(house: House, client: Wired) -> None:
     assert queue(house, "a").unacked + queue(house, "b").unacked == 3
 
 
-def test_cancelling_leaves_all_of_them(house: House, client: Wired) -> None:
+def test_cancelling_leaves_all_of_them(house: BrokerBench, client: Client091) -> None:
     consume(client, "b", "c")
     assert [queue(house, name).consumer_count for name in "abc"] == [1, 1, 1]
     client.send(Basic.Cancel("t"), 1)
@@ -71,7 +71,9 @@ def test_cancelling_leaves_all_of_them(house: House, client: Wired) -> None:
     assert [queue(house, name).consumer_count for name in "abc"] == [0, 0, 0]
 
 
-def test_a_queue_that_is_deleted_is_left_out_and_the_last_one_cancels(house: House, client: Wired) -> None:
+def test_a_queue_that_is_deleted_is_left_out_and_the_last_one_cancels(
+    house: BrokerBench, client: Client091
+) -> None:
     consume(client, "b", "c")
     other = house.open()
     other.send(Queue.Delete(queue="a"), 1)
@@ -87,7 +89,7 @@ def test_a_queue_that_is_deleted_is_left_out_and_the_last_one_cancels(house: Hou
     consume(client)  # the tag is free again
 
 
-def test_deliveries_return_to_their_places_in_each_queue(house: House, client: Wired) -> None:
+def test_deliveries_return_to_their_places_in_each_queue(house: BrokerBench, client: Client091) -> None:
     publish(client, *"aabb")
     consume(client, "b")
     assert told(client) == list("abab")
@@ -97,7 +99,7 @@ def test_deliveries_return_to_their_places_in_each_queue(house: House, client: W
     assert [(queue(house, name).ready, queue(house, name).unacked) for name in "ab"] == [(2, 0), (2, 0)]
 
 
-def test_deliveries_of_each_queue_have_a_lease(house: House, client: Wired) -> None:
+def test_deliveries_of_each_queue_have_a_lease(house: BrokerBench, client: Client091) -> None:
     publish(client, *"ab")
     consume(client, "b", consumer_timeout=100)
     assert told(client) == list("ab")
@@ -105,7 +107,9 @@ def test_deliveries_of_each_queue_have_a_lease(house: House, client: Wired) -> N
     assert sorted(told(client)) == ["a", "b"]
 
 
-def test_a_priority_and_an_exclusive_consumer_are_meant_for_each_of_them(house: House, client: Wired) -> None:
+def test_a_priority_and_an_exclusive_consumer_are_meant_for_each_of_them(
+    house: BrokerBench, client: Client091
+) -> None:
     consume(client, "b", exclusive_consumer=True, priority=7)
     for name in "ab":
         (consumer,) = queue(house, name).manager.all
@@ -126,7 +130,7 @@ def test_a_priority_and_an_exclusive_consumer_are_meant_for_each_of_them(house: 
     ],
 )
 def test_refusals_leave_nothing_behind(
-    house: House, client: Wired, others: object, code: int, text: str
+    house: BrokerBench, client: Client091, others: object, code: int, text: str
 ) -> None:
     other = house.open()
     other.send(Queue.Declare(queue="taken"), 1)

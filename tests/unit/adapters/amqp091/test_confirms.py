@@ -3,12 +3,12 @@
 import pytest
 from pamqp.commands import Basic, Channel, Confirm, Queue
 
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.amqp091.frames import header_bytes, method_bytes, publish_bytes
 
 
 @pytest.fixture
-def client(house: House) -> Wired:
+def client(house: BrokerBench) -> Client091:
     """A publisher in confirm mode; `d` is a durable queue, `t` a transient one."""
     client = house.open()
     client.send(Queue.Declare(queue="d", durable=True), 1)
@@ -19,14 +19,14 @@ def client(house: House) -> Wired:
     return client
 
 
-def test_transient_messages_are_confirmed_at_the_end_of_the_turn(client: Wired) -> None:
+def test_transient_messages_are_confirmed_at_the_end_of_the_turn(client: Client091) -> None:
     client.connection.receive(publish_bytes("t") * 3)
     assert client.told() == [("Ack", 3, True)]
     client.publish("t")
     assert client.told() == [("Ack", 4, False)]
 
 
-def test_persistent_ones_when_their_batch_is_on_disk(client: Wired, house: House) -> None:
+def test_persistent_ones_when_their_batch_is_on_disk(client: Client091, house: BrokerBench) -> None:
     client.publish("d", persistent=True)
     assert client.told() == []
     house.store.seal()
@@ -38,7 +38,7 @@ def test_persistent_ones_when_their_batch_is_on_disk(client: Wired, house: House
     assert client.told() == [("Ack", 2, False)]
 
 
-def test_a_transient_message_does_not_overtake(client: Wired, house: House) -> None:
+def test_a_transient_message_does_not_overtake(client: Client091, house: BrokerBench) -> None:
     client.publish("d", persistent=True)
     client.publish("t")
     assert client.told() == []
@@ -46,7 +46,7 @@ def test_a_transient_message_does_not_overtake(client: Wired, house: House) -> N
     assert client.told() == [("Ack", 2, True)]
 
 
-def test_a_turn_during_the_sync_belongs_to_the_next_batch(client: Wired, house: House) -> None:
+def test_a_turn_during_the_sync_belongs_to_the_next_batch(client: Client091, house: BrokerBench) -> None:
     client.connection.receive(publish_bytes("d", persistent=True) * 2)
     house.store.seal()
     client.publish("t")
@@ -59,7 +59,7 @@ def test_a_turn_during_the_sync_belongs_to_the_next_batch(client: Wired, house: 
     assert client.told() == [("Ack", 5, True)]
 
 
-def test_channels_are_confirmed_by_themselves(client: Wired, house: House) -> None:
+def test_channels_are_confirmed_by_themselves(client: Client091, house: BrokerBench) -> None:
     client.send(Channel.Open(), 2)
     client.send(Confirm.Select(), 2)
     client.frames()
@@ -73,7 +73,7 @@ def test_channels_are_confirmed_by_themselves(client: Wired, house: House) -> No
     assert client.told() == [("Ack", 1, False), ("Ack", 2, True)]
 
 
-def test_a_failing_store_refuses_what_waits(client: Wired, house: House) -> None:
+def test_a_failing_store_refuses_what_waits(client: Client091, house: BrokerBench) -> None:
     client.publish("d", persistent=True)
     house.store.seal()
     client.publish("d", persistent=True)
@@ -81,7 +81,7 @@ def test_a_failing_store_refuses_what_waits(client: Wired, house: House) -> None
     assert client.told() == [("Nack", 2, True)]
 
 
-def test_after_a_failure_each_message_has_exactly_one_answer(client: Wired, house: House) -> None:
+def test_after_a_failure_each_message_has_exactly_one_answer(client: Client091, house: BrokerBench) -> None:
     house.store.fail("no disk")
     client.connection.receive(
         publish_bytes("t") + publish_bytes("d", persistent=True) + publish_bytes("t") + publish_bytes("t")
@@ -91,7 +91,7 @@ def test_after_a_failure_each_message_has_exactly_one_answer(client: Wired, hous
     assert house.server.counters.refused == 1
 
 
-def test_a_failure_within_the_turn_refuses_what_was_appended(client: Wired, house: House) -> None:
+def test_a_failure_within_the_turn_refuses_what_was_appended(client: Client091, house: BrokerBench) -> None:
     client.publish("d", persistent=True)
     house.store.failure = "the disk is full"  # those who wait will be told in a moment
     client.publish("d", persistent=True)
@@ -100,7 +100,7 @@ def test_a_failure_within_the_turn_refuses_what_was_appended(client: Wired, hous
     assert client.told() == []
 
 
-def test_a_store_that_works_again_confirms_again(client: Wired, house: House) -> None:
+def test_a_store_that_works_again_confirms_again(client: Client091, house: BrokerBench) -> None:
     client.publish("d", persistent=True)
     house.store.fail("the disk is full")
     house.store.failure = ""
@@ -110,7 +110,7 @@ def test_a_store_that_works_again_confirms_again(client: Wired, house: House) ->
     assert client.told() == [("Ack", 2, False)]
 
 
-def test_without_confirms_a_refused_publish_ends_the_channel(house: House) -> None:
+def test_without_confirms_a_refused_publish_ends_the_channel(house: BrokerBench) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="d", durable=True), 1)
     house.store.complete()
@@ -122,7 +122,7 @@ def test_without_confirms_a_refused_publish_ends_the_channel(house: House) -> No
     assert close.reply_code == 406
 
 
-def test_a_closed_channel_is_told_nothing_more(client: Wired, house: House) -> None:
+def test_a_closed_channel_is_told_nothing_more(client: Client091, house: BrokerBench) -> None:
     client.publish("d", persistent=True)
     client.send(Channel.Close(200, "", 0, 0), 1)
     client.send(Channel.Open(), 1)
@@ -131,24 +131,24 @@ def test_a_closed_channel_is_told_nothing_more(client: Wired, house: House) -> N
     assert client.frames() == []
 
 
-def test_publishes_before_channel_close_are_confirmed_before_close_ok(client: Wired) -> None:
+def test_publishes_before_channel_close_are_confirmed_before_close_ok(client: Client091) -> None:
     close = method_bytes(Channel.Close(200, "", 0, 0), 1)
     client.connection.receive(publish_bytes("t") + close)
     assert [type(frame) for frame in client.frames()] == [Basic.Ack, Channel.CloseOk]
 
 
-def test_publishes_before_an_error_are_confirmed_before_the_close(client: Wired) -> None:
+def test_publishes_before_an_error_are_confirmed_before_the_close(client: Client091) -> None:
     astray = method_bytes(Basic.Publish(exchange="nowhere"), 1) + header_bytes(0, None, 1)
     client.connection.receive(publish_bytes("t") + astray)
     assert [type(frame) for frame in client.frames()] == [Basic.Ack, Channel.Close]
 
 
-def test_a_return_comes_before_its_ack(client: Wired, house: House) -> None:
+def test_a_return_comes_before_its_ack(client: Client091, house: BrokerBench) -> None:
     client.publish("nowhere", mandatory=True)
     assert [type(frame) for frame in client.frames()] == [Basic.Return, Basic.Ack]
 
 
-def test_a_lost_connection_is_told_nothing(client: Wired, house: House) -> None:
+def test_a_lost_connection_is_told_nothing(client: Client091, house: BrokerBench) -> None:
     client.publish("d", persistent=True)
     client.connection.lost("")
     client.frames()
@@ -156,7 +156,9 @@ def test_a_lost_connection_is_told_nothing(client: Wired, house: House) -> None:
     assert client.frames() == []
 
 
-def test_a_duplicate_waits_for_what_another_channel_has_published(client: Wired, house: House) -> None:
+def test_a_duplicate_waits_for_what_another_channel_has_published(
+    client: Client091, house: BrokerBench
+) -> None:
     client.send(Queue.Declare(queue="once", durable=True, arguments={"x-dedup-window": 60_000}), 1)
     house.store.complete()
     client.send(Channel.Open(), 2)

@@ -9,7 +9,7 @@ from broker.adapters.amqp091.large import bodies_of
 from broker.adapters.peers.connections import HELD_FOR_PEER, HELD_FOR_REPLY, UNREAD_BYTES_MAX
 from broker.core.delivery.session import EARLY_MAX
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.amqp091.frames import frame_bytes, header_bytes, method_bytes, publish_bytes
 
 
@@ -18,7 +18,7 @@ def get(queue: str) -> bytes:
     return method_bytes(Basic.Get(queue=queue), 1) + method_bytes(Basic.Nack(0, multiple=True), 1)
 
 
-def test_nothing_is_read_from_a_stranger_while_the_password_is_checked(house: House) -> None:
+def test_nothing_is_read_from_a_stranger_while_the_password_is_checked(house: BrokerBench) -> None:
     house.door.at_once = False
     client = house.connect()
     client.send(Connection.StartOk({}, "PLAIN", "\0guest\0guest"))
@@ -35,7 +35,7 @@ def test_nothing_is_read_from_a_stranger_while_the_password_is_checked(house: Ho
     ]
 
 
-def test_an_answer_about_a_peer_that_has_left(house: House) -> None:
+def test_an_answer_about_a_peer_that_has_left(house: BrokerBench) -> None:
     house.door.at_once = False
     client = house.connect()
     client.send(Connection.StartOk({}, "PLAIN", "\0guest\0guest"))
@@ -45,7 +45,7 @@ def test_an_answer_about_a_peer_that_has_left(house: House) -> None:
     assert client.frames() == []
 
 
-def test_frames_behind_a_durable_change_wait_for_it(house: House) -> None:
+def test_frames_behind_a_durable_change_wait_for_it(house: BrokerBench) -> None:
     client = house.open()
     declare = method_bytes(Queue.Declare(queue="d", durable=True), 1)
     client.connection.receive(
@@ -59,7 +59,7 @@ def test_frames_behind_a_durable_change_wait_for_it(house: House) -> None:
     assert (first.message_count, second.message_count) == (0, 1)
 
 
-def test_a_mistake_behind_a_durable_change(house: House) -> None:
+def test_a_mistake_behind_a_durable_change(house: BrokerBench) -> None:
     client = house.open()
     client.connection.receive(
         method_bytes(Queue.Declare(queue="d", durable=True), 1) + frame_bytes(3, 1, b"")
@@ -71,7 +71,7 @@ def test_a_mistake_behind_a_durable_change(house: House) -> None:
     assert close.reply_code == 505
 
 
-def test_a_store_that_fails_refuses_the_durable_change(house: House) -> None:
+def test_a_store_that_fails_refuses_the_durable_change(house: BrokerBench) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="d", durable=True), 1)
     house.store.fail("no disk")
@@ -81,7 +81,7 @@ def test_a_store_that_fails_refuses_the_durable_change(house: House) -> None:
     assert client.edge.holds == 0, "close-ok has to be read"
 
 
-def test_a_durable_answer_to_a_connection_that_is_gone(house: House) -> None:
+def test_a_durable_answer_to_a_connection_that_is_gone(house: BrokerBench) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="d", durable=True), 1)
     client.connection.lost("")
@@ -89,7 +89,7 @@ def test_a_durable_answer_to_a_connection_that_is_gone(house: House) -> None:
     assert client.frames() == []
 
 
-def test_a_message_that_cannot_be_read_costs_one_connection_and_no_message(house: House) -> None:
+def test_a_message_that_cannot_be_read_costs_one_connection_and_no_message(house: BrokerBench) -> None:
     client, other = house.open(), house.open()
     client.send(Queue.Declare(queue="d", durable=True), 1)
     house.store.complete()
@@ -122,7 +122,7 @@ REQUESTS = [
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=[command.name for command in REQUESTS])
 def test_a_request_ends_with_its_connection_when_a_delivery_before_it_fails(
-    house: House, request_: base.Frame
+    house: BrokerBench, request_: base.Frame
 ) -> None:
     client, other = house.open(), house.open()
     client.send(Queue.Declare(queue="d", durable=True), 1)
@@ -143,7 +143,7 @@ def test_a_request_ends_with_its_connection_when_a_delivery_before_it_fails(
     assert isinstance(other.frames()[-1], Basic.GetOk)
 
 
-def test_a_request_waits_for_a_bounded_number_of_deliveries(house: House) -> None:
+def test_a_request_waits_for_a_bounded_number_of_deliveries(house: BrokerBench) -> None:
     client, other = house.open(), house.open()
     client.send(Queue.Declare(queue="q"), 1)
     for _ in range(2 * EARLY_MAX):
@@ -157,7 +157,7 @@ def test_a_request_waits_for_a_bounded_number_of_deliveries(house: House) -> Non
     assert len([frame for frame in client.frames() if isinstance(frame, Basic.Deliver)]) == 2 * EARLY_MAX - 1
 
 
-def test_a_cancel_during_a_pause_goes_out_when_it_ends(house: House) -> None:
+def test_a_cancel_during_a_pause_goes_out_when_it_ends(house: BrokerBench) -> None:
     client, other = house.open(), house.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.send(Basic.Consume(queue="q", consumer_tag="t"), 1)
@@ -171,7 +171,7 @@ def test_a_cancel_during_a_pause_goes_out_when_it_ends(house: House) -> None:
     assert isinstance(cancel, Basic.Cancel)
 
 
-def test_consumers_of_deleted_queues_leave_nothing_behind(house: House) -> None:
+def test_consumers_of_deleted_queues_leave_nothing_behind(house: BrokerBench) -> None:
     client = house.open()
     client.send(Basic.Qos(0, 10, True), 1)
     for _ in range(3):
@@ -182,7 +182,7 @@ def test_consumers_of_deleted_queues_leave_nothing_behind(house: House) -> None:
     assert len(session.targets) == 0
 
 
-def test_a_peer_that_asks_and_does_not_read_is_not_listened_to(house: House) -> None:
+def test_a_peer_that_asks_and_does_not_read_is_not_listened_to(house: BrokerBench) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.publish("q", bytes(1 << 20))
@@ -200,7 +200,7 @@ def test_a_peer_that_asks_and_does_not_read_is_not_listened_to(house: House) -> 
     assert answers + len(client.frames()) == 40
 
 
-def test_a_peer_that_asks_for_large_bodies_and_does_not_read_is_not_listened_to(house: House) -> None:
+def test_a_peer_that_asks_for_large_bodies_and_does_not_read_is_not_listened_to(house: BrokerBench) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.publish("q", bytes(WHOLE_BYTES_MAX + 1))
@@ -220,7 +220,7 @@ def test_a_peer_that_asks_for_large_bodies_and_does_not_read_is_not_listened_to(
     assert not client.edge.holds & HELD_FOR_PEER
 
 
-def test_deliveries_do_not_keep_a_busy_publisher_from_being_read(house: House) -> None:
+def test_deliveries_do_not_keep_a_busy_publisher_from_being_read(house: BrokerBench) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.send(Basic.Consume(queue="q", no_ack=True), 1)
@@ -231,7 +231,7 @@ def test_deliveries_do_not_keep_a_busy_publisher_from_being_read(house: House) -
     assert client.edge.holds == 0
 
 
-def test_an_error_during_a_pause_reads_the_close_ok(house: House) -> None:
+def test_an_error_during_a_pause_reads_the_close_ok(house: BrokerBench) -> None:
     client = house.open()
     client.connection.set_blocked(True)
     client.connection.hold(HELD_FOR_PEER)
@@ -243,7 +243,7 @@ def test_an_error_during_a_pause_reads_the_close_ok(house: House) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 12))
-def test_close_ok_is_found_wherever_it_is_cut(house: House, cut: int) -> None:
+def test_close_ok_is_found_wherever_it_is_cut(house: BrokerBench, cut: int) -> None:
     client = house.open()
     client.connection.force_close("broker shutting down")
     stream = b"\xff" * 20 + method_bytes(Connection.CloseOk()) + b"\x08\x00\x00\x00\x00\x00\x00\xce" * 3
@@ -253,7 +253,7 @@ def test_close_ok_is_found_wherever_it_is_cut(house: House, cut: int) -> None:
     assert client.edge.closed
 
 
-def test_both_ends_close_at_the_same_time(house: House) -> None:
+def test_both_ends_close_at_the_same_time(house: BrokerBench) -> None:
     client = house.open()
     client.connection.force_close("broker shutting down")
     client.send(Connection.Close(200, "", 0, 0))
@@ -266,7 +266,7 @@ CLOSE = method_bytes(Connection.Close(200, "", 0, 0))
 
 
 @pytest.mark.parametrize("cut", range(0, 2 * len(CLOSE), 3))
-def test_each_close_is_answered_wherever_the_stream_is_cut(house: House, cut: int) -> None:
+def test_each_close_is_answered_wherever_the_stream_is_cut(house: BrokerBench, cut: int) -> None:
     client = house.open()
     stream = CLOSE * 3 + method_bytes(Connection.CloseOk())
     client.connection.receive(stream[:cut])
@@ -276,14 +276,14 @@ def test_each_close_is_answered_wherever_the_stream_is_cut(house: House, cut: in
     assert not client.edge.closed
 
 
-def test_a_flood_of_closes_is_not_answered_for_ever(house: House) -> None:
+def test_a_flood_of_closes_is_not_answered_for_ever(house: BrokerBench) -> None:
     client = house.open()
     for _ in range(3):
         client.connection.receive(CLOSE * CLOSES_MAX)
     assert len(client.frames()) == CLOSES_MAX
 
 
-def test_a_closed_channel_may_answer_a_close_that_crossed_its_own(house: House) -> None:
+def test_a_closed_channel_may_answer_a_close_that_crossed_its_own(house: BrokerBench) -> None:
     client = house.open()
     astray = method_bytes(Basic.Publish(exchange="nowhere"), 1) + header_bytes(0, None, 1)
     client.connection.receive(astray + method_bytes(Channel.Close(200, "", 0, 0), 1))
@@ -292,7 +292,7 @@ def test_a_closed_channel_may_answer_a_close_that_crossed_its_own(house: House) 
     assert [type(frame) for frame in client.frames()] == [Channel.Close, Channel.CloseOk, Channel.OpenOk]
 
 
-def test_a_channel_that_is_being_closed_drops_everything_else(house: House) -> None:
+def test_a_channel_that_is_being_closed_drops_everything_else(house: BrokerBench) -> None:
     client = house.open()
     client.connection.receive(method_bytes(Basic.Publish(exchange="nowhere"), 1) + header_bytes(0, None, 1))
     for command in (Channel.Open(), Basic.Ack(7), Queue.Declare(queue="q"), Basic.Publish()):
@@ -307,7 +307,7 @@ def test_a_channel_that_is_being_closed_drops_everything_else(house: House) -> N
 @pytest.mark.parametrize(
     "command", [Connection.CloseOk(), Connection.TuneOk(), Basic.CancelOk("t"), Queue.DeclareOk("q", 0, 0)]
 )
-def test_a_method_that_no_client_sends_on_a_channel(house: House, command: Channel.Open) -> None:
+def test_a_method_that_no_client_sends_on_a_channel(house: BrokerBench, command: Channel.Open) -> None:
     client = house.open()
     client.send(command, 1)
     (close,) = client.frames()

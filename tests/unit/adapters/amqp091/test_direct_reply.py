@@ -4,13 +4,13 @@ import pytest
 from pamqp.commands import Basic, Channel, Connection, Queue
 
 from broker.adapters.amqp091.direct_reply import UNREAD_BYTES_MAX
-from tests.support.adapters.connection_without_socket import CAPABILITIES, House, Wired
+from tests.support.adapters.connection_without_socket import CAPABILITIES, BrokerBench, Client091
 from tests.support.amqp091.frames import body_frames, header_bytes, method_bytes, publish_bytes
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 
 
-def requester(house: House, vhost: str = "/") -> tuple[Wired, str]:
+def requester(house: BrokerBench, vhost: str = "/") -> tuple[Client091, str]:
     """A client that takes replies, and its name."""
     client = house.connect()
     client.send(Connection.StartOk({"capabilities": CAPABILITIES}, "PLAIN", "\0guest\0guest"))
@@ -23,7 +23,7 @@ def requester(house: House, vhost: str = "/") -> tuple[Wired, str]:
     return client, name[1:].decode()
 
 
-def test_a_client_that_does_not_read_takes_a_bounded_amount_of_memory(house: House) -> None:
+def test_a_client_that_does_not_read_takes_a_bounded_amount_of_memory(house: BrokerBench) -> None:
     client, name = requester(house)
     responder = house.open()
     client.connection.set_blocked(True)
@@ -41,7 +41,7 @@ def test_a_client_that_does_not_read_takes_a_bounded_amount_of_memory(house: Hou
     ("header", "body", "count"), [(0, 1 << 20, 20), (100_000, 0, 200)], ids=["body", "header"]
 )
 def test_a_client_that_stops_deliveries_takes_a_bounded_amount_of_memory(
-    house: House, header: int, body: int, count: int
+    house: BrokerBench, header: int, body: int, count: int
 ) -> None:
     client, name = requester(house)
     responder = house.open()
@@ -60,7 +60,7 @@ def test_a_client_that_stops_deliveries_takes_a_bounded_amount_of_memory(
     assert len([frame for frame in client.frames() if isinstance(frame, Basic.Deliver)]) == count - dropped
 
 
-def test_a_reply_is_flushed_at_the_next_turn(house: House) -> None:
+def test_a_reply_is_flushed_at_the_next_turn(house: BrokerBench) -> None:
     client, name = requester(house)
     responder = house.open()
     responder.publish(name, b"1")
@@ -70,7 +70,7 @@ def test_a_reply_is_flushed_at_the_next_turn(house: House) -> None:
     assert [type(frame) for frame in client.frames()] == [Basic.Deliver, Basic.Deliver]
 
 
-def test_a_name_is_good_in_its_virtual_host_only(house: House) -> None:
+def test_a_name_is_good_in_its_virtual_host_only(house: BrokerBench) -> None:
     house.broker.declare_vhost("other")
     client, name = requester(house, "other")
     stranger = house.open()
@@ -83,7 +83,7 @@ def test_a_name_is_good_in_its_virtual_host_only(house: House) -> None:
     assert closed.reply_code == 404
 
 
-def test_a_client_that_is_gone_leaves_no_name_behind(house: House) -> None:
+def test_a_client_that_is_gone_leaves_no_name_behind(house: BrokerBench) -> None:
     client, name = requester(house)
     responder = house.open()
     responder.publish(name)  # and remembers where that goes
@@ -94,7 +94,7 @@ def test_a_client_that_is_gone_leaves_no_name_behind(house: House) -> None:
     assert house.broker.counters.replies_dropped == 1
 
 
-def test_a_request_in_pieces(house: House) -> None:
+def test_a_request_in_pieces(house: BrokerBench) -> None:
     client, name = requester(house)
     client.send(Queue.Declare(queue="q"), 1)
     asked = Basic.Properties(reply_to=REPLY_TO)
@@ -108,7 +108,7 @@ def test_a_request_in_pieces(house: House) -> None:
     assert entry.message.size == 9000
 
 
-def test_many_names_do_not_pile_up(house: House) -> None:
+def test_many_names_do_not_pile_up(house: BrokerBench) -> None:
     client, _ = requester(house)
     responder = house.open()
     for number in range(5000):

@@ -5,14 +5,14 @@ from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue
 
 from broker.adapters.amqp091.get import BEHIND_BYTES_MAX
 from broker.core.queues.election import Election
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.amqp091.frames import method_bytes, publish_bytes
 
 WAIT = "x-get-wait"
 
 
 @pytest.fixture
-def client(house: House) -> Wired:
+def client(house: BrokerBench) -> Client091:
     """Has declared the queue `q`, whose gets wait a second, and has two channels."""
     client = house.open()
     client.send(Queue.Declare(queue="q", arguments={WAIT: 1000}), 1)
@@ -21,11 +21,11 @@ def client(house: House) -> Wired:
     return client
 
 
-def get(client: Wired, channel: int = 1, **options: bool) -> None:
+def get(client: Client091, channel: int = 1, **options: bool) -> None:
     client.send(Basic.Get(queue="q", **options), channel)
 
 
-def names(client: Wired) -> list[str]:
+def names(client: Client091) -> list[str]:
     """Return the names of the methods written since the last call, after all waiting turns and alarms."""
     client.house.turns.run()
     client.house.clock.advance(0)
@@ -33,12 +33,12 @@ def names(client: Wired) -> list[str]:
     return [frame.name for frame in client.frames()]
 
 
-def queue_of(house: House) -> tuple[int, int, int]:
+def queue_of(house: BrokerBench) -> tuple[int, int, int]:
     queue = house.broker.vhosts["/"].queues["q"]
     return queue.ready, queue.unacked, len(queue.manager.gets)
 
 
-def test_get_answers_when_a_message_arrives(house: House, client: Wired) -> None:
+def test_get_answers_when_a_message_arrives(house: BrokerBench, client: Client091) -> None:
     get(client)
     assert names(client) == []
     house.clock.advance(999)
@@ -52,7 +52,7 @@ def test_get_answers_when_a_message_arrives(house: House, client: Wired) -> None
     assert names(client) == []
 
 
-def test_get_answers_empty_after_the_time_out(house: House, client: Wired) -> None:
+def test_get_answers_empty_after_the_time_out(house: BrokerBench, client: Client091) -> None:
     get(client)
     house.clock.advance(999)
     assert names(client) == []
@@ -61,14 +61,14 @@ def test_get_answers_empty_after_the_time_out(house: House, client: Wired) -> No
     assert queue_of(house) == (0, 0, 0)
 
 
-def test_get_answers_at_once_when_there_is_a_message(house: House, client: Wired) -> None:
+def test_get_answers_at_once_when_there_is_a_message(house: BrokerBench, client: Client091) -> None:
     client.publish("q")
     get(client, no_ack=True)
     assert [frame.name for frame in client.frames()] == ["Basic.GetOk"]
     assert queue_of(house) == (0, 0, 0)
 
 
-def test_without_acknowledgement_the_message_is_gone(house: House, client: Wired) -> None:
+def test_without_acknowledgement_the_message_is_gone(house: BrokerBench, client: Client091) -> None:
     get(client, no_ack=True)
     client.connection.receive(publish_bytes("q", channel=2))
     assert names(client) == ["Basic.GetOk"]
@@ -81,7 +81,7 @@ def test_without_acknowledgement_the_message_is_gone(house: House, client: Wired
 
 
 def test_the_channel_s_next_methods_wait_their_turn_and_other_channels_do_not(
-    house: House, client: Wired
+    house: BrokerBench, client: Client091
 ) -> None:
     client.send(Confirm.Select(), 1)
     client.frames()
@@ -96,7 +96,7 @@ def test_the_channel_s_next_methods_wait_their_turn_and_other_channels_do_not(
     assert names(client) == ["Basic.GetOk", "Queue.DeclareOk", "Basic.Ack"]
 
 
-def test_a_multiple_ack_behind_get_includes_the_message(house: House, client: Wired) -> None:
+def test_a_multiple_ack_behind_get_includes_the_message(house: BrokerBench, client: Client091) -> None:
     get(client)
     client.send(Basic.Ack(0, multiple=True), 1)
     client.connection.receive(publish_bytes("q", channel=2))
@@ -104,7 +104,7 @@ def test_a_multiple_ack_behind_get_includes_the_message(house: House, client: Wi
     assert queue_of(house) == (0, 0, 0)
 
 
-def test_a_get_behind_a_get_waits_in_its_turn(house: House, client: Wired) -> None:
+def test_a_get_behind_a_get_waits_in_its_turn(house: BrokerBench, client: Client091) -> None:
     for _ in range(3):
         get(client)
     house.clock.advance(900)
@@ -118,7 +118,7 @@ def test_a_get_behind_a_get_waits_in_its_turn(house: House, client: Wired) -> No
     assert names(client) == ["Basic.GetEmpty"]
 
 
-def test_gets_are_served_in_the_order_of_their_arrival(house: House, client: Wired) -> None:
+def test_gets_are_served_in_the_order_of_their_arrival(house: BrokerBench, client: Client091) -> None:
     others = [house.open() for _ in range(3)]
     for other in others:
         get(other)
@@ -127,7 +127,7 @@ def test_gets_are_served_in_the_order_of_their_arrival(house: House, client: Wir
         assert [bool(names(other)) for other in others] == [n == count - 1 for n in range(3)]
 
 
-def test_get_alternates_with_consumers(house: House, client: Wired) -> None:
+def test_get_alternates_with_consumers(house: BrokerBench, client: Client091) -> None:
     consumer = house.open()
     consumer.send(Basic.Consume(queue="q", consumer_tag="t"), 1)
     assert names(consumer) == ["Basic.ConsumeOk"]
@@ -138,7 +138,7 @@ def test_get_alternates_with_consumers(house: House, client: Wired) -> None:
     assert (names(consumer), names(client)) == (["Basic.Deliver"] * 3, ["Basic.GetOk"])
 
 
-def test_a_waiting_get_is_no_consumer(house: House, client: Wired) -> None:
+def test_a_waiting_get_is_no_consumer(house: BrokerBench, client: Client091) -> None:
     get(client)
     client.send(Queue.Declare(queue="q", passive=True), 2)
     (answer,) = client.frames()
@@ -150,7 +150,7 @@ def test_a_waiting_get_is_no_consumer(house: House, client: Wired) -> None:
     assert names(client) == ["Channel.Close"]
 
 
-def test_a_waiting_get_keeps_an_expiring_queue(house: House) -> None:
+def test_a_waiting_get_keeps_an_expiring_queue(house: BrokerBench) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="q", arguments={WAIT: 1000, "x-expires": 300}), 1)
     get(client)
@@ -164,14 +164,14 @@ def test_a_waiting_get_keeps_an_expiring_queue(house: House) -> None:
     assert "q" not in house.broker.vhosts["/"].queues
 
 
-def test_deleting_the_queue_answers_it(house: House, client: Wired) -> None:
+def test_deleting_the_queue_answers_it(house: BrokerBench, client: Client091) -> None:
     get(client)
     client.send(Queue.Declare(queue="q", passive=True), 1)
     client.send(Queue.Delete(queue="q"), 2)
     assert names(client) == ["Queue.DeleteOk", "Basic.GetEmpty", "Channel.Close"]
 
 
-def test_closing_the_channel_ends_it_behind_what_came_before(house: House, client: Wired) -> None:
+def test_closing_the_channel_ends_it_behind_what_came_before(house: BrokerBench, client: Client091) -> None:
     get(client)
     client.publish("q")
     client.send(Channel.Close(0, "", 0, 0), 1)
@@ -181,7 +181,7 @@ def test_closing_the_channel_ends_it_behind_what_came_before(house: House, clien
     assert names(client) == ["Channel.OpenOk"]
 
 
-def test_closing_and_losing_the_connection_ends_it(house: House, client: Wired) -> None:
+def test_closing_and_losing_the_connection_ends_it(house: BrokerBench, client: Client091) -> None:
     get(client)
     client.send(Connection.Close(0, "", 0, 0), 0)
     assert names(client) == ["Connection.CloseOk"]
@@ -194,7 +194,7 @@ def test_closing_and_losing_the_connection_ends_it(house: House, client: Wired) 
     assert other.frames() == []
 
 
-def test_an_error_answers_too_many_bytes_behind_a_waiting_get(house: House, client: Wired) -> None:
+def test_an_error_answers_too_many_bytes_behind_a_waiting_get(house: BrokerBench, client: Client091) -> None:
     get(client)
     piece = publish_bytes("elsewhere", b"x" * 100_000)
     for _ in range(BEHIND_BYTES_MAX // len(piece)):
@@ -206,7 +206,7 @@ def test_an_error_answers_too_many_bytes_behind_a_waiting_get(house: House, clie
     assert house.broker.counters.published == BEHIND_BYTES_MAX // len(piece) + 3
 
 
-def test_frames_that_arrive_in_pieces_are_kept_whole(house: House, client: Wired) -> None:
+def test_frames_that_arrive_in_pieces_are_kept_whole(house: BrokerBench, client: Client091) -> None:
     get(client)
     data = publish_bytes("q2", b"x" * 10_000) + method_bytes(Queue.Declare(queue="q2"), 1)
     for start in range(0, len(data), 7):
@@ -221,7 +221,7 @@ def test_frames_that_arrive_in_pieces_are_kept_whole(house: House, client: Wired
     assert house.broker.vhosts["/"].queues["q2"].ready == 1
 
 
-def test_the_client_s_property_comes_before_the_queue_s_argument(house: House) -> None:
+def test_the_client_s_property_comes_before_the_queue_s_argument(house: BrokerBench) -> None:
     for asked, answered in ((0, ["Basic.GetEmpty"]), (50, [])):
         client = house.connect()
         client.send(Connection.StartOk({WAIT: asked}, "PLAIN", "\0guest\0guest"))
@@ -237,7 +237,7 @@ def test_the_client_s_property_comes_before_the_queue_s_argument(house: House) -
 
 
 @pytest.mark.parametrize("value", [-1, "soon", True])
-def test_a_property_that_cannot_be(house: House, value: object) -> None:
+def test_a_property_that_cannot_be(house: BrokerBench, value: object) -> None:
     client = house.connect()
     client.frames()
     client.send(Connection.StartOk({WAIT: value}, "PLAIN", "\0guest\0guest"))  # type: ignore[dict-item]
@@ -247,7 +247,7 @@ def test_a_property_that_cannot_be(house: House, value: object) -> None:
     assert WAIT in refusal.reply_text
 
 
-def test_flow_is_none_of_its_business(house: House, client: Wired) -> None:
+def test_flow_is_none_of_its_business(house: BrokerBench, client: Client091) -> None:
     client.send(Channel.Flow(False), 1)
     client.frames()
     get(client)
@@ -255,7 +255,7 @@ def test_flow_is_none_of_its_business(house: House, client: Wired) -> None:
     assert names(client) == ["Basic.GetOk"]
 
 
-def test_an_exclusive_consumer_that_comes_has_it_stand_by(house: House, client: Wired) -> None:
+def test_an_exclusive_consumer_that_comes_has_it_stand_by(house: BrokerBench, client: Client091) -> None:
     get(client)
     client.send(Basic.Consume(queue="q", arguments={"x-exclusive-consumer": True}), 2)
     other = house.open()
@@ -266,7 +266,7 @@ def test_an_exclusive_consumer_that_comes_has_it_stand_by(house: House, client: 
     assert names(client) == ["Basic.GetEmpty"]
 
 
-def test_a_message_that_cannot_be_read_back_is_not_lost(house: House, client: Wired) -> None:
+def test_a_message_that_cannot_be_read_back_is_not_lost(house: BrokerBench, client: Client091) -> None:
     client.send(Queue.Declare(queue="d", durable=True, arguments={WAIT: 1000}), 1)
     house.store.complete()
     other = house.open()

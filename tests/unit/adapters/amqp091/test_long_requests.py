@@ -8,14 +8,14 @@ from pamqp.common import FieldTable
 
 from broker.adapters.peers.connections import HELD_FOR_TURN
 from broker.core.schedule import METHOD, QUEUES, RECEIPT, TURN
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.amqp091.frames import header_bytes, method_bytes, publish_bytes
 
 MANY = 5 * int(TURN // METHOD)  # methods that take some turns
 ASKS: FieldTable = {"x-receipt-to": "told", "x-receipt-on": "consumed"}
 
 
-def write(client: Wired, commands: Sequence[base.Frame], channel: int = 1) -> None:
+def write(client: Client091, commands: Sequence[base.Frame], channel: int = 1) -> None:
     """Send all methods in a single piece."""
     client.connection.receive(b"".join(method_bytes(command, channel) for command in commands))
 
@@ -25,12 +25,12 @@ def declarations(prefix: str = "q") -> list[base.Frame]:
     return [Queue.Declare(queue=f"{prefix}{number}") for number in range(MANY)]
 
 
-def declared(client: Wired) -> list[str | None]:
+def declared(client: Client091) -> list[str | None]:
     """Return the queues of the DeclareOk methods that a client received."""
     return [frame.queue for frame in client.frames() if isinstance(frame, Queue.DeclareOk)]
 
 
-def test_requests_are_answered_in_order_over_several_turns(house: House) -> None:
+def test_requests_are_answered_in_order_over_several_turns(house: BrokerBench) -> None:
     client = house.open()
     write(client, declarations())
     answers = [declared(client)]
@@ -42,7 +42,7 @@ def test_requests_are_answered_in_order_over_several_turns(house: House) -> None
     assert len(answers) >= 5
 
 
-def test_two_clients_take_turns(house: House) -> None:
+def test_two_clients_take_turns(house: BrokerBench) -> None:
     clients = [house.open(), house.open()]
     for number, client in enumerate(clients):
         write(client, declarations(f"{number}."))
@@ -58,7 +58,7 @@ def test_two_clients_take_turns(house: House) -> None:
     assert len(house.broker.vhosts["/"].queues) == 2 * MANY + 1
 
 
-def test_publishes_keep_their_place_between_requests(house: House) -> None:
+def test_publishes_keep_their_place_between_requests(house: BrokerBench) -> None:
     client = house.open()
     piece = b"".join(
         method_bytes(Queue.Declare(queue=f"q{number}"), 1)
@@ -74,7 +74,7 @@ def test_publishes_keep_their_place_between_requests(house: House) -> None:
     assert names == ["Queue.DeclareOk", "Basic.GetOk"] * MANY
 
 
-def test_publishing_and_settling_ordinary_messages_takes_one_turn(house: House) -> None:
+def test_publishing_and_settling_ordinary_messages_takes_one_turn(house: BrokerBench) -> None:
     client = house.open()
     write(client, [Queue.Declare(queue="q")])
     client.connection.receive(publish_bytes("q", b"") * 3000)
@@ -86,7 +86,7 @@ def test_publishing_and_settling_ordinary_messages_takes_one_turn(house: House) 
     assert (queue.unacked, client.connection.wire.suspended) == (0, False)
 
 
-def test_receipts_count(house: House) -> None:
+def test_receipts_count(house: BrokerBench) -> None:
     client = house.open()
     write(client, [Queue.Declare(queue=name) for name in ("q", "told")])
     count = 3 * int(TURN // RECEIPT)
@@ -104,7 +104,7 @@ def test_receipts_count(house: House) -> None:
     assert (queues["q"].unacked, queues["told"].ready) == (0, count)
 
 
-def test_a_message_for_very_many_queues_counts(house: House) -> None:
+def test_a_message_for_very_many_queues_counts(house: BrokerBench) -> None:
     client = house.open()
     for number in range(100):
         client.send(Queue.Declare(queue=f"q{number}"), 1)
@@ -118,7 +118,7 @@ def test_a_message_for_very_many_queues_counts(house: House) -> None:
     assert queue.ready == count
 
 
-def test_dead_letters_count(house: House) -> None:
+def test_dead_letters_count(house: BrokerBench) -> None:
     client = house.open()
     dead: FieldTable = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     write(client, [Queue.Declare(queue="q", arguments=dead), Queue.Declare(queue="dead")])
@@ -132,7 +132,7 @@ def test_dead_letters_count(house: House) -> None:
     assert queues["dead"].ready == 1000
 
 
-def test_large_queues_that_are_deleted_or_purged_count(house: House) -> None:
+def test_large_queues_that_are_deleted_or_purged_count(house: BrokerBench) -> None:
     client = house.open()
     names = [f"q{number}" for number in range(8)]
     for command in (Queue.Purge, Queue.Delete):
@@ -146,7 +146,7 @@ def test_large_queues_that_are_deleted_or_purged_count(house: House) -> None:
         assert 0 < len(client.frames()) < len(names)
 
 
-def test_a_refusal_ends_the_channel_and_no_other(house: House) -> None:
+def test_a_refusal_ends_the_channel_and_no_other(house: BrokerBench) -> None:
     client = house.open()
     client.send(Channel.Open(), 2)
     client.frames()
@@ -160,7 +160,7 @@ def test_a_refusal_ends_the_channel_and_no_other(house: House) -> None:
     assert names == ["Queue.DeclareOk"] * (MANY // 2) + ["Channel.Close", "Queue.DeclareOk"]
 
 
-def test_bytes_behind_a_long_request_are_read_up_to_a_limit(house: House) -> None:
+def test_bytes_behind_a_long_request_are_read_up_to_a_limit(house: BrokerBench) -> None:
     client = house.open()
     write(client, declarations("more"))
     client.connection.receive(publish_bytes("more", b"x" * 100_000) * 8)
@@ -173,7 +173,7 @@ def test_bytes_behind_a_long_request_are_read_up_to_a_limit(house: House) -> Non
     assert (client.connection.wire.suspended, client.edge.holds) == (False, 0)
 
 
-def test_requests_received_before_the_socket_is_lost_are_done(house: House) -> None:
+def test_requests_received_before_the_socket_is_lost_are_done(house: BrokerBench) -> None:
     client = house.open()
     write(client, declarations("lost"))
     client.connection.lost("reset")
@@ -183,7 +183,7 @@ def test_requests_received_before_the_socket_is_lost_are_done(house: House) -> N
     assert not client.connection.is_open()
 
 
-def test_a_connection_that_ends_does_not_run_the_rest(house: House) -> None:
+def test_a_connection_that_ends_does_not_run_the_rest(house: BrokerBench) -> None:
     for end in ("closed", "broken"):
         client = house.open()
         write(client, declarations(end))
@@ -198,7 +198,7 @@ def test_a_connection_that_ends_does_not_run_the_rest(house: House) -> None:
         assert not client.edge.written
 
 
-def test_a_client_that_closes_behind_it_is_answered_last(house: House) -> None:
+def test_a_client_that_closes_behind_it_is_answered_last(house: BrokerBench) -> None:
     client = house.open()
     ending = method_bytes(Connection.Close(200, "bye", 0, 0))
     client.connection.receive(b"".join(method_bytes(each, 1) for each in declarations()) + ending)
@@ -208,7 +208,7 @@ def test_a_client_that_closes_behind_it_is_answered_last(house: House) -> None:
     assert isinstance(frames[-1], Connection.CloseOk)
 
 
-def test_a_get_that_waits_keeps_its_place(house: House) -> None:
+def test_a_get_that_waits_keeps_its_place(house: BrokerBench) -> None:
     client = house.open()
     client.send(Channel.Open(), 2)
     write(client, [Queue.Declare(queue="empty", arguments={"x-get-wait": 1})])
@@ -225,7 +225,7 @@ def test_a_get_that_waits_keeps_its_place(house: House) -> None:
     assert (behind[0], behind[-1], len(frames)) == ("behind", "last", MANY + 3)
 
 
-def test_a_stranger_has_no_more_than_others(house: House) -> None:
+def test_a_stranger_has_no_more_than_others(house: BrokerBench) -> None:
     client = house.connect()
     client.frames()
     steps = [

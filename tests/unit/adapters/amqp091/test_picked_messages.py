@@ -6,12 +6,12 @@ from pamqp.commands import Basic, Queue
 from broker.adapters.amqp091 import picked
 from broker.auth.terms import READ
 from broker.core.queues.purge import SLICE
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 
 FAR = int(picked.LOOK) + 1  # a place that is not found in one turn
 
 
-def fill(client: Wired, count: int, durable: bool = False) -> None:
+def fill(client: Client091, count: int, durable: bool = False) -> None:
     """The queue `q`, with so many messages."""
     client.send(Queue.Declare(queue="q", durable=durable), 1)
     for _ in range(count):
@@ -20,7 +20,7 @@ def fill(client: Wired, count: int, durable: bool = False) -> None:
     names(client)
 
 
-def names(client: Wired, milliseconds: int = 0) -> list[str]:
+def names(client: Client091, milliseconds: int = 0) -> list[str]:
     """The methods that were written since the last call, after so much time."""
     client.house.clock.advance(milliseconds)
     client.house.turns.run()
@@ -29,14 +29,14 @@ def names(client: Wired, milliseconds: int = 0) -> list[str]:
     return [frame.name for frame in client.frames()]
 
 
-def consume(client: Wired, **arguments: object) -> None:
+def consume(client: Client091, **arguments: object) -> None:
     asked = {"x-" + name.replace("_", "-"): value for name, value in arguments.items()}
     client.send(Basic.Consume(queue="q", consumer_tag="c", arguments=asked), 1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("prefetch", [0, 1])
 def test_a_counted_consumer_ends_when_a_purge_in_slices_leaves_nothing_for_it(
-    house: House, prefetch: int
+    house: BrokerBench, prefetch: int
 ) -> None:
     client, operator = house.open(), house.open()
     client.send(Basic.Qos(prefetch_count=prefetch), 1)
@@ -55,7 +55,7 @@ def test_a_counted_consumer_ends_when_a_purge_in_slices_leaves_nothing_for_it(
     assert house.broker.vhosts["/"].queues["q"].ready == 1
 
 
-def test_a_message_that_the_disk_does_not_give_back_ends_the_connection_and_stays(house: House) -> None:
+def test_a_message_that_the_disk_does_not_give_back_ends_the_connection_and_stays(house: BrokerBench) -> None:
     client = house.open()
     fill(client, FAR + 1, durable=True)
     house.store.drop_contents()
@@ -68,7 +68,7 @@ def test_a_message_that_the_disk_does_not_give_back_ends_the_connection_and_stay
 
 @pytest.mark.parametrize("browse", [False, True])
 def test_rights_that_are_taken_away_meanwhile_are_missed(
-    house: House, monkeypatch: pytest.MonkeyPatch, browse: bool
+    house: BrokerBench, monkeypatch: pytest.MonkeyPatch, browse: bool
 ) -> None:
     client = house.open()
     fill(client, FAR + 1)

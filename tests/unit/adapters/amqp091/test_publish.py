@@ -8,16 +8,24 @@ from broker.adapters.amqp091.publish import resolve
 from broker.core.errors import NotFound
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.errors import SYNTAX_ERROR, ProtocolError
-from tests.support.adapters.connection_without_socket import House
-from tests.support.auth.broker_with_users import ALL, Town, closed, furnished, publish, refusal, text
-from tests.support.auth.open_login import Door
+from tests.support.adapters.connection_without_socket import BrokerBench
+from tests.support.auth.broker_with_users import (
+    ALL,
+    UserBench,
+    access_refused_text,
+    close_text,
+    publish,
+    refusal,
+    user_bench,
+)
+from tests.support.auth.open_login import OpenAccess
 
-ALL_RIGHTS = Rights(Door(), "guest", "/")
+ALL_RIGHTS = Rights(OpenAccess(), "guest", "/")
 
 
 @pytest.fixture
 def virtual_host() -> VirtualHost:
-    virtual_host = House().broker.vhosts["/"]
+    virtual_host = BrokerBench().broker.vhosts["/"]
     virtual_host.declare_queue("q", False, None, False, {})
     return virtual_host
 
@@ -62,24 +70,24 @@ def test_no_such_exchange(virtual_host: VirtualHost) -> None:
 
 
 @pytest.fixture
-def town() -> Town:
-    return furnished()
+def town() -> UserBench:
+    return user_bench()
 
 
-def test_publishing_needs_write_on_the_exchange(town: Town) -> None:
+def test_publishing_needs_write_on_the_exchange(town: UserBench) -> None:
     town.users.permit("ann", "/", ALL, "^(?!x$)(?!amq[.]default$)", ALL)
     ann = town.enter("ann")
     for exchange, name in (("x", "x"), ("", "amq.default")):
         ann.connection.receive(publish(exchange, "k"))
-        assert closed(ann) == text("write", "exchange", name)
+        assert close_text(ann) == access_refused_text("write", "exchange", name)
     town.users.permit("ann", "/", "", "^(x|amq[.]default)$", "")
     for exchange in ("x", ""):
         ann.connection.receive(publish(exchange, "k"))
-        assert closed(ann) is None
+        assert close_text(ann) is None
     assert town.broker.vhosts["/"].queues["q"].ready == 1
 
 
-def test_a_permission_that_is_taken_away_stops_the_next_message(town: Town) -> None:
+def test_a_permission_that_is_taken_away_stops_the_next_message(town: UserBench) -> None:
     town.users.permit("ann", "/", "", "^x$", "")
     ann = town.enter("ann")
     queue = town.broker.vhosts["/"].queues["q"]
@@ -88,14 +96,14 @@ def test_a_permission_that_is_taken_away_stops_the_next_message(town: Town) -> N
     assert queue.ready == 3
     town.users.permit("ann", "/", "", "^y$", "")
     ann.connection.receive(publish("x", "k"))
-    assert closed(ann) == text("write", "exchange", "x")
+    assert close_text(ann) == access_refused_text("write", "exchange", "x")
     town.users.forbid("ann", "/")
     ann.connection.receive(publish("y", "k"))
-    assert closed(ann) == text("write", "exchange", "y")
+    assert close_text(ann) == access_refused_text("write", "exchange", "y")
     assert queue.ready == 3
 
 
-def test_the_permission_is_asked_once_per_route(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_permission_is_asked_once_per_route(town: UserBench, monkeypatch: pytest.MonkeyPatch) -> None:
     town.users.permit("ann", "/", "", "^x$", "")
     ann = town.enter("ann")
     asked: list[str] = []
@@ -111,18 +119,18 @@ def test_the_permission_is_asked_once_per_route(town: Town, monkeypatch: pytest.
     assert asked == ["x"]
 
 
-def test_permissions_of_a_user_do_not_count_for_another_user(town: Town) -> None:
+def test_permissions_of_a_user_do_not_count_for_another_user(town: UserBench) -> None:
     town.users.permit("ann", "/", "", "^x$", "")
     ann, boss = town.enter("ann"), town.enter("boss")
     boss.connection.receive(publish("x", "k"))
     town.users.permit("ann", "/", "", "", "")
     boss.connection.receive(publish("x", "k"))
-    assert closed(boss) is None
+    assert close_text(boss) is None
     ann.connection.receive(publish("x", "k"))
-    assert closed(ann) == text("write", "exchange", "x")
+    assert close_text(ann) == access_refused_text("write", "exchange", "x")
 
 
-def test_consumers_lose_the_queue_with_the_permission(town: Town) -> None:
+def test_consumers_lose_the_queue_with_the_permission(town: UserBench) -> None:
     town.users.permit("ann", "/", "", "", "^d?l?q$")
     ann = town.enter("ann")
     for queue in ("q", "dlq"):
@@ -140,7 +148,7 @@ def test_consumers_lose_the_queue_with_the_permission(town: Town) -> None:
     assert ann.frames() == []
 
 
-def test_deliveries_of_a_forbidden_consumer_stay_with_the_channel(town: Town) -> None:
+def test_deliveries_of_a_forbidden_consumer_stay_with_the_channel(town: UserBench) -> None:
     town.users.permit("ann", "/", "", "", "q")
     ann = town.enter("ann")
     ann.send(Basic.Consume(queue="q", consumer_tag="c"), 1)
@@ -150,7 +158,7 @@ def test_deliveries_of_a_forbidden_consumer_stay_with_the_channel(town: Town) ->
     queue = town.broker.vhosts["/"].queues["q"]
     assert (queue.ready, queue.unacked) == (0, 1)
     ann.send(Basic.Ack(1), 1)
-    assert closed(ann) is None
+    assert close_text(ann) is None
     assert (queue.ready, queue.unacked) == (0, 0)
 
 
@@ -165,33 +173,33 @@ def topic_text(what: str, key: str) -> str:
     )
 
 
-def test_topic_permissions_on_publish(town: Town) -> None:
+def test_topic_permissions_on_publish(town: UserBench) -> None:
     town.users.permit("ann", "/", ALL, ALL, ALL)
     town.users.permit_topic("ann", "/", "t", r"^{username}\.", "")
     ann = town.enter("ann")
     ann.connection.receive(publish("t", "ann.news"))
-    assert closed(ann) is None
+    assert close_text(ann) is None
     ann.connection.receive(publish("t", "bob.news"))
-    assert closed(ann) == topic_text("write", "bob.news")
+    assert close_text(ann) == topic_text("write", "bob.news")
     for exchange in ("x", "y", ""):
         ann.connection.receive(publish(exchange, "bob.news"))
-        assert closed(ann) is None
+        assert close_text(ann) is None
     town.enter("boss").connection.receive(publish("t", "bob.news"))
 
 
-def test_topic_permissions_on_the_copies_of_a_message(town: Town) -> None:
+def test_topic_permissions_on_the_copies_of_a_message(town: UserBench) -> None:
     town.users.permit("ann", "/", ALL, ALL, ALL)
     town.users.permit_topic("ann", "/", "t", "^ann", "")
     ann = town.enter("ann")
     for header in ("CC", "BCC"):
         ann.connection.receive(publish("t", "ann", Basic.Properties(headers={header: ["ann.2"]})))
-        assert closed(ann) is None
+        assert close_text(ann) is None
         ann.connection.receive(publish("t", "ann", Basic.Properties(headers={header: ["ann.2", "bob"]})))
-        assert closed(ann) == topic_text("write", "bob")
+        assert close_text(ann) == topic_text("write", "bob")
 
 
 @pytest.mark.parametrize("unbind", [False, True])
-def test_topic_permissions_on_bindings(town: Town, unbind: bool) -> None:
+def test_topic_permissions_on_bindings(town: UserBench, unbind: bool) -> None:
     town.users.permit("ann", "/", ALL, ALL, ALL)
     town.users.permit_topic("ann", "/", "t", "", r"^{vhost}\.")
     ann = town.enter("ann")
@@ -203,19 +211,19 @@ def test_topic_permissions_on_bindings(town: Town, unbind: bool) -> None:
     assert refusal(ann, queue(queue="q", exchange="x", routing_key="b")) is None
 
 
-def test_a_topic_permission_that_changes_stops_the_next_message(town: Town) -> None:
+def test_a_topic_permission_that_changes_stops_the_next_message(town: UserBench) -> None:
     town.users.permit("ann", "/", ALL, ALL, ALL)
     ann = town.enter("ann")
     ann.connection.receive(publish("t", "k"))
     town.users.permit_topic("ann", "/", "t", "^other$", "")
     ann.connection.receive(publish("t", "k"))
-    assert closed(ann) == topic_text("write", "k")
+    assert close_text(ann) == topic_text("write", "k")
     town.users.forget_topic("ann", "/", "t")
     ann.connection.receive(publish("t", "k"))
-    assert closed(ann) is None
+    assert close_text(ann) is None
 
 
-def test_an_exchange_that_becomes_a_topic_exchange_is_asked_for_anew(town: Town) -> None:
+def test_an_exchange_that_becomes_a_topic_exchange_is_asked_for_anew(town: UserBench) -> None:
     town.users.permit("ann", "/", ALL, ALL, ALL)
     town.users.permit_topic("ann", "/", "x", "^other$", "")
     ann = town.enter("ann")
@@ -226,13 +234,13 @@ def test_an_exchange_that_becomes_a_topic_exchange_is_asked_for_anew(town: Town)
     vhost.declare_exchange("x", "topic", False, False, False, {})
     vhost.bind_queue("q", "x", "#", {})
     ann.connection.receive(publish("x", "k"))
-    said = closed(ann)
+    said = close_text(ann)
     assert said is not None
     assert "access to topic 'k' in exchange 'x'" in said
     assert vhost.queues["q"].ready == 1
 
 
-def test_an_exchange_that_comes_back_as_it_was_takes_the_message_once(town: Town) -> None:
+def test_an_exchange_that_comes_back_as_it_was_takes_the_message_once(town: UserBench) -> None:
     town.users.permit("ann", "/", ALL, ALL, ALL)
     ann = town.enter("ann")
     ann.send(Confirm.Select(), 1)
@@ -250,15 +258,15 @@ def test_an_exchange_that_comes_back_as_it_was_takes_the_message_once(town: Town
 # -- in the name of others
 
 
-def test_only_an_impersonator_publishes_in_the_name_of_others(town: Town) -> None:
+def test_only_an_impersonator_publishes_in_the_name_of_others(town: UserBench) -> None:
     town.users.permit("ann", "/", "", ALL, "")
     ann = town.enter("ann")
     ann.connection.receive(publish("x", "k", Basic.Properties(user_id="ann")))
-    assert closed(ann) is None
+    assert close_text(ann) is None
     ann.connection.receive(publish("x", "k", Basic.Properties(user_id="boss")))
-    assert closed(ann) == (
+    assert close_text(ann) == (
         "406 PRECONDITION_FAILED - user_id property set to 'boss' but authenticated user was 'ann'"
     )
     town.users.put("ann", None, ("impersonator",))
     ann.connection.receive(publish("x", "k", Basic.Properties(user_id="boss")))
-    assert closed(ann) is None
+    assert close_text(ann) is None

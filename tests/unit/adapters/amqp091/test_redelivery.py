@@ -4,10 +4,10 @@ from pamqp.commands import Basic, Channel, Connection, Queue
 
 from broker.adapters.amqp091.deliver import OUTPUT_BYTES_MAX
 from broker.adapters.amqp091.settle import AGAIN_MAX
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 
 
-def test_the_second_connection_gets_back_what_the_first_held(house: House) -> None:
+def test_the_second_connection_gets_back_what_the_first_held(house: BrokerBench) -> None:
     client, other = house.open(), house.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.send(Channel.Open(), 2)
@@ -27,7 +27,7 @@ def test_the_second_connection_gets_back_what_the_first_held(house: House) -> No
     assert got.redelivered
 
 
-def consume_three(house: House, client: Wired) -> None:
+def consume_three(house: BrokerBench, client: Client091) -> None:
     """Three messages are on their way to a consumer of the queue q."""
     client.send(Queue.Declare(queue="q"), 1)
     client.send(Basic.Consume(queue="q"), 1)
@@ -37,8 +37,8 @@ def consume_three(house: House, client: Wired) -> None:
     client.frames()
 
 
-def test_redelivery_to_the_same_consumer_uses_no_more_credit(house: House) -> None:
-    client: Wired = house.open()
+def test_redelivery_to_the_same_consumer_uses_no_more_credit(house: BrokerBench) -> None:
+    client: Client091 = house.open()
     client.send(Basic.Qos(0, 2, False), 1)
     consume_three(house, client)
     client.send(Basic.Recover(False), 1)
@@ -56,7 +56,7 @@ def test_redelivery_to_the_same_consumer_uses_no_more_credit(house: House) -> No
     assert closed.reply_code == 406
 
 
-def test_very_many_come_again_in_their_order_whoever_sends_them_again(house: House) -> None:
+def test_very_many_come_again_in_their_order_whoever_sends_them_again(house: BrokerBench) -> None:
     count = int(AGAIN_MAX) + 300
     client = house.open()
     client.send(Queue.Declare(queue="q"), 1)
@@ -75,7 +75,7 @@ def test_very_many_come_again_in_their_order_whoever_sends_them_again(house: Hou
     assert [entry.delivery_count for entry in queue.entries] == [2] * count
 
 
-def test_recovered_deliveries_of_a_client_that_does_not_read_return_to_the_queue(house: House) -> None:
+def test_recovered_deliveries_of_a_client_that_does_not_read_return_to_the_queue(house: BrokerBench) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.send(Basic.Consume(queue="q"), 1)
@@ -98,14 +98,14 @@ def test_recovered_deliveries_of_a_client_that_does_not_read_return_to_the_queue
     assert (queue.ready, queue.unacked) == (0, 0)
 
 
-def tags(client: Wired) -> list[int | None]:
+def tags(client: Client091) -> list[int | None]:
     """Return the tags of the deliveries since the last call; all must be redelivered."""
     deliveries = [frame for frame in client.frames() if isinstance(frame, Basic.Deliver)]
     assert all(delivery.redelivered for delivery in deliveries)
     return [delivery.delivery_tag for delivery in deliveries]
 
 
-def test_a_disk_that_fails_while_deliveries_are_recovered_loses_none(house: House) -> None:
+def test_a_disk_that_fails_while_deliveries_are_recovered_loses_none(house: BrokerBench) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="q", durable=True), 1)
     house.store.complete()
@@ -122,7 +122,7 @@ def test_a_disk_that_fails_while_deliveries_are_recovered_loses_none(house: Hous
     assert (queue.ready, queue.unacked) == (3, 0)
 
 
-def test_a_window_for_the_channel_counts_what_is_out_already(house: House) -> None:
+def test_a_window_for_the_channel_counts_what_is_out_already(house: BrokerBench) -> None:
     client = house.open()
     consume_three(house, client)
     client.send(Basic.Qos(0, 3, True), 1)

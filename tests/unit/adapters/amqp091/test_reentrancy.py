@@ -15,11 +15,11 @@ from broker.adapters.amqp091.deliver import Target091
 from broker.adapters.amqp091.get import WaitingGet
 from broker.core.delivery.session import PullingTarget
 from broker.core.queues.attach import detach
-from tests.support.adapters.connection_without_socket import CAPABILITIES, House, Wired
+from tests.support.adapters.connection_without_socket import CAPABILITIES, BrokerBench, Client091
 from tests.support.amqp091.frames import publish_bytes
-from tests.support.core.queue_entrances import WAYS_IN, codes
+from tests.support.core.queue_entrances import ENTRANCES, names_by_code
 
-CALLS = codes(
+CALLS = names_by_code(
     (
         PullingTarget.no_messages_available,
         Target091.deliver,
@@ -32,7 +32,7 @@ CALLS = codes(
         WaitingGet.consumer_cancelled,
     )
 )
-CODES = codes(WAYS_IN)
+CODES = names_by_code(ENTRANCES)
 watchable = pytest.mark.skipif(not CALLS, reason="what is compiled does not tell what it calls")
 
 
@@ -64,14 +64,14 @@ class Watch:
 
 
 def consume(
-    client: Wired, queue: str = "q", channel: int = 1, no_ack: bool = False, **options: str | bool
+    client: Client091, queue: str = "q", channel: int = 1, no_ack: bool = False, **options: str | bool
 ) -> None:
     """Arguments are given with underscores for dashes."""
     arguments: FieldTable = {f"x-{key.replace('_', '-')}": value for key, value in options.items()}
     client.send(Basic.Consume(queue=queue, no_ack=no_ack, arguments=arguments), channel)
 
 
-def go_on(house: House) -> None:
+def go_on(house: BrokerBench) -> None:
     """Run all turns and alarms."""
     house.turns.run()
     house.clock.advance(0)
@@ -79,7 +79,7 @@ def go_on(house: House) -> None:
 
 
 @watchable
-def test_nobody_calls_back(house: House) -> None:
+def test_nobody_calls_back(house: BrokerBench) -> None:
     watch, client, other = Watch(), house.open(), house.open()
     with watch.on():
         for name in ("q", "notices", "empty"):
@@ -111,7 +111,7 @@ def test_nobody_calls_back(house: House) -> None:
 
 
 @watchable
-def test_a_delivery_with_too_long_headers_ends_the_connection_later(house: House) -> None:
+def test_a_delivery_with_too_long_headers_ends_the_connection_later(house: BrokerBench) -> None:
     watch, small, client = Watch(), house.connect(), house.open()
     small.send(Connection.StartOk({"capabilities": CAPABILITIES}, "PLAIN", "\0guest\0guest"))
     small.send(Connection.TuneOk(2047, 4096, 0))
@@ -130,7 +130,7 @@ def test_a_delivery_with_too_long_headers_ends_the_connection_later(house: House
 
 
 @watchable
-def test_a_call_back_into_a_queue_is_detected(house: House) -> None:
+def test_a_call_back_into_a_queue_is_detected(house: BrokerBench) -> None:
     watch, client = Watch(), house.open()
     client.send(Queue.Declare(queue="q"), 1)
     consume(client)

@@ -4,15 +4,23 @@ import pytest
 from pamqp import base
 from pamqp.commands import Basic, Exchange, Queue
 
-from tests.support.auth.broker_with_users import ALL, Town, closed, furnished, publish, refusal, text
+from tests.support.auth.broker_with_users import (
+    ALL,
+    UserBench,
+    access_refused_text,
+    close_text,
+    publish,
+    refusal,
+    user_bench,
+)
 
 NONE = "^none$"
 PERMISSIONS = ("configure", "write", "read")
 
 
 @pytest.fixture
-def town() -> Town:
-    return furnished()
+def town() -> UserBench:
+    return user_bench()
 
 
 NEEDS: list[tuple[base.Frame, dict[str, list[tuple[str, str]]]]] = [
@@ -61,7 +69,7 @@ NEEDS: list[tuple[base.Frame, dict[str, list[tuple[str, str]]]]] = [
 
 @pytest.mark.parametrize(("command", "needs"), NEEDS, ids=[f"{c.name}-{i}" for i, (c, _) in enumerate(NEEDS)])
 def test_each_operation_needs_its_permissions_and_no_others(
-    town: Town, command: base.Frame, needs: dict[str, list[tuple[str, str]]]
+    town: UserBench, command: base.Frame, needs: dict[str, list[tuple[str, str]]]
 ) -> None:
     def exactly(name: str) -> str:
         return f"^{name.replace('.', '[.]')}$"
@@ -76,7 +84,7 @@ def test_each_operation_needs_its_permissions_and_no_others(
             town.users.permit(
                 "ann", "/", **(dict.fromkeys(PERMISSIONS, ALL) | {what: f"^(?!{exactly(name)[1:]})"})
             )
-            assert refusal(ann, command) == text(what, kind, name)
+            assert refusal(ann, command) == access_refused_text(what, kind, name)
     town.users.permit("ann", "/", **enough)
     assert refusal(ann, command) is None
 
@@ -84,7 +92,7 @@ def test_each_operation_needs_its_permissions_and_no_others(
 @pytest.mark.parametrize(
     "command", [c for c, _ in NEEDS], ids=[f"{c.name}-{i}" for i, (c, _) in enumerate(NEEDS)]
 )
-def test_with_empty_permissions_nothing_is_allowed(town: Town, command: base.Frame) -> None:
+def test_with_empty_permissions_nothing_is_allowed(town: UserBench, command: base.Frame) -> None:
     town.users.permit("ann", "/", "", "", "")
     before = (set(town.broker.vhosts["/"].queues), set(town.broker.vhosts["/"].exchanges))
     said = refusal(town.enter("ann"), command)
@@ -102,24 +110,26 @@ def test_with_empty_permissions_nothing_is_allowed(town: Town, command: base.Fra
     ],
 )
 def test_a_passive_declare_needs_any_permission(
-    town: Town, command: base.Frame, kind: str, name: str, given: str
+    town: UserBench, command: base.Frame, kind: str, name: str, given: str
 ) -> None:
     town.users.permit("ann", "/", "", "", "")
     ann = town.enter("ann")
-    assert refusal(ann, command) == text("configure", kind, name)
+    assert refusal(ann, command) == access_refused_text("configure", kind, name)
     town.users.permit("ann", "/", **(dict.fromkeys(PERMISSIONS, "") | {given: f"^{name}$"}))
     assert refusal(ann, command) is None
 
 
-def test_a_user_without_permissions_does_not_learn_which_objects_exist(town: Town) -> None:
+def test_a_user_without_permissions_does_not_learn_which_objects_exist(town: UserBench) -> None:
     town.users.permit("ann", "/", "", "", "")
     ann = town.enter("ann")
-    assert refusal(ann, Queue.Declare(queue="absent", passive=True)) == text("configure", "queue", "absent")
+    assert refusal(ann, Queue.Declare(queue="absent", passive=True)) == access_refused_text(
+        "configure", "queue", "absent"
+    )
     ann.connection.receive(publish("absent", "k"))
-    assert closed(ann) == text("write", "exchange", "absent")
+    assert close_text(ann) == access_refused_text("write", "exchange", "absent")
 
 
-def test_redeclaring_needs_nothing_for_what_was_decided_then(town: Town) -> None:
+def test_redeclaring_needs_nothing_for_what_was_decided_then(town: UserBench) -> None:
     boss = town.enter("boss")
     declare = Queue.Declare(queue="d", arguments={"x-dead-letter-exchange": "x"})
     assert refusal(boss, declare) is None
@@ -127,7 +137,7 @@ def test_redeclaring_needs_nothing_for_what_was_decided_then(town: Town) -> None
     assert refusal(town.enter("ann"), declare) is None
 
 
-def test_a_queue_that_the_broker_names_is_asked_for_by_that_name(town: Town) -> None:
+def test_a_queue_that_the_broker_names_is_asked_for_by_that_name(town: UserBench) -> None:
     town.users.permit("ann", "/", "^mine", ALL, ALL)
     ann = town.enter("ann")
     said = refusal(ann, Queue.Declare(queue="", exclusive=True))
@@ -145,7 +155,7 @@ def test_a_queue_that_the_broker_names_is_asked_for_by_that_name(town: Town) -> 
         Exchange.Delete(exchange=""),
     ],
 )
-def test_the_default_exchange_comes_before_permissions(town: Town, command: base.Frame) -> None:
+def test_the_default_exchange_comes_before_permissions(town: UserBench, command: base.Frame) -> None:
     town.users.permit("ann", "/", "", "", "")
     assert refusal(town.enter("ann"), command) == (
         "403 ACCESS_REFUSED - operation not permitted on the default exchange"

@@ -6,12 +6,12 @@ from pamqp.commands import Basic, Channel, Queue, Tx
 from broker.adapters.amqp091.channel import Channel as ChannelOf091
 from broker.adapters.peers.connections import HELD_FOR_REPLY
 from broker.core.queues.queue import Queue as CoreQueue
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 
 
 @pytest.fixture
-def house() -> House:
-    house = House()
+def house() -> BrokerBench:
+    house = BrokerBench()
     client = house.open()
     for name in ("in", "out", "aside"):
         client.send(Queue.Declare(queue=name, durable=True), 1)
@@ -21,17 +21,17 @@ def house() -> House:
     return house
 
 
-def queue(house: House, name: str) -> CoreQueue:
+def queue(house: BrokerBench, name: str) -> CoreQueue:
     return house.broker.vhosts["/"].queues[name]
 
 
-def counts(house: House, name: str) -> tuple[int, int]:
+def counts(house: BrokerBench, name: str) -> tuple[int, int]:
     """Ready and unacked."""
     found = queue(house, name)
     return found.ready, found.unacked
 
 
-def working(house: House) -> Wired:
+def working(house: BrokerBench) -> Client091:
     """A client that has taken work, published two results, acknowledged the work, and asks for the commit."""
     client = house.open()
     client.send(Tx.Select(), 1)
@@ -44,7 +44,7 @@ def working(house: House) -> Wired:
     return client
 
 
-def test_everything_is_appended_at_once_and_seen_when_it_is_durable(house: House) -> None:
+def test_everything_is_appended_at_once_and_seen_when_it_is_durable(house: BrokerBench) -> None:
     batch = house.store.batch
     appended = len(house.store.appended)
     client = working(house)
@@ -62,7 +62,7 @@ def test_everything_is_appended_at_once_and_seen_when_it_is_durable(house: House
     assert house.store.settled == house.store.transacted
 
 
-def test_frames_behind_a_commit_wait_for_it(house: House) -> None:
+def test_frames_behind_a_commit_wait_for_it(house: BrokerBench) -> None:
     client = working(house)
     client.publish("out", b"next", persistent=True)
     client.send(Tx.Rollback(), 1)
@@ -77,7 +77,7 @@ def test_frames_behind_a_commit_wait_for_it(house: House) -> None:
     assert counts(house, "out") == (1, 0)
 
 
-def test_a_log_that_fails_meanwhile_leaves_nothing_done(house: House) -> None:
+def test_a_log_that_fails_meanwhile_leaves_nothing_done(house: BrokerBench) -> None:
     client = working(house)
     house.store.fail("no disk")
     (closed,) = client.frames()
@@ -92,7 +92,7 @@ def test_a_log_that_fails_meanwhile_leaves_nothing_done(house: House) -> None:
     assert house.store.settled == []
 
 
-def test_a_log_that_has_failed_refuses_the_commit(house: House) -> None:
+def test_a_log_that_has_failed_refuses_the_commit(house: BrokerBench) -> None:
     client = house.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Get(queue="in"), 1)
@@ -109,7 +109,7 @@ def test_a_log_that_has_failed_refuses_the_commit(house: House) -> None:
     assert (counts(house, "in"), counts(house, "out")) == ((1, 0), (0, 0))
 
 
-def test_a_client_that_goes_meanwhile_has_committed(house: House) -> None:
+def test_a_client_that_goes_meanwhile_has_committed(house: BrokerBench) -> None:
     client = working(house)
     client.connection.lost("reset")
     assert (counts(house, "in"), counts(house, "out"), counts(house, "aside")) == ((0, 1), (0, 0), (0, 0))
@@ -118,7 +118,7 @@ def test_a_client_that_goes_meanwhile_has_committed(house: House) -> None:
     assert client.frames() == []
 
 
-def test_a_client_that_goes_meanwhile_and_a_log_that_fails(house: House) -> None:
+def test_a_client_that_goes_meanwhile_and_a_log_that_fails(house: BrokerBench) -> None:
     client = working(house)
     client.connection.lost("reset")
     house.store.fail("no disk")
@@ -126,7 +126,7 @@ def test_a_client_that_goes_meanwhile_and_a_log_that_fails(house: House) -> None
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_channel_that_the_broker_closes_meanwhile_holds_nobody_up(house: House, fails: bool) -> None:
+def test_a_channel_that_the_broker_closes_meanwhile_holds_nobody_up(house: BrokerBench, fails: bool) -> None:
     client = working(house)
     client.send(Channel.Open(), 2)
     channel = client.connection.wire.channel(1)
@@ -143,7 +143,7 @@ def test_a_channel_that_the_broker_closes_meanwhile_holds_nobody_up(house: House
     assert [type(frame) for frame in client.frames()] == [Channel.OpenOk]
 
 
-def test_queues_that_are_deleted_meanwhile(house: House) -> None:
+def test_queues_that_are_deleted_meanwhile(house: BrokerBench) -> None:
     other = house.open()
     client = working(house)
     result = house.store.appended[-1]
@@ -157,7 +157,7 @@ def test_queues_that_are_deleted_meanwhile(house: House) -> None:
     assert house.store.forgotten == [house.store.appended[0], result]
 
 
-def test_a_commit_without_durable_work_does_not_wait_for_the_log(house: House) -> None:
+def test_a_commit_without_durable_work_does_not_wait_for_the_log(house: BrokerBench) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.publish("in", b"another's", persistent=True)
@@ -170,7 +170,7 @@ def test_a_commit_without_durable_work_does_not_wait_for_the_log(house: House) -
     assert counts(house, "q") == (1, 0)
 
 
-def test_a_transaction_is_bounded(house: House) -> None:
+def test_a_transaction_is_bounded(house: BrokerBench) -> None:
     house.server.transaction_bytes_max = 10_000
     client = house.open()
     client.send(Tx.Select(), 1)
@@ -187,7 +187,7 @@ def test_a_transaction_is_bounded(house: House) -> None:
     assert "is larger than configured max size 10000" in closed.reply_text
 
 
-def test_a_browser_in_a_transaction(house: House) -> None:
+def test_a_browser_in_a_transaction(house: BrokerBench) -> None:
     client = house.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Consume(queue="in", arguments={"x-browse": True}), 1)
@@ -200,7 +200,7 @@ def test_a_browser_in_a_transaction(house: House) -> None:
     assert counts(house, "in") == (1, 0)
 
 
-def test_consumers_of_a_client_take_what_it_released(house: House) -> None:
+def test_consumers_of_a_client_take_what_it_released(house: BrokerBench) -> None:
     client = house.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Qos(0, 1, False), 1)
@@ -214,7 +214,7 @@ def test_consumers_of_a_client_take_what_it_released(house: House) -> None:
     assert [(frame.delivery_tag, frame.redelivered) for frame in delivered] == [(2, True)]
 
 
-def test_a_lease_goes_on_until_the_commit(house: House) -> None:
+def test_a_lease_goes_on_until_the_commit(house: BrokerBench) -> None:
     client = house.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Consume(queue="in", arguments={"x-consumer-timeout": 60_000}), 1)
@@ -231,7 +231,7 @@ def test_a_lease_goes_on_until_the_commit(house: House) -> None:
     assert counts(house, "in") == (1, 0)
 
 
-def test_a_lease_goes_on_after_a_rollback(house: House) -> None:
+def test_a_lease_goes_on_after_a_rollback(house: BrokerBench) -> None:
     client = house.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Consume(queue="in", arguments={"x-consumer-timeout": 60_000}), 1)
@@ -246,7 +246,7 @@ def test_a_lease_goes_on_after_a_rollback(house: House) -> None:
     assert again.redelivered
 
 
-def test_a_window_made_for_the_channel_counts_what_the_transaction_holds(house: House) -> None:
+def test_a_window_made_for_the_channel_counts_what_the_transaction_holds(house: BrokerBench) -> None:
     client = house.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Consume(queue="in"), 1)
@@ -262,7 +262,7 @@ def test_a_window_made_for_the_channel_counts_what_the_transaction_holds(house: 
     assert channel.window.used == 0
 
 
-def test_a_transaction_knows_which_deliveries_it_has_settled(house: House) -> None:
+def test_a_transaction_knows_which_deliveries_it_has_settled(house: BrokerBench) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="q"), 1)
     for _ in range(9):

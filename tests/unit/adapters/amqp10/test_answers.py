@@ -8,27 +8,27 @@ from broker.adapters.amqp10.answers import owed_by
 from broker.adapters.amqp10.receive import IncomingLink
 from protocol.amqp10.composites import Accepted, Rejected
 from protocol.amqp10.performatives import Detach, Disposition, End, Flow
-from tests.support.adapters.connection10_without_socket import Wired10
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection10_without_socket import Client10
+from tests.support.adapters.connection_without_socket import BrokerBench
 
 
 @pytest.fixture
-def client(house: House) -> Wired10:
+def client(house: BrokerBench) -> Client10:
     return publisher(house)
 
 
-def publisher(house: House, **fields: object) -> Wired10:
+def publisher(house: BrokerBench, **fields: object) -> Client10:
     """Sends to the queue `kept` on handle 0, and to `volatile` on handle 1."""
     vhost = house.broker.vhosts["/"]
     vhost.declare_queue("kept", True, None, False, {})
     vhost.declare_queue("volatile", False, None, False, {"x-max-length": 4, "x-overflow": "reject-publish"})
-    client = Wired10(house)
+    client = Client10(house)
     client.sends("kept", 0, **fields)
     client.sends("volatile", 1, **fields)
     return client
 
 
-def answers(client: Wired10) -> list[tuple[int, int, str, bool]]:
+def answers(client: Client10) -> list[tuple[int, int, str, bool]]:
     """First and last delivery, outcome, and whether it is settled, of each answer since the last call."""
     found = []
     for said in client.said():
@@ -42,13 +42,13 @@ def answers(client: Wired10) -> list[tuple[int, int, str, bool]]:
     return found
 
 
-def test_consecutive_deliveries_with_the_same_outcome_have_a_single_answer(client: Wired10) -> None:
+def test_consecutive_deliveries_with_the_same_outcome_have_a_single_answer(client: Client10) -> None:
     client.publish(0, 1, 2, handle=1)
 
     assert answers(client) == [(0, 2, "Accepted", True)]
 
 
-def test_another_link_or_outcome_or_a_gap_is_another_answer(client: Wired10, house: House) -> None:
+def test_another_link_or_outcome_or_a_gap_is_another_answer(client: Client10, house: BrokerBench) -> None:
     client.publish(0, 1, handle=1)
     client.publish(4, 5, 6, 7, handle=1)
     client.publish(9)
@@ -63,7 +63,7 @@ def test_another_link_or_outcome_or_a_gap_is_another_answer(client: Wired10, hou
     assert house.broker.vhosts["/"].queues["volatile"].ready == 4
 
 
-def test_durable_deliveries_wait_for_their_batch(client: Wired10, house: House) -> None:
+def test_durable_deliveries_wait_for_their_batch(client: Client10, house: BrokerBench) -> None:
     client.publish(0, 1, durable=True)
     assert answers(client) == []
     house.store.seal()
@@ -76,7 +76,7 @@ def test_durable_deliveries_wait_for_their_batch(client: Wired10, house: House) 
     assert answers(client) == [(2, 2, "Accepted", True)]
 
 
-def test_transient_deliveries_do_not_overtake_durable_ones(client: Wired10, house: House) -> None:
+def test_transient_deliveries_do_not_overtake_durable_ones(client: Client10, house: BrokerBench) -> None:
     client.publish(0, durable=True)
     client.publish(1, 2, handle=1)
     assert answers(client) == []
@@ -85,13 +85,15 @@ def test_transient_deliveries_do_not_overtake_durable_ones(client: Wired10, hous
     assert answers(client) == [(0, 0, "Accepted", True), (1, 2, "Accepted", True)]
 
 
-def test_ids_that_wrap_are_one_answer(client: Wired10) -> None:
+def test_ids_that_wrap_are_one_answer(client: Client10) -> None:
     client.publish(0xFFFFFFFF, 0, 1, handle=1)
 
     assert answers(client) == [(0xFFFFFFFF, 1, "Accepted", True)]
 
 
-def test_a_log_that_fails_ends_the_session_and_nothing_is_accepted(client: Wired10, house: House) -> None:
+def test_a_log_that_fails_ends_the_session_and_nothing_is_accepted(
+    client: Client10, house: BrokerBench
+) -> None:
     client.publish(0, durable=True)
     house.store.fail("the disk is gone")
     said = [made.performative for made in client.said()]
@@ -102,7 +104,7 @@ def test_a_log_that_fails_ends_the_session_and_nothing_is_accepted(client: Wired
     assert said[0].error.condition == "amqp:internal-error"
 
 
-def test_a_link_that_has_ended_is_answered_before_it(client: Wired10, house: House) -> None:
+def test_a_link_that_has_ended_is_answered_before_it(client: Client10, house: BrokerBench) -> None:
     client.publish(0, durable=True)
     client.send(End())
     house.store.complete()
@@ -113,7 +115,7 @@ def test_a_link_that_has_ended_is_answered_before_it(client: Wired10, house: Hou
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.sampled_from(["kept", "volatile", "sync", "seal"]), max_size=12))
 def test_each_delivery_has_one_answer_and_all_are_in_order(steps: list[str]) -> None:
-    house = House()
+    house = BrokerBench()
     client = publisher(house)
     sent: list[bool] = []
     found: list[tuple[int, int, str, bool]] = []
@@ -144,11 +146,11 @@ def test_each_delivery_has_one_answer_and_all_are_in_order(steps: list[str]) -> 
 # -- deliveries of which the sender settles last
 
 
-def second(house: House) -> Wired10:
+def second(house: BrokerBench) -> Client10:
     return publisher(house, rcv_settle_mode=1)
 
 
-def unanswered(client: Wired10) -> int:
+def unanswered(client: Client10) -> int:
     [session] = client.connection.mapped.all()
     return sum(int(link.unanswered) for link in session.links.values() if isinstance(link, IncomingLink))
 
@@ -157,7 +159,7 @@ def settled(first: int, last: int | None = None) -> Disposition:
     return Disposition(role=False, first=first, last=last, settled=True, state=Accepted())
 
 
-def test_halves_wait_until_the_sender_settles_them(house: House) -> None:
+def test_halves_wait_until_the_sender_settles_them(house: BrokerBench) -> None:
     client = second(house)
     client.publish(0, 1, 2)
 
@@ -175,7 +177,7 @@ def test_halves_wait_until_the_sender_settles_them(house: House) -> None:
     st.lists(st.tuples(st.integers(0, 11), st.integers(0, 40)), max_size=8),
 )
 def test_ranges_settle_the_halves_in_them_over_the_wrap_too(base: int, ranges: list[tuple[int, int]]) -> None:
-    house = House()
+    house = BrokerBench()
     client = second(house)
     ids = [base + at & 0xFFFFFFFF for at in range(10)]
     client.publish(*ids[:5], handle=0)
@@ -188,7 +190,7 @@ def test_ranges_settle_the_halves_in_them_over_the_wrap_too(base: int, ranges: l
         assert unanswered(client) == len(left)
 
 
-def test_halves_of_a_link_go_with_it(house: House) -> None:
+def test_halves_of_a_link_go_with_it(house: BrokerBench) -> None:
     client = second(house)
     client.publish(0, 1)
     client.publish(2, handle=1)

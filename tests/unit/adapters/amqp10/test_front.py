@@ -14,7 +14,7 @@ from protocol.amqp10.composites import Header
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.decoding import decode
 from protocol.amqp10.sections import scan
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.adapters.queued_messages10 import data, put, put_large
 from tests.support.amqp091.frames import body_frames, header_bytes
 from tests.support.amqp10.contents import bare10, content10
@@ -25,11 +25,11 @@ X_OWN = sized(0xA3, b"x-own")
 
 
 @pytest.fixture
-def queue(house: House) -> Queue:
+def queue(house: BrokerBench) -> Queue:
     return house.broker.vhosts["/"].declare_queue("q", False, None, False, {})
 
 
-def read(house: House, queue: Queue, front: Front, at: int = -1) -> tuple[QueueEntry, bytes]:
+def read(house: BrokerBench, queue: Queue, front: Front, at: int = -1) -> tuple[QueueEntry, bytes]:
     """Take up the message at this place of the queue; all of it that is not further."""
     entry = list(queue.entries)[at]
     front.read(entry.message, entry, house.store, queue)
@@ -49,11 +49,11 @@ def header(sent: bytes) -> Header:
     return found
 
 
-def front_of(house: House) -> Front:
+def front_of(house: BrokerBench) -> Front:
     return Front(house.broker.vhosts["/"])
 
 
-def test_a_first_delivery_is_sent_as_stored(house: House, queue: Queue) -> None:
+def test_a_first_delivery_is_sent_as_stored(house: BrokerBench, queue: Queue) -> None:
     front = front_of(house)
     kept = content10(durable=True, priority=5, subject="s")
     put(house, kept)
@@ -66,7 +66,9 @@ def test_a_first_delivery_is_sent_as_stored(house: House, queue: Queue) -> None:
     assert annotations(sent) == {"x-exchange": "", "x-routing-key": "q"}
 
 
-def test_annotations_that_were_there_stay_unless_they_are_the_brokers(house: House, queue: Queue) -> None:
+def test_annotations_that_were_there_stay_unless_they_are_the_brokers(
+    house: BrokerBench, queue: Queue
+) -> None:
     front = front_of(house)
     put(house, content10({"x-own": 1, "x-exchange": "forged", "x-opt-a": "b"}, subject="s"))
     _, sent = read(house, queue, front)
@@ -81,7 +83,7 @@ def test_annotations_that_were_there_stay_unless_they_are_the_brokers(house: Hou
 @pytest.mark.parametrize(
     "descriptor", [sized(0xA3, b"amqp:message-annotations:map"), b"\x80" + bytes(7) + b"r"]
 )
-def test_annotations_may_be_named_in_any_way(house: House, queue: Queue, descriptor: bytes) -> None:
+def test_annotations_may_be_named_in_any_way(house: BrokerBench, queue: Queue, descriptor: bytes) -> None:
     front = front_of(house)
     put(house, kept_header(True, NONE, NONE) + b"\0" + descriptor + compound(0xC1, [X_OWN, b"\x41"]) + BARE)
     _, sent = read(house, queue, front)
@@ -92,7 +94,7 @@ def test_annotations_may_be_named_in_any_way(house: House, queue: Queue, descrip
 
 @pytest.mark.parametrize("descriptor", [sized(0xA3, b"amqp:data:binary"), b"\x80" + bytes(7) + b"u"])
 def test_without_annotations_the_first_section_may_be_named_in_any_way(
-    house: House, queue: Queue, descriptor: bytes
+    house: BrokerBench, queue: Queue, descriptor: bytes
 ) -> None:
     front = front_of(house)
     bare = b"\0" + descriptor + b"\xa0\x01x"
@@ -103,7 +105,7 @@ def test_without_annotations_the_first_section_may_be_named_in_any_way(
     assert front.rest == bare
 
 
-def test_there_may_be_nothing_but_a_header(house: House, queue: Queue) -> None:
+def test_there_may_be_nothing_but_a_header(house: BrokerBench, queue: Queue) -> None:
     front = front_of(house)
     put(house, kept_header(True, NONE, NONE))
     _, sent = read(house, queue, front)
@@ -116,7 +118,7 @@ def test_there_may_be_nothing_but_a_header(house: House, queue: Queue) -> None:
     assert front.rest + b"".join(front.further) == data(b"x" * 99)
 
 
-def test_each_address_is_told(house: House, queue: Queue) -> None:
+def test_each_address_is_told(house: BrokerBench, queue: Queue) -> None:
     front = front_of(house)
     vhost = house.broker.vhosts["/"]
     vhost.declare_queue("other", False, None, False, {})
@@ -134,7 +136,7 @@ def test_each_address_is_told(house: House, queue: Queue) -> None:
 )
 @pytest.mark.parametrize("under_way", [True, False])
 def test_the_header_says_what_became_of_it_before(
-    house: House,
+    house: BrokerBench,
     queue: Queue,
     deliveries: int,
     uncounted: int,
@@ -159,7 +161,7 @@ def test_the_header_says_what_became_of_it_before(
     assert front.size == len(sent)
 
 
-def test_the_remaining_time_to_live_is_sent(house: House, queue: Queue) -> None:
+def test_the_remaining_time_to_live_is_sent(house: BrokerBench, queue: Queue) -> None:
     front = front_of(house)
     put(house, content10(ttl=1000), expiration=1000)
     assert header(read(house, queue, front)[1]).ttl == 1000
@@ -168,7 +170,7 @@ def test_the_remaining_time_to_live_is_sent(house: House, queue: Queue) -> None:
     assert header(read(house, queue, front)[1]).ttl == 600
 
 
-def test_content_on_disk_is_read(house: House, queue: Queue) -> None:
+def test_content_on_disk_is_read(house: BrokerBench, queue: Queue) -> None:
     front = front_of(house)
     message: Message = put(house, content10(subject="s"))
     assert message.content is not None
@@ -182,7 +184,7 @@ def test_content_on_disk_is_read(house: House, queue: Queue) -> None:
         read(house, queue, front)
 
 
-def test_a_message_of_the_other_protocol_is_one_of_this(house: House, queue: Queue) -> None:
+def test_a_message_of_the_other_protocol_is_one_of_this(house: BrokerBench, queue: Queue) -> None:
     front = front_of(house)
     content = header_bytes(5, None, 0) + b"".join(body_frames(b"hello", 0, 131072))
     put(house, content, size=5)
@@ -196,7 +198,7 @@ def test_a_message_of_the_other_protocol_is_one_of_this(house: House, queue: Que
 @settings(deadline=None, max_examples=30)
 @given(st.binary(min_size=1, max_size=3000), st.integers(1, 900), st.booleans())
 def test_a_large_body_follows_piece_by_piece(payload: bytes, piece_bytes: int, on_disk: bool) -> None:
-    house = House()
+    house = BrokerBench()
     queue = house.broker.vhosts["/"].declare_queue("q", False, None, False, {})
     front = front_of(house)
     sections = data(payload)

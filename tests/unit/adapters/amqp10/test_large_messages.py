@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from broker.adapters.amqp10.assembly import PIECE_BYTES, LargeArrival, arrival
 from protocol.amqp10.conditions import DecodeError, PeerError
 from protocol.amqp10.headers import Header
-from tests.support.adapters.connection10_without_socket import Wired10
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection10_without_socket import Client10
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.adapters.queued_messages10 import data
 from tests.support.amqp10.contents import content10
 from tests.support.amqp10.reference_codec import compound, described, message, sized
@@ -20,9 +20,9 @@ FRONT = content10({"x-own": 1}, {"x-b": 2}, durable=True, priority=3, ttl=5000, 
 FOOT = described(0x78, b"\xc1\x01\x00")
 
 
-def arrives(house: House, parts: list[bytes]) -> LargeArrival:
+def arrives(house: BrokerBench, parts: list[bytes]) -> LargeArrival:
     """Return a large message of which all parts have arrived."""
-    large = LargeArrival(Wired10(house).connection, parts[0], Header())
+    large = LargeArrival(Client10(house).connection, parts[0], Header())
     for part in parts[1:]:
         large.feed(part)
     return large
@@ -43,7 +43,7 @@ def test_however_it_is_cut_it_is_what_it_would_be_as_a_whole(sent: bytes, draw: 
     cuts = [] if draw is None else draw.draw(st.lists(st.integers(behind, len(sent)), max_size=5))
     places = [0, *sorted(cuts), len(sent)]
     parts = [sent[start:end] for start, end in itertools.pairwise(places)]
-    large = arrives(House(), parts)
+    large = arrives(BrokerBench(), parts)
     body = kept_body(large)
     made = large.arrival
 
@@ -54,7 +54,9 @@ def test_however_it_is_cut_it_is_what_it_would_be_as_a_whole(sent: bytes, draw: 
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_pieces_are_kept_as_they_come_and_logged_if_they_are_durable(house: House, durable: bool) -> None:
+def test_pieces_are_kept_as_they_come_and_logged_if_they_are_durable(
+    house: BrokerBench, durable: bool
+) -> None:
     front = content10(durable=durable, body=b"")
     sections = data(b"x" * (2 * PIECE_BYTES)) + FOOT
     sent = front + sections
@@ -86,14 +88,14 @@ def test_pieces_are_kept_as_they_come_and_logged_if_they_are_durable(house: Hous
     ],
 )
 @pytest.mark.parametrize("step", [1, 5, 10000])
-def test_an_invalid_body_is_refused(house: House, rest: bytes, step: int) -> None:
+def test_an_invalid_body_is_refused(house: BrokerBench, rest: bytes, step: int) -> None:
     parts = [FRONT, *(rest[at : at + step] for at in range(0, len(rest), step))]
     with pytest.raises(DecodeError):
         arrives(house, parts).end()
 
 
-def test_the_sections_before_the_body_are_checked_before_anything_is_stored(house: House) -> None:
-    connection = Wired10(house).connection
+def test_the_sections_before_the_body_are_checked_before_anything_is_stored(house: BrokerBench) -> None:
+    connection = Client10(house).connection
     wrong = described(0x70, compound(0xC0, [b"\xa1\x01x"])) + data(b"x")
     long = content10({"x-long": "x" * 140_000}, body=b"") + data(b"x")
     with pytest.raises(DecodeError):

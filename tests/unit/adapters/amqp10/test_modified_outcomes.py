@@ -8,9 +8,14 @@ from protocol.amqp10.annotations import entries_of
 from protocol.amqp10.composites import Modified, Released
 from protocol.amqp10.performatives import Detach, Disposition
 from protocol.amqp10.types import Symbol, Ubyte
-from tests.support.adapters.connection10_without_socket import Wired10
-from tests.support.adapters.connection_without_socket import House
-from tests.support.adapters.resumed_links10 import delivered, kinds, premises, ready
+from tests.support.adapters.connection10_without_socket import Client10
+from tests.support.adapters.connection_without_socket import BrokerBench
+from tests.support.adapters.resumed_links10 import (
+    bench_with_queues,
+    counts_of_q,
+    delivered,
+    performative_types,
+)
 from tests.support.amqp10.peer import amqp
 
 MANY = 1000
@@ -22,7 +27,7 @@ def said(first: int, *names: str) -> Disposition:
     return Disposition(role=True, first=first, settled=True, state=Modified(message_annotations=added))
 
 
-def annotations(house: House) -> list[list[bytes]]:
+def annotations(house: BrokerBench) -> list[list[bytes]]:
     """Return the names of the annotations of each entry in the queue, in order."""
     entries = house.broker.vhosts["/"].queues["q"].entries
     return [
@@ -31,22 +36,22 @@ def annotations(house: House) -> list[list[bytes]]:
 
 
 def test_many_that_are_modified_one_by_one_count() -> None:
-    house = premises()
-    client = Wired10(house)
+    house = bench_with_queues()
+    client = Client10(house)
     delivered(client, MANY)
     client.send(*[said(number, "x-opt-why") for number in range(MANY)])
-    back, _ = ready(house)
+    back, _ = counts_of_q(house)
     assert 0 < back <= TURN // MODIFICATION + 1 < MANY
     house.clock.advance(0)
-    assert ready(house) == (MANY, 0)
+    assert counts_of_q(house) == (MANY, 0)
     assert annotations(house) == [[b"x-opt-why"]] * MANY
 
 
 @pytest.mark.parametrize("before", [0, 1])
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_message_has_only_so_many(before: int, more: int) -> None:
-    house = premises()
-    client = Wired10(house)
+    house = bench_with_queues()
+    client = Client10(house)
     delivered(client, 1)
     many = [f"x-{number}" for number in range(ANNOTATIONS_MAX - before + more)]
     if before:
@@ -55,15 +60,15 @@ def test_a_message_has_only_so_many(before: int, more: int) -> None:
         client.said()
     client.send(said(before, *many))
     house.clock.advance(0)
-    assert kinds(client) == ([Detach] if more else [])
+    assert performative_types(client) == ([Detach] if more else [])
     first = [b"x-first"] if before else []
     assert annotations(house) == ([first] * before if more else [first + [name.encode() for name in many]])
 
 
 def test_the_last_of_two_annotations_with_the_same_key_is_added() -> None:
     """A map with a repeated key is invalid, and must not produce another invalid map."""
-    house = premises()
-    client = Wired10(house)
+    house = bench_with_queues()
+    client = Client10(house)
     delivered(client, 1)
     frame = amqp(said(0, "x-1", "x-2", "x-3"))
     client.connection.receive(frame.replace(b"\xa3\x03x-3", b"\xa3\x03x-1"))
@@ -74,11 +79,11 @@ def test_the_last_of_two_annotations_with_the_same_key_is_added() -> None:
 
 def test_a_queue_may_go_with_the_link_that_would_add_too_much_while_it_is_deleted() -> None:
     """A delivery that is returned while its queue is deleted may have waited until then."""
-    house = House()
+    house = BrokerBench()
     vhost = house.broker.vhosts["/"]
     vhost.declare_queue("dear", False, None, False, {"x-max-length": 1000})
     vhost.declare_queue("q", False, None, True, {"x-delivery-limit": 5})
-    client, other = Wired10(house), Wired10(house)
+    client, other = Client10(house), Client10(house)
     for handle, name in enumerate(("dear", "q")):
         first = 200 * handle
         other.sends(name, handle)
@@ -95,5 +100,5 @@ def test_a_queue_may_go_with_the_link_that_would_add_too_much_while_it_is_delete
     vhost.delete_queue("q", False, False)
     assert list(vhost.queues) == ["dear"]
     house.clock.advance(0)
-    assert kinds(client).count(Detach) == 1
+    assert performative_types(client).count(Detach) == 1
     assert vhost.queues["dear"].ready + vhost.queues["dear"].unacked == 200

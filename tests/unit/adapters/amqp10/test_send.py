@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from broker.core.entries.entry import AVAILABLE
 from protocol.amqp10.performatives import Close, Detach, Flow, Transfer
-from tests.support.adapters.connection10_without_socket import WINDOW, Said, Wired10
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection10_without_socket import WINDOW, Client10, WrittenFrame
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.adapters.queued_messages10 import data, put, put_large
 from tests.support.amqp10.contents import content10
 
@@ -15,26 +15,26 @@ FRAME = 512
 
 
 @pytest.fixture
-def client(house: House) -> Wired10:
+def client(house: BrokerBench) -> Client10:
     return consumer(house)
 
 
-def consumer(house: House, credit: int = 100) -> Wired10:
+def consumer(house: BrokerBench, credit: int = 100) -> Client10:
     """Receives from the queue `q`, on handle 0, in frames of 512 bytes."""
     house.broker.vhosts["/"].declare_queue("q", False, None, False, {})
-    client = Wired10(house, FRAME)
+    client = Client10(house, FRAME)
     client.receives("q", credit=credit)
     return client
 
 
-def window(client: Wired10, received: int, more: int) -> None:
+def window(client: Client10, received: int, more: int) -> None:
     """The client has had so many transfers, and takes so many more."""
     flow = Flow(incoming_window=more, next_outgoing_id=0, outgoing_window=WINDOW, next_incoming_id=received)
     client.send(flow)
     client.house.turns.run()
 
 
-def transfers(said: list[Said]) -> list[Transfer]:
+def transfers(said: list[WrittenFrame]) -> list[Transfer]:
     found = [made.performative for made in said]
     assert all(isinstance(made, Transfer) for made in found), found
     return [made for made in found if isinstance(made, Transfer)]
@@ -50,14 +50,14 @@ def transfers(said: list[Said]) -> list[Transfer]:
 def test_parts_go_out_as_the_window_allows_and_are_whole_again(
     sizes: list[int], piece_bytes: int, on_disk: bool, windows: list[int]
 ) -> None:
-    house = House()
+    house = BrokerBench()
     client = consumer(house)
     window(client, 0, 0)
     bodies = [data(bytes([number]) * size) for number, size in enumerate(sizes)]
     for number, body in enumerate(bodies):
         put_large(house, body, piece_bytes=piece_bytes, on_disk=on_disk and number == 0)
     house.turns.run()
-    said: list[Said] = []
+    said: list[WrittenFrame] = []
     for more in [*windows, WINDOW]:
         window(client, len(said), more)
         new = client.said()
@@ -73,7 +73,7 @@ def test_parts_go_out_as_the_window_allows_and_are_whole_again(
         assert whole.endswith(bodies[number])
 
 
-def test_a_delivery_on_its_way_is_taken_back_when_its_link_ends(client: Wired10, house: House) -> None:
+def test_a_delivery_on_its_way_is_taken_back_when_its_link_ends(client: Client10, house: BrokerBench) -> None:
     window(client, 0, 3)
     put_large(house, data(b"x" * 3000))
     house.turns.run()
@@ -96,10 +96,10 @@ def test_a_delivery_on_its_way_is_taken_back_when_its_link_ends(client: Wired10,
 @pytest.mark.parametrize("settled", [0, 1])
 @pytest.mark.parametrize("large", [False, True])
 def test_a_message_that_cannot_be_read_goes_back_to_its_queue(
-    house: House, large: bool, settled: int
+    house: BrokerBench, large: bool, settled: int
 ) -> None:
     queue = house.broker.vhosts["/"].declare_queue("q", True, None, False, {})
-    client = Wired10(house, FRAME)
+    client = Client10(house, FRAME)
     if large:
         put_large(house, data(b"x" * 3000), on_disk=True)
     else:
@@ -115,7 +115,7 @@ def test_a_message_that_cannot_be_read_goes_back_to_its_queue(
     assert (queue.unacked, queue.ready) == (0, 1)
 
 
-def test_a_body_that_cannot_be_read_any_more_is_taken_back(client: Wired10, house: House) -> None:
+def test_a_body_that_cannot_be_read_any_more_is_taken_back(client: Client10, house: BrokerBench) -> None:
     window(client, 0, 3)
     put_large(house, data(b"x" * 3000), piece_bytes=500, on_disk=True)
     house.turns.run()

@@ -19,7 +19,7 @@ from protocol.amqp091.fields import Reader
 from protocol.amqp091.properties import Properties
 from protocol.amqp10.types import Symbol
 from protocol.conversion.to091 import content091
-from tests.support.adapters.connection_without_socket import CAPABILITIES, House, Wired
+from tests.support.adapters.connection_without_socket import CAPABILITIES, BrokerBench, Client091
 from tests.support.adapters.queued_messages10 import data, put
 from tests.support.amqp10.contents import BODY, content10
 from tests.support.core.hand_clock import HandClock
@@ -31,7 +31,7 @@ def headers(content: bytes) -> dict[str, object]:
     return Properties(content).headers()
 
 
-def consumer(house: House, **arguments: object) -> Wired:
+def consumer(house: BrokerBench, **arguments: object) -> Client091:
     client = house.open()
     client.send(Queue.Declare(queue="q", arguments=arguments), 1)  # type: ignore[arg-type]
     client.send(Basic.Consume(queue="q", consumer_tag="c"), 1)
@@ -39,7 +39,7 @@ def consumer(house: House, **arguments: object) -> Wired:
     return client
 
 
-def test_a_consumer_is_given_a_content(house: House) -> None:
+def test_a_consumer_is_given_a_content(house: BrokerBench) -> None:
     client = consumer(house)
     put(house, content10(ANNOTATED, {"kind": 1}, True, 7, message_id="m", content_type=Symbol("text/x")))
     client.publish("q", b"other")
@@ -56,7 +56,7 @@ def test_a_consumer_is_given_a_content(house: House) -> None:
     assert body(other) == b"other"
 
 
-def test_a_body_is_split_for_a_client_with_small_frames(house: House) -> None:
+def test_a_body_is_split_for_a_client_with_small_frames(house: BrokerBench) -> None:
     client = consumer(house)
     payload = bytes(range(256)) * 2000
     put(house, content10(body=data(payload)))
@@ -66,7 +66,7 @@ def test_a_body_is_split_for_a_client_with_small_frames(house: House) -> None:
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_a_get_is_answered_with_a_content(house: House, on_disk: bool) -> None:
+def test_a_get_is_answered_with_a_content(house: BrokerBench, on_disk: bool) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="q", durable=True), 1)
     house.store.complete()
@@ -79,7 +79,7 @@ def test_a_get_is_answered_with_a_content(house: House, on_disk: bool) -> None:
     assert (body(content), headers(content)) == (b"body", {"x-own": "a"})
 
 
-def test_a_get_that_waits_is_answered_with_a_content(house: House) -> None:
+def test_a_get_that_waits_is_answered_with_a_content(house: BrokerBench) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="q", arguments={"x-get-wait": 1000}), 1)
     client.send(Basic.Get(queue="q"), 1)
@@ -90,7 +90,7 @@ def test_a_get_that_waits_is_answered_with_a_content(house: House) -> None:
     assert body(content) == b"body"
 
 
-def test_redeliveries_have_their_count(house: House) -> None:
+def test_redeliveries_have_their_count(house: BrokerBench) -> None:
     client = consumer(house, **{"x-delivery-limit": 5})
     put(house, content10(ANNOTATED, ttl=None))
     for count in range(3):
@@ -104,7 +104,7 @@ def test_redeliveries_have_their_count(house: House) -> None:
         client.send(Basic.Nack(deliver.delivery_tag or 0), 1)
 
 
-def test_a_recovered_message_is_converted_again(house: House) -> None:
+def test_a_recovered_message_is_converted_again(house: BrokerBench) -> None:
     client = consumer(house)
     put(house, content10(ANNOTATED))
     house.turns.run()
@@ -117,7 +117,7 @@ def test_a_recovered_message_is_converted_again(house: House) -> None:
     assert content == before
 
 
-def test_an_expiration_is_what_is_left_of_it(house: House) -> None:
+def test_an_expiration_is_what_is_left_of_it(house: BrokerBench) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="q"), 1)
     for expiration in (60_000, 5_000_000):
@@ -136,7 +136,7 @@ def test_an_expiration_is_what_is_left_of_it(house: House) -> None:
         assert Properties(content).text(basic.EXPIRATION) == said
 
 
-def test_a_dead_letter_tells_of_its_death_in_the_headers_of_amqp_091(house: House) -> None:
+def test_a_dead_letter_tells_of_its_death_in_the_headers_of_amqp_091(house: BrokerBench) -> None:
     arguments: dict[str, object] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     client = consumer(house, **arguments)
     client.send(Queue.Declare(queue="dead"), 1)
@@ -159,7 +159,7 @@ def test_a_dead_letter_tells_of_its_death_in_the_headers_of_amqp_091(house: Hous
     assert properties.octets(basic.EXPIRATION) is None
 
 
-def small_frames(house: House) -> Wired:
+def small_frames(house: BrokerBench) -> Client091:
     client = house.connect()
     client.send(Connection.StartOk({"capabilities": CAPABILITIES}, "PLAIN", "\0guest\0guest"))
     client.send(Connection.TuneOk(2047, 4096, 0))
@@ -171,7 +171,7 @@ def small_frames(house: House) -> Wired:
 
 
 @pytest.mark.parametrize("way", ["consume", "get"])
-def test_headers_that_are_too_long_for_a_client_end_its_channel(house: House, way: str) -> None:
+def test_headers_that_are_too_long_for_a_client_end_its_channel(house: BrokerBench, way: str) -> None:
     client = small_frames(house)
     put(house, content10({"x-long": "x" * 5000}))
     client.send(Basic.Consume(queue="q") if way == "consume" else Basic.Get(queue="q"), 1)
@@ -184,7 +184,7 @@ def test_headers_that_are_too_long_for_a_client_end_its_channel(house: House, wa
     assert queue.ready == 1
 
 
-def test_a_client_without_room_is_not_told_of_the_oldest_deaths(house: House) -> None:
+def test_a_client_without_room_is_not_told_of_the_oldest_deaths(house: BrokerBench) -> None:
     client = small_frames(house)
     letter = Message(Address("", "q"), content10(ANNOTATED), len(BODY), True, 0)
     for number in range(100):
@@ -204,7 +204,7 @@ def test_a_client_without_room_is_not_told_of_the_oldest_deaths(house: House) ->
 
 
 @pytest.mark.parametrize("flow", [True, False])
-def test_a_direct_reply_is_a_content(house: House, flow: bool) -> None:
+def test_a_direct_reply_is_a_content(house: BrokerBench, flow: bool) -> None:
     client = house.open()
     client.send(Basic.Consume(queue="amq.rabbitmq.reply-to", no_ack=True), 1)
     client.send(Channel.Flow(flow), 1)
@@ -219,7 +219,7 @@ def test_a_direct_reply_is_a_content(house: House, flow: bool) -> None:
     assert (body(content), headers(content)) == (b"body", {"x-own": "a"})
 
 
-def test_a_direct_reply_with_headers_that_are_too_long_is_dropped(house: House) -> None:
+def test_a_direct_reply_with_headers_that_are_too_long_is_dropped(house: BrokerBench) -> None:
     client = small_frames(house)
     client.send(Basic.Consume(queue="amq.rabbitmq.reply-to", no_ack=True), 1)
     client.frames()

@@ -11,16 +11,16 @@ from protocol.amqp091.content import body
 from protocol.amqp091.properties import Properties
 from protocol.amqp10.sections import scan
 from protocol.conversion.to10 import content10
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.adapters.queued_messages10 import put, put_large
 from tests.support.amqp091.frames import body_frames, header_bytes, method_bytes
-from tests.support.conversion.contents import ANNOTATIONS, DATA, PROPERTIES, content, sections, short
+from tests.support.conversion.contents import ANNOTATIONS, DATA, PROPERTIES, content, sections, short_string
 
 PAYLOAD = bytes(range(256)) * 20_000
 
 
 @pytest.fixture
-def client(house: House) -> Wired:
+def client(house: BrokerBench) -> Client091:
     """The client that has declared the queue."""
     client = house.open()
     client.send(Queue.Declare(queue="q"), 1)
@@ -34,7 +34,9 @@ def given(message: Message, store: MessageStore) -> list[bytes]:
     return [front] if message.body is None else [front, *pieces_of(message.body, kept(message), store)]
 
 
-def published(house: House, client: Wired, payload: bytes, frame_max: int, **fields: object) -> Message:
+def published(
+    house: BrokerBench, client: Client091, payload: bytes, frame_max: int, **fields: object
+) -> Message:
     """Return the stored message of a client's publish."""
     properties = Basic.Properties(**fields)  # type: ignore[arg-type]
     stream = method_bytes(Basic.Publish(routing_key="q"), 1) + header_bytes(len(payload), properties, 1)
@@ -48,7 +50,7 @@ def kept(message: Message) -> bytes:
     return message.content
 
 
-def test_a_message_is_its_sections(house: House, client: Wired) -> None:
+def test_a_message_is_its_sections(house: BrokerBench, client: Client091) -> None:
     message = published(house, client, b"hello", 4096, message_id="m", headers={"x-own": 1, "a": "b"})
     made = content_for10(message, kept(message))
     assert made == content10(kept(message), "", "q")
@@ -61,7 +63,7 @@ def test_a_message_is_its_sections(house: House, client: Wired) -> None:
 @pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize("frame_max", [4096, 131072])
 def test_a_large_body_is_one_data_section_that_comes_piece_by_piece(
-    house: House, client: Wired, frame_max: int, on_disk: bool
+    house: BrokerBench, client: Client091, frame_max: int, on_disk: bool
 ) -> None:
     message = published(house, client, PAYLOAD, frame_max, message_id="m")
     assert message.body is not None
@@ -80,10 +82,12 @@ def test_a_large_body_is_one_data_section_that_comes_piece_by_piece(
     listed = found[PROPERTIES]
     assert isinstance(listed, list)
     assert listed[0] == "m"
-    assert whole == content10(content({basic.MESSAGE_ID: short(b"m")}, None, PAYLOAD), "", "q")
+    assert whole == content10(content({basic.MESSAGE_ID: short_string(b"m")}, None, PAYLOAD), "", "q")
 
 
-def test_a_large_body_that_says_that_it_is_sections_is_not_believed(house: House, client: Wired) -> None:
+def test_a_large_body_that_says_that_it_is_sections_is_not_believed(
+    house: BrokerBench, client: Client091
+) -> None:
     message = published(house, client, PAYLOAD, 131072, message_type="amqp-1.0")
     whole = b"".join(given(message, house.store))
     layout = scan(whole, 0, len(whole))
@@ -96,7 +100,9 @@ def test_a_large_body_that_says_that_it_is_sections_is_not_believed(house: House
 
 
 @pytest.mark.parametrize("payload", [b"", b"hello", PAYLOAD])
-def test_a_message_from_amqp_091_returns_there_unchanged(house: House, client: Wired, payload: bytes) -> None:
+def test_a_message_from_amqp_091_returns_there_unchanged(
+    house: BrokerBench, client: Client091, payload: bytes
+) -> None:
     message = published(house, client, payload, 131072, delivery_mode=1, headers={"x-own": 1, "a": "b"})
     parts = given(message, house.store)
     client.send(Queue.Purge(queue="q"), 1)

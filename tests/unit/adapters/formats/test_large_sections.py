@@ -10,7 +10,7 @@ from protocol.amqp091.content import body
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp091.properties import Properties
 from protocol.amqp10.sections import SECTIONS_MAX
-from tests.support.adapters.connection_without_socket import CAPABILITIES, House, Wired
+from tests.support.adapters.connection_without_socket import CAPABILITIES, BrokerBench, Client091
 from tests.support.adapters.queued_messages10 import ON_DISK, PIECE_BYTES, data, put_large
 from tests.support.amqp10.contents import content10
 from tests.support.amqp10.reference_codec import described
@@ -23,7 +23,7 @@ FOOT = described(FOOTER, b"\xc1\x01\x00")
 MANY = b"".join(data(PAYLOAD[p : p + 5000]) for p in range(0, len(PAYLOAD), 5000))
 
 
-def open_client(house: House, frame_max: int = 131072) -> Wired:
+def open_client(house: BrokerBench, frame_max: int = 131072) -> Client091:
     client = house.connect()
     client.send(Connection.StartOk({"capabilities": CAPABILITIES}, "PLAIN", "\0guest\0guest"))
     client.send(Connection.TuneOk(2047, frame_max, 0))
@@ -34,7 +34,7 @@ def open_client(house: House, frame_max: int = 131072) -> Wired:
     return client
 
 
-def got(client: Wired) -> tuple[Properties, bytes]:
+def got(client: Client091) -> tuple[Properties, bytes]:
     """The next message of the queue, and that the channel goes on after it."""
     client.send(Basic.Get(queue="q", no_ack=True), 1)
     client.send(Basic.Get(queue="q"), 1)
@@ -59,7 +59,7 @@ def got(client: Wired) -> tuple[Properties, bytes]:
     ],
 )
 def test_the_content_of_data_sections_is_the_body(
-    house: House, sections: bytes, piece: int, on_disk: bool, frame_max: int
+    house: BrokerBench, sections: bytes, piece: int, on_disk: bool, frame_max: int
 ) -> None:
     client = open_client(house, frame_max)
     front = content10({"x-own": "a"}, body=b"", message_id="m")
@@ -78,7 +78,7 @@ def test_the_content_of_data_sections_is_the_body(
         described(SEQUENCE, b"\x45") * (len(PAYLOAD) // 4),
     ],
 )
-def test_a_body_of_another_kind_is_its_sections(house: House, sections: bytes) -> None:
+def test_a_body_of_another_kind_is_its_sections(house: BrokerBench, sections: bytes) -> None:
     client = open_client(house)
     put_large(house, sections, content10({"x-own": "a", "x-basic-type": "t"}, body=b""))
     properties, payload = got(client)
@@ -97,7 +97,7 @@ def test_a_body_of_another_kind_is_its_sections(house: House, sections: bytes) -
         described(DATA, b"\xa0\x00") * SECTIONS_MAX + data(PAYLOAD),
     ],
 )
-def test_a_body_without_valid_sections_is_kept_whole(house: House, sections: bytes) -> None:
+def test_a_body_without_valid_sections_is_kept_whole(house: BrokerBench, sections: bytes) -> None:
     client = open_client(house, 4096)
     front = content10({"x-own": "a" * 3000}, {"more": "b" * 900}, durable=True, body=b"")
     put_large(house, sections, front)
@@ -107,7 +107,7 @@ def test_a_body_without_valid_sections_is_kept_whole(house: House, sections: byt
     assert (properties.text(basic.TYPE), properties.number(basic.DELIVERY_MODE)) == ("amqp-1.0", 2)
 
 
-def test_a_header_that_has_no_room_for_the_type_of_the_body_is_not_sent(house: House) -> None:
+def test_a_header_that_has_no_room_for_the_type_of_the_body_is_not_sent(house: BrokerBench) -> None:
     client = open_client(house, 4096)
     sections = described(VALUE, b"\xb0\x00\x20\x00\x00" + PAYLOAD)
     for room in (True, False):
@@ -119,13 +119,13 @@ def test_a_header_that_has_no_room_for_the_type_of_the_body_is_not_sent(house: H
         assert payload == (sections if room else front + sections)
 
 
-def test_a_body_of_empty_sections_is_empty(house: House) -> None:
+def test_a_body_of_empty_sections_is_empty(house: BrokerBench) -> None:
     client = open_client(house)
     put_large(house, described(DATA, b"\xa0\x00") * 10 + described(FOOTER, b"\xb0\0\x20\0\0" + PAYLOAD))
     assert got(client)[1] == b""
 
 
-def test_a_large_body_is_delivered_as_often_as_it_comes(house: House) -> None:
+def test_a_large_body_is_delivered_as_often_as_it_comes(house: BrokerBench) -> None:
     client = open_client(house)
     client.send(Queue.Declare(queue="limited", arguments={"x-delivery-limit": 5}), 1)
     client.send(Basic.Consume(queue="limited", consumer_tag="c"), 1)
@@ -143,7 +143,7 @@ def test_a_large_body_is_delivered_as_often_as_it_comes(house: House) -> None:
         client.send(Basic.Nack(first.delivery_tag or 0), 1)
 
 
-def test_a_single_section_is_not_read_from_disk_for_its_length(house: House) -> None:
+def test_a_single_section_is_not_read_from_disk_for_its_length(house: BrokerBench) -> None:
     client = open_client(house)
     put_large(house, data(PAYLOAD) + FOOT, on_disk=True)
     read: list[int] = []
@@ -159,7 +159,7 @@ def test_a_single_section_is_not_read_from_disk_for_its_length(house: House) -> 
     assert read == [1, pieces, *range(1, pieces + 1)]
 
 
-def test_many_pieces_are_walked_over_in_many_turns(house: House) -> None:
+def test_many_pieces_are_walked_over_in_many_turns(house: BrokerBench) -> None:
     client = open_client(house)
     put_large(house, MANY, piece_bytes=4999)
     other = open_client(house)
@@ -174,7 +174,7 @@ def test_many_pieces_are_walked_over_in_many_turns(house: House) -> None:
     assert other.frames() == []
 
 
-def test_deliveries_wait_behind_a_body_that_is_measured(house: House) -> None:
+def test_deliveries_wait_behind_a_body_that_is_measured(house: BrokerBench) -> None:
     client = open_client(house)
     put_large(house, MANY, piece_bytes=4999)
     client.send(Basic.Get(queue="q", no_ack=True), 1)
@@ -186,7 +186,9 @@ def test_deliveries_wait_behind_a_body_that_is_measured(house: House) -> None:
     assert isinstance(declared, Queue.DeclareOk)
 
 
-def test_a_piece_that_cannot_be_read_ends_the_connection_and_nothing_of_it_was_sent(house: House) -> None:
+def test_a_piece_that_cannot_be_read_ends_the_connection_and_nothing_of_it_was_sent(
+    house: BrokerBench,
+) -> None:
     client = open_client(house)
     put_large(house, data(PAYLOAD), on_disk=True)
     house.store.unreadable = True

@@ -4,7 +4,7 @@ import pytest
 
 from broker.adapters.peers.brake import FAR_BEHIND_BYTES, UNSYNCED_BYTES_MAX
 from broker.adapters.peers.connections import HELD_FOR_LOG
-from tests.support.adapters.connection_without_socket import HandStore, House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091, HandStore
 
 
 class Yard:
@@ -13,7 +13,7 @@ class Yard:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.behind = 0
         monkeypatch.setattr(HandStore, "unsynced_bytes", property(lambda _: self.behind))
-        self.house = House()
+        self.house = BrokerBench()
         self.busy, self.idle, self.reader = (self.house.open() for _ in range(3))
         for client in (self.busy, self.idle):
             client.publish("q")
@@ -42,7 +42,7 @@ def test_a_log_that_is_far_behind_holds_all_publishers_at_once(yard: Yard) -> No
     yard.behind = FAR_BEHIND_BYTES + 1
     yard.busy.publish("q")
     assert yard.held() == [True, True, False]
-    newcomer: Wired = yard.house.open()
+    newcomer: Client091 = yard.house.open()
     newcomer.publish("q")
     assert newcomer.edge.holds == HELD_FOR_LOG
     yard.house.store.complete()

@@ -4,31 +4,31 @@ from pamqp.commands import Basic, Connection, Queue, Tx
 
 from broker.adapters.peers.connections import CONNECTION, SLICE
 from broker.core.vhosts import deletion
-from tests.support.adapters.connection_without_socket import Wired
+from tests.support.adapters.connection_without_socket import Client091
 from tests.support.amqp091.frames import publish_bytes
-from tests.support.auth.broker_with_users import ALL, Town
+from tests.support.auth.broker_with_users import ALL, UserBench
 
 QUEUES = 3 * int(deletion.VACATING_SLICE // deletion.QUEUE)  # that take several turns
 FORCED = "CONNECTION_FORCED - vhost 'other' is deleted"
 
 
-def furnished() -> Town:
+def furnished() -> UserBench:
     """A town with a virtual host that ann and boss may use."""
-    town = Town()
+    town = UserBench()
     make(town)
     for number in range(QUEUES):
         town.broker.vhosts["other"].declare_queue(f"q{number}", False, None, False, {})
     return town
 
 
-def make(town: Town) -> None:
+def make(town: UserBench) -> None:
     """Make the virtual host."""
     town.broker.declare_vhost("other")
     for user in ("ann", "boss"):
         town.users.permit(user, "other", ALL, ALL, ALL)
 
 
-def told(client: Wired) -> list[str]:
+def told(client: Client091) -> list[str]:
     """Return the methods that the client has received, a close of the connection by its reply text."""
     return [
         f"{frame.reply_text}" if isinstance(frame, Connection.Close) else frame.name
@@ -36,7 +36,7 @@ def told(client: Wired) -> list[str]:
     ]
 
 
-def delete(town: Town) -> None:
+def delete(town: UserBench) -> None:
     """Delete it; there are turns to come."""
     town.broker.delete_vhost("other")
     assert town.clock.wakes

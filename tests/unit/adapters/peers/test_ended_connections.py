@@ -35,13 +35,20 @@ from protocol.amqp10.performatives import (
 )
 from protocol.amqp10.types import Composite, Symbol
 from protocol.websocket import WebSocketWire
-from tests.support.adapters.connection10_without_socket import SHORT, WINDOW, Wired10
-from tests.support.adapters.connection_without_socket import House, Wired
-from tests.support.adapters.resumed_links10 import RECEIVES, allow, delivered, kinds, premises, receives
+from tests.support.adapters.connection10_without_socket import SHORT, WINDOW, Client10
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
+from tests.support.adapters.resumed_links10 import (
+    RECEIVES,
+    bench_with_queues,
+    credit_flow,
+    delivered,
+    performative_types,
+    receiver_attach,
+)
 from tests.support.amqp091.frames import header_bytes, method_bytes, publish_bytes
 from tests.support.amqp10.reference_codec import described
 
-Client = Wired | Wired10
+Client = Client091 | Client10
 HANDSHAKE = (
     b"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: amqp\r\n\r\n"
@@ -49,7 +56,9 @@ HANDSHAKE = (
 
 
 def garbage(
-    house: House, act: Callable[[House], object], packages: tuple[str, ...] = ("broker", "protocol")
+    house: BrokerBench,
+    act: Callable[[BrokerBench], object],
+    packages: tuple[str, ...] = ("broker", "protocol"),
 ) -> Counter[str]:
     """Return the kinds of the packages' objects that only the collector could free after `act`."""
     act(house)  # once before, to fill caches
@@ -71,7 +80,7 @@ def garbage(
         gc.collect()
 
 
-def settle(house: House) -> None:
+def settle(house: BrokerBench) -> None:
     """Let everything happen that waits for a turn, for the disk or for time."""
     for _ in range(3):
         house.turns.run()
@@ -88,27 +97,27 @@ def lose(client: Client) -> None:
 # ---- AMQP 0-9-1
 
 
-def say_hello(house: House) -> None:
+def say_hello(house: BrokerBench) -> None:
     lose(house.connect())
 
 
-def be_refused(house: House) -> None:
+def be_refused(house: BrokerBench) -> None:
     client = house.connect()
     client.send(Connection.StartOk({}, "PLAIN", "\0guest\0wrong"))
     lose(client)
 
 
-def log_in_and_go(house: House) -> None:
+def log_in_and_go(house: BrokerBench) -> None:
     client = house.connect()
     client.send(Connection.StartOk({}, "PLAIN", "\0guest\0guest"))
     lose(client)
 
 
-def open_and_go(house: House) -> None:
+def open_and_go(house: BrokerBench) -> None:
     lose(house.open())
 
 
-def use(house: House) -> Wired:
+def use(house: BrokerBench) -> Client091:
     """Return a client with consumers, deliveries, publishes on their way, a transaction and an empty get."""
     client = house.open()
     client.send(Queue.Declare(queue="own", exclusive=True), 1)
@@ -132,36 +141,36 @@ def use(house: House) -> Wired:
     return client
 
 
-def use_and_go(house: House) -> None:
+def use_and_go(house: BrokerBench) -> None:
     lose(use(house))
 
 
-def close(house: House) -> None:
+def close(house: BrokerBench) -> None:
     client = use(house)
     client.send(Connection.Close(200, "", 0, 0))
     lose(client)
 
 
-def fail(house: House) -> None:
+def fail(house: BrokerBench) -> None:
     client = use(house)
     client.send(Connection.StartOk({}, "PLAIN", "\0guest\0guest"))
     lose(client)
 
 
-def be_closed(house: House) -> None:
+def be_closed(house: BrokerBench) -> None:
     client = use(house)
     client.connection.force_close("an operator wants it")
     client.send(Connection.CloseOk())
     lose(client)
 
 
-def commit_and_go(house: House) -> None:
+def commit_and_go(house: BrokerBench) -> None:
     client = use(house)
     client.send(Tx.Commit(), 2)
     lose(client)
 
 
-def hold_and_go(house: House) -> None:
+def hold_and_go(house: BrokerBench) -> None:
     client = use(house)
     house.server.shortage.update(True, False)
     client.publish("shared")
@@ -169,7 +178,7 @@ def hold_and_go(house: House) -> None:
     house.server.shortage.update(False, False)
 
 
-def hold_and_go_on(house: House) -> None:
+def hold_and_go_on(house: BrokerBench) -> None:
     client = use(house)
     house.server.shortage.update(True, False)
     client.publish("shared")
@@ -177,7 +186,7 @@ def hold_and_go_on(house: House) -> None:
     lose(client)
 
 
-def ask_for_replies(house: House) -> None:
+def ask_for_replies(house: BrokerBench) -> None:
     client = house.open()
     client.send(Queue.Declare(queue="requests"), 1)
     client.send(Basic.Consume(queue="amq.rabbitmq.reply-to", no_ack=True), 1)
@@ -188,7 +197,7 @@ def ask_for_replies(house: House) -> None:
     lose(client)
 
 
-def consume_in_many_ways(house: House) -> None:
+def consume_in_many_ways(house: BrokerBench) -> None:
     """Use each kind of queue and of consumer, and leave without settling."""
     client = house.open()
     kinds: list[FieldTable] = [
@@ -222,14 +231,14 @@ def consume_in_many_ways(house: House) -> None:
     lose(client)
 
 
-def stop_within_a_body(house: House) -> None:
+def stop_within_a_body(house: BrokerBench) -> None:
     client = house.open()
     frames = publish_bytes("shared", b"x" * 200_000)
     client.connection.receive(frames[:150_000])
     lose(client)
 
 
-def say_too_much(house: House) -> None:
+def say_too_much(house: BrokerBench) -> None:
     """Send more than a turn takes, and close the socket."""
     client = house.open()
     declare = method_bytes(Queue.Declare(queue="much", auto_delete=True), 1)
@@ -240,11 +249,11 @@ def say_too_much(house: House) -> None:
 # ---- AMQP 1.0
 
 
-def use10(house: House) -> Wired10:
+def use10(house: BrokerBench) -> Client10:
     """Return a client that sends and receives, with deliveries on their way."""
     if "lasting" not in house.broker.vhosts["/"].queues:
         house.broker.vhosts["/"].declare_queue("lasting", True, None, False, {})
-    client = Wired10(house)
+    client = Client10(house)
     client.sends("lasting", 0)
     client.publish(0, 1)
     client.publish(2, 3, durable=True)
@@ -254,34 +263,34 @@ def use10(house: House) -> Wired10:
     return client
 
 
-def open10(house: House) -> None:
-    lose(Wired10(house))
+def open10(house: BrokerBench) -> None:
+    lose(Client10(house))
 
 
-def use10_and_go(house: House) -> None:
+def use10_and_go(house: BrokerBench) -> None:
     lose(use10(house))
 
 
-def close10(house: House) -> None:
+def close10(house: BrokerBench) -> None:
     client = use10(house)
     client.send(Close())
     lose(client)
 
 
-def fail10(house: House) -> None:
+def fail10(house: BrokerBench) -> None:
     client = use10(house)
     client.send(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1))
     lose(client)
 
 
-def be_closed10(house: House) -> None:
+def be_closed10(house: BrokerBench) -> None:
     client = use10(house)
     client.connection.force_close("an operator wants it")
     client.send(Close())
     lose(client)
 
 
-def hold10(house: House) -> None:
+def hold10(house: BrokerBench) -> None:
     client = use10(house)
     house.server.shortage.update(True, False)
     client.publish(4)
@@ -289,7 +298,7 @@ def hold10(house: House) -> None:
     house.server.shortage.update(False, False)
 
 
-def transact10(house: House) -> None:
+def transact10(house: BrokerBench) -> None:
     client = use10(house)
     client.send(
         Attach(
@@ -312,7 +321,7 @@ def transact10(house: House) -> None:
     lose(client)
 
 
-def leave_behind10(house: House) -> None:
+def leave_behind10(house: BrokerBench) -> None:
     """Leave links that may be resumed, and are not."""
     client = use10(house)
     source = Source(address="/queues/lasting", expiry_policy="never", timeout=5)
@@ -325,7 +334,7 @@ def leave_behind10(house: House) -> None:
     lose(client)
 
 
-def make_queues10(house: House) -> None:
+def make_queues10(house: BrokerBench) -> None:
     client = use10(house)
     client.send(Attach(name="made", handle=3, role=True, source=Source(dynamic=True), target=Target()))
     house.store.complete()
@@ -335,7 +344,7 @@ def make_queues10(house: House) -> None:
     lose(client)
 
 
-def manage10(house: House) -> None:
+def manage10(house: BrokerBench) -> None:
     client = use10(house)
     node = "/management"
     for handle, role in ((5, False), (6, True)):
@@ -354,13 +363,13 @@ def manage10(house: House) -> None:
     lose(client)
 
 
-def stop_within_a_delivery10(house: House) -> None:
+def stop_within_a_delivery10(house: BrokerBench) -> None:
     client = use10(house)
     client.send(Transfer(handle=0, delivery_id=4, delivery_tag=b"4", more=True), payload=b"\x00\x53\x75")
     lose(client)
 
 
-def blunder10(house: House) -> None:
+def blunder10(house: BrokerBench) -> None:
     """Use a handle without a link, which ends the session."""
     client = use10(house)
     client.send(Transfer(handle=77, delivery_id=4, delivery_tag=b"4"), payload=SHORT)
@@ -368,7 +377,7 @@ def blunder10(house: House) -> None:
     lose(client)
 
 
-def modify10(house: House) -> None:
+def modify10(house: BrokerBench) -> None:
     client = use10(house)
     state = Modified(delivery_failed=True, undeliverable_here=True)
     client.send(Disposition(role=True, first=0, settled=True, state=state))
@@ -410,15 +419,15 @@ def modify10(house: House) -> None:
         modify10,
     ],
 )
-def test_connections(act: Callable[[House], None]) -> None:
-    assert garbage(House(), act) == Counter()
+def test_connections(act: Callable[[BrokerBench], None]) -> None:
+    assert garbage(BrokerBench(), act) == Counter()
 
 
 def test_channels() -> None:
-    house = House()
-    clients: list[Wired] = []
+    house = BrokerBench()
+    clients: list[Client091] = []
 
-    def act(house: House) -> None:
+    def act(house: BrokerBench) -> None:
         client = use(house)
         for number in (1, 2, 3):
             client.send(Channel.Close(200, "", 0, 0), number)
@@ -428,11 +437,11 @@ def test_channels() -> None:
 
 
 def test_consumers() -> None:
-    house = House()
+    house = BrokerBench()
     client = house.open()
     client.send(Queue.Declare(queue="q"), 1)
 
-    def act(house: House) -> None:
+    def act(house: BrokerBench) -> None:
         client.send(Basic.Consume(queue="q", consumer_tag="c"), 1)
         client.publish("q")
         house.turns.run()
@@ -441,17 +450,17 @@ def test_consumers() -> None:
     assert garbage(house, act) == Counter()
 
 
-def resume(house: House, credit: int, window: int, detaches: bool) -> None:
+def resume(house: BrokerBench, credit: int, window: int, detaches: bool) -> None:
     """Resume a link, whose deliveries may have to wait for credit or for the window, and leave."""
-    first = Wired10(house)
+    first = Client10(house)
     tags = delivered(first, 3)
     lose(first)
-    again = Wired10(house)
-    flow = allow(credit)
+    again = Client10(house)
+    flow = credit_flow(credit)
     flow.incoming_window = window
     again.send(
         Flow(next_incoming_id=0, incoming_window=window, next_outgoing_id=0, outgoing_window=WINDOW),
-        receives(dict.fromkeys(tags)),
+        receiver_attach(dict.fromkeys(tags)),
         flow,
     )
     if detaches:
@@ -463,18 +472,18 @@ def resume(house: House, credit: int, window: int, detaches: bool) -> None:
 @pytest.mark.parametrize("detaches", [False, True])
 @pytest.mark.parametrize(("credit", "window"), [(10, 100), (0, 100), (10, 0)])
 def test_links_that_resume(credit: int, window: int, detaches: bool) -> None:
-    house = premises()
+    house = bench_with_queues()
     assert garbage(house, lambda house: resume(house, credit, window, detaches)) == Counter()
 
 
 def test_links_that_are_refused() -> None:
-    house = premises()
+    house = bench_with_queues()
     house.open().send(Basic.Consume(queue="q", exclusive=True, consumer_tag="only"), 1)
 
-    def act(house: House) -> None:
-        client = Wired10(house)
-        client.send(receives())
-        assert Detach in kinds(client)
+    def act(house: BrokerBench) -> None:
+        client = Client10(house)
+        client.send(receiver_attach())
+        assert Detach in performative_types(client)
         lose(client)
 
     assert garbage(house, act) == Counter()
@@ -482,10 +491,10 @@ def test_links_that_are_refused() -> None:
 
 @pytest.mark.parametrize("ends", [[End()], [Detach(handle=0, closed=True), Detach(handle=1, closed=True)]])
 def test_sessions_and_links(ends: list[Composite]) -> None:
-    house = House()
-    clients: list[Wired10] = []
+    house = BrokerBench()
+    clients: list[Client10] = []
 
-    def act(house: House) -> None:
+    def act(house: BrokerBench) -> None:
         client = use10(house)
         for each in ends:
             client.send(each)
@@ -515,7 +524,7 @@ QUEUES: list[FieldTable] = [
 
 @pytest.mark.parametrize("arguments", QUEUES, ids=lambda arguments: next(iter(arguments)))
 def test_queues(arguments: FieldTable) -> None:
-    def act(house: House) -> None:
+    def act(house: BrokerBench) -> None:
         client = house.open()
         client.send(Basic.Qos(prefetch_count=2), 1)
         client.send(Queue.Declare(queue="q", durable=True, arguments=arguments), 1)
@@ -534,14 +543,14 @@ def test_queues(arguments: FieldTable) -> None:
         assert "q" not in house.broker.vhosts["/"].queues
         lose(client)
 
-    assert garbage(House(), act) == Counter()
+    assert garbage(BrokerBench(), act) == Counter()
 
 
 @pytest.mark.parametrize("kind", ["direct", "headers", "x-delayed-message", "x-recent-history"])
 def test_exchanges(kind: str) -> None:
     arguments: FieldTable = {"x-delayed-type": "fanout"} if kind == "x-delayed-message" else {}
 
-    def act(house: House) -> None:
+    def act(house: BrokerBench) -> None:
         client = house.open()
         client.send(Queue.Declare(queue="q", auto_delete=True), 1)
         client.send(Exchange.Declare(exchange="x", exchange_type=kind, arguments=arguments), 1)
@@ -553,14 +562,14 @@ def test_exchanges(kind: str) -> None:
         assert "x" not in house.broker.vhosts["/"].exchanges
         lose(client)
 
-    assert garbage(House(), act) == Counter()
+    assert garbage(BrokerBench(), act) == Counter()
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x82\x85", b"\x82\x80\0\0\0\0", b"\x88\x80\0\0\0\0", b"\xff"])
 def test_websockets(sent: bytes) -> None:
     """Endings after the handshake: nothing, a part of a frame, a frame, a close, or an invalid frame."""
 
-    def act(house: House) -> None:
+    def act(house: BrokerBench) -> None:
         wire = WebSocketWire()
         wire.feed(HANDSHAKE)
         assert wire.open
@@ -568,4 +577,4 @@ def test_websockets(sent: bytes) -> None:
         wire.read(10)
         wire.release()
 
-    assert garbage(House(), act, ("broker", "protocol", "wsproto")) == Counter()
+    assert garbage(BrokerBench(), act, ("broker", "protocol", "wsproto")) == Counter()

@@ -3,14 +3,14 @@
 import pytest
 from pamqp.commands import Basic, Channel, Connection, Queue
 
-from tests.support.adapters.connection_without_socket import Wired
-from tests.support.auth.broker_with_users import ALL, Town, publish, refusal
+from tests.support.adapters.connection_without_socket import Client091
+from tests.support.auth.broker_with_users import ALL, UserBench, publish, refusal
 
 
 @pytest.fixture
-def town() -> Town:
+def town() -> UserBench:
     """Queues q and dlq."""
-    town = Town()
+    town = UserBench()
     vhost = town.broker.vhosts["/"]
     for name in ("q", "dlq"):
         vhost.declare_queue(name, False, None, False, {})
@@ -20,7 +20,7 @@ def town() -> Town:
 # -- virtual hosts
 
 
-def ended(client: Wired) -> str | None:
+def ended(client: Client091) -> str | None:
     """The text with which the connection was closed."""
     for frame in client.frames():
         if isinstance(frame, Connection.Close):
@@ -28,7 +28,7 @@ def ended(client: Wired) -> str | None:
     return None
 
 
-def test_virtual_hosts_are_name_spaces_of_their_own(town: Town) -> None:
+def test_virtual_hosts_are_name_spaces_of_their_own(town: UserBench) -> None:
     town.broker.declare_vhost("other")
     town.users.permit("ann", "other", ALL, ALL, ALL)
     assert ended(town.knock("ann")) == "530 NOT_ALLOWED - access to vhost '/' refused for user 'ann'"
@@ -41,7 +41,7 @@ def test_virtual_hosts_are_name_spaces_of_their_own(town: Town) -> None:
     assert town.broker.vhosts["/"].queues["q"].ready == 0
 
 
-def test_a_virtual_host_takes_connections_and_permissions_along(town: Town) -> None:
+def test_a_virtual_host_takes_connections_and_permissions_along(town: UserBench) -> None:
     town.broker.declare_vhost("other")
     town.users.permit("ann", "other", ALL, ALL, ALL)
     town.users.permit_topic("ann", "other", "t", "", "")
@@ -56,7 +56,7 @@ def test_a_virtual_host_takes_connections_and_permissions_along(town: Town) -> N
     assert town.server.connections.count_in_vhost("other") == 0
 
 
-def test_a_secret_is_renewed_by_who_may_still_be_there(town: Town) -> None:
+def test_a_secret_is_renewed_by_who_may_still_be_there(town: UserBench) -> None:
     town.users.permit("ann", "/", "", "", "")
     ann = town.enter("ann")
     ann.send(Connection.UpdateSecret("anything: it counts at the next log-in", "rotation"))
@@ -67,7 +67,7 @@ def test_a_secret_is_renewed_by_who_may_still_be_there(town: Town) -> None:
     assert ended(ann) == "530 NOT_ALLOWED - access to vhost '/' refused for user 'ann'"
 
 
-def test_a_user_takes_the_connections_along(town: Town) -> None:
+def test_a_user_takes_the_connections_along(town: UserBench) -> None:
     town.users.permit("ann", "/", ALL, ALL, ALL)
     ann, boss = town.enter("ann"), town.enter("boss")
     town.users.delete("ann")
@@ -79,7 +79,7 @@ def test_a_user_takes_the_connections_along(town: Town) -> None:
 # -- limits
 
 
-def test_the_connections_of_a_virtual_host(town: Town) -> None:
+def test_the_connections_of_a_virtual_host(town: UserBench) -> None:
     town.broker.limit_vhost("/", 1, None)
     boss = town.enter("boss")
     assert ended(town.knock("boss")) == (
@@ -93,7 +93,7 @@ def test_the_connections_of_a_virtual_host(town: Town) -> None:
     town.enter("boss")
 
 
-def test_the_queues_of_a_virtual_host(town: Town) -> None:
+def test_the_queues_of_a_virtual_host(town: UserBench) -> None:
     town.broker.limit_vhost("/", None, 3)
     boss = town.enter("boss")
     assert refusal(boss, Queue.Declare(queue="third")) is None
@@ -106,7 +106,7 @@ def test_the_queues_of_a_virtual_host(town: Town) -> None:
     assert refusal(boss, Queue.Declare(queue="fourth")) is None
 
 
-def test_the_connections_and_channels_of_a_user(town: Town) -> None:
+def test_the_connections_and_channels_of_a_user(town: UserBench) -> None:
     town.users.permit("ann", "/", ALL, ALL, ALL)
     town.users.set_limits("ann", {"max-connections": 2, "max-channels": 3})
     one, two = town.enter("ann"), town.enter("ann")

@@ -6,7 +6,7 @@ from pamqp.common import FieldTable
 
 from broker.adapters.amqp091.shortage import KEPT_BYTES_MAX
 from broker.adapters.peers.connections import HELD_FOR_REPLY, HELD_FOR_SHORTAGE, LOOK_BYTES
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.amqp091.frames import body_frames, frame_bytes, header_bytes, method_bytes, publish_bytes
 
 TOLD: FieldTable = {"connection.blocked": True}
@@ -14,21 +14,21 @@ HEARTBEAT = frame_bytes(8, 0, b"")
 
 
 @pytest.fixture
-def house() -> House:
-    house = House()
+def house() -> BrokerBench:
+    house = BrokerBench()
     house.open().send(Queue.Declare(queue="q"), 1)
     return house
 
 
-def short(house: House, memory: bool = True, disk: bool = False) -> None:
+def short(house: BrokerBench, memory: bool = True, disk: bool = False) -> None:
     house.server.shortage.update(memory, disk)
 
 
-def enough(house: House) -> None:
+def enough(house: BrokerBench) -> None:
     house.server.shortage.update(memory=False, disk=False)
 
 
-def client_of(house: House, capabilities: FieldTable | None = None) -> Wired:
+def client_of(house: BrokerBench, capabilities: FieldTable | None = None) -> Client091:
     client = house.connect()
     given = TOLD if capabilities is None else capabilities
     client.send(Connection.StartOk({"capabilities": given}, "PLAIN", "\0guest\0guest"))
@@ -39,11 +39,11 @@ def client_of(house: House, capabilities: FieldTable | None = None) -> Wired:
     return client
 
 
-def ready(house: House) -> int:
+def ready(house: BrokerBench) -> int:
     return house.broker.vhosts["/"].queues["q"].ready
 
 
-def test_a_publisher_is_held_with_its_next_publish_and_goes_on_afterwards(house: House) -> None:
+def test_a_publisher_is_held_with_its_next_publish_and_goes_on_afterwards(house: BrokerBench) -> None:
     client = client_of(house)
     client.publish("q")
     short(house)
@@ -64,7 +64,7 @@ def test_a_publisher_is_held_with_its_next_publish_and_goes_on_afterwards(house:
     assert len(house.server.shortage.held) == 0
 
 
-def test_a_publisher_that_comes_later_is_held_too(house: House) -> None:
+def test_a_publisher_that_comes_later_is_held_too(house: BrokerBench) -> None:
     short(house, disk=True)
     client = client_of(house)
     client.publish("q")
@@ -79,7 +79,7 @@ def test_a_publisher_that_comes_later_is_held_too(house: House) -> None:
     assert ready(house) == 2
 
 
-def test_a_close_that_was_kept_back_for_another_reason_first_is_heard(house: House) -> None:
+def test_a_close_that_was_kept_back_for_another_reason_first_is_heard(house: BrokerBench) -> None:
     short(house, memory=False, disk=True)
     client = client_of(house)
     declare = method_bytes(Queue.Declare(queue="durable", durable=True), 1)
@@ -97,7 +97,7 @@ def test_a_close_that_was_kept_back_for_another_reason_first_is_heard(house: Hou
     assert len(house.server.shortage.held) == 0
 
 
-def test_every_shortage_holds(house: House) -> None:
+def test_every_shortage_holds(house: BrokerBench) -> None:
     client = client_of(house)
     for number in range(3):
         short(house)
@@ -109,7 +109,7 @@ def test_every_shortage_holds(house: House) -> None:
         assert ready(house) == 2 * number + 2
 
 
-def test_a_client_without_the_capability_gets_no_connection_blocked(house: House) -> None:
+def test_a_client_without_the_capability_gets_no_connection_blocked(house: BrokerBench) -> None:
     client = client_of(house, {})
     short(house)
     client.connection.receive(publish_bytes("q") * 2)
@@ -119,7 +119,7 @@ def test_a_client_without_the_capability_gets_no_connection_blocked(house: House
     assert client.frames() == []
 
 
-def test_consumers_go_on(house: House) -> None:
+def test_consumers_go_on(house: BrokerBench) -> None:
     client = client_of(house)
     publisher = client_of(house)
     for _ in range(3):
@@ -135,7 +135,7 @@ def test_consumers_go_on(house: House) -> None:
     assert house.broker.vhosts["/"].queues["q"].unacked == 0
 
 
-def test_deliveries_to_a_held_publisher_go_on(house: House) -> None:
+def test_deliveries_to_a_held_publisher_go_on(house: BrokerBench) -> None:
     client = client_of(house)
     client.send(Basic.Consume(queue="q", no_ack=True), 1)
     short(house)
@@ -146,7 +146,7 @@ def test_deliveries_to_a_held_publisher_go_on(house: House) -> None:
     assert len(delivered) == 2
 
 
-def test_heartbeats_of_a_held_publisher_are_read(house: House) -> None:
+def test_heartbeats_of_a_held_publisher_are_read(house: BrokerBench) -> None:
     client = client_of(house)
     short(house)
     client.publish("q")
@@ -155,7 +155,7 @@ def test_heartbeats_of_a_held_publisher_are_read(house: House) -> None:
     assert client.edge.holds == 0
 
 
-def test_a_publisher_that_sends_on_is_not_read_from(house: House) -> None:
+def test_a_publisher_that_sends_on_is_not_read_from(house: BrokerBench) -> None:
     client = client_of(house)
     short(house)
     client.connection.receive(publish_bytes("q", bytes(1000)) * 20)
@@ -166,7 +166,7 @@ def test_a_publisher_that_sends_on_is_not_read_from(house: House) -> None:
     assert ready(house) == 20
 
 
-def test_a_publisher_that_sends_little_by_little(house: House) -> None:
+def test_a_publisher_that_sends_little_by_little(house: BrokerBench) -> None:
     client = client_of(house)
     short(house)
     client.publish("q")
@@ -181,7 +181,7 @@ def test_a_publisher_that_sends_little_by_little(house: House) -> None:
 
 
 @pytest.mark.parametrize("pieces", [1, 7, 1000])
-def test_a_held_publisher_may_close_and_loses_nothing(house: House, pieces: int) -> None:
+def test_a_held_publisher_may_close_and_loses_nothing(house: BrokerBench, pieces: int) -> None:
     client = client_of(house)
     short(house)
     client.publish("q")
@@ -200,7 +200,7 @@ def test_a_held_publisher_may_close_and_loses_nothing(house: House, pieces: int)
     assert len(house.server.shortage.held) == 0
 
 
-def test_a_held_publisher_that_vanishes(house: House) -> None:
+def test_a_held_publisher_that_vanishes(house: BrokerBench) -> None:
     client = client_of(house)
     short(house)
     client.connection.receive(publish_bytes("q") * 3)
@@ -210,7 +210,7 @@ def test_a_held_publisher_that_vanishes(house: House) -> None:
     assert ready(house) == 1
 
 
-def test_a_held_publisher_is_told_that_the_broker_stops(house: House) -> None:
+def test_a_held_publisher_is_told_that_the_broker_stops(house: BrokerBench) -> None:
     client = client_of(house)
     short(house)
     client.connection.receive(publish_bytes("q", bytes(1000)) * 30)
@@ -224,7 +224,7 @@ def test_a_held_publisher_is_told_that_the_broker_stops(house: House) -> None:
     assert ready(house) == 1
 
 
-def test_a_content_under_way_is_taken(house: House) -> None:
+def test_a_content_under_way_is_taken(house: BrokerBench) -> None:
     client = client_of(house)
     head = method_bytes(Basic.Publish(routing_key="q"), 1) + header_bytes(9000, None, 1)
     frames = body_frames(bytes(9000), 1, 4096)
@@ -238,7 +238,7 @@ def test_a_content_under_way_is_taken(house: House) -> None:
     assert ready(house) == 1
 
 
-def test_a_transaction_is_held_and_committed_afterwards(house: House) -> None:
+def test_a_transaction_is_held_and_committed_afterwards(house: BrokerBench) -> None:
     client = client_of(house)
     client.send(Tx.Select(), 1)
     short(house)
@@ -250,7 +250,7 @@ def test_a_transaction_is_held_and_committed_afterwards(house: House) -> None:
     assert ready(house) == 2
 
 
-def test_two_reasons_to_wait(house: House) -> None:
+def test_two_reasons_to_wait(house: BrokerBench) -> None:
     client = client_of(house)
     client.send(Queue.Declare(queue="d", durable=True), 1)
     assert client.edge.holds == HELD_FOR_REPLY
@@ -274,7 +274,7 @@ DECLARATIONS = [
 
 @pytest.mark.parametrize(("method", "answer"), DECLARATIONS)
 def test_a_client_that_declares_a_new_object_is_blocked_after_the_answer(
-    house: House, method: Queue.Declare, answer: type[object]
+    house: BrokerBench, method: Queue.Declare, answer: type[object]
 ) -> None:
     client = client_of(house)
     short(house)
@@ -289,7 +289,7 @@ def test_a_client_that_declares_a_new_object_is_blocked_after_the_answer(
 
 @pytest.mark.parametrize(("method", "answer"), DECLARATIONS)
 def test_a_client_that_declares_an_existing_object_is_not_blocked(
-    house: House, method: Queue.Declare, answer: type[object]
+    house: BrokerBench, method: Queue.Declare, answer: type[object]
 ) -> None:
     client = client_of(house)
     client.send(method, 1)
@@ -302,7 +302,7 @@ def test_a_client_that_declares_an_existing_object_is_not_blocked(
     assert len(house.server.shortage.held) == 0
 
 
-def test_a_client_that_declares_is_not_blocked_for_lack_of_disk_space(house: House) -> None:
+def test_a_client_that_declares_is_not_blocked_for_lack_of_disk_space(house: BrokerBench) -> None:
     client = client_of(house)
     short(house, memory=False, disk=True)
     client.send(Queue.Declare(queue="new"), 1)
@@ -310,7 +310,7 @@ def test_a_client_that_declares_is_not_blocked_for_lack_of_disk_space(house: Hou
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_publisher_is_held_in_the_middle_of_a_large_body(house: House, persistent: bool) -> None:
+def test_a_publisher_is_held_in_the_middle_of_a_large_body(house: BrokerBench, persistent: bool) -> None:
     client = client_of(house)
     size = 4 * 1048576
     properties = Basic.Properties(delivery_mode=2) if persistent else None
@@ -334,7 +334,7 @@ def test_a_publisher_is_held_in_the_middle_of_a_large_body(house: House, persist
     assert client.connection.part_bytes() == 0
 
 
-def test_a_publisher_is_held_in_the_middle_of_many_bodies(house: House) -> None:
+def test_a_publisher_is_held_in_the_middle_of_many_bodies(house: BrokerBench) -> None:
     """None of them is large, and all together they would be."""
     client = client_of(house)
     for number in range(2, 12):
@@ -360,7 +360,7 @@ def test_a_publisher_is_held_in_the_middle_of_many_bodies(house: House) -> None:
     assert ready(house) == 1
 
 
-def test_memory_is_looked_at_between_ticks_if_much_comes_in(house: House) -> None:
+def test_memory_is_looked_at_between_ticks_if_much_comes_in(house: BrokerBench) -> None:
     client = client_of(house)
     looks: list[int] = []
 

@@ -16,12 +16,12 @@ from broker.core.message import Address, Message
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection_without_socket import BrokerBench
 
 
 @pytest.fixture
 def consumer() -> QueueConsumer:
-    session = Session(House().connect().connection)
+    session = Session(BrokerBench().connect().connection)
     queue = Queue("q", MessageStore(), FifoEntryList(), Counters())
     return QueueConsumer(PullingTarget(session, Credit()), queue)
 

@@ -14,15 +14,15 @@ from broker.core.view import identity
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.key_header import HEADERS, KEY
 from tests.support.core.purge import purge
-from tests.support.core.queue_bench import Bench, message
+from tests.support.core.queue_bench import QueueBench, message
 from tests.support.core.topology import new_vhost
 
 
-def new_bench(logged: bool = False) -> Bench:
-    return Bench(LastValueEntryList(KEY, HEADERS), logged)
+def new_bench(logged: bool = False) -> QueueBench:
+    return QueueBench(LastValueEntryList(KEY, HEADERS), logged)
 
 
-def publish(bench: Bench, *keys: int) -> None:
+def publish(bench: QueueBench, *keys: int) -> None:
     """Messages 1, 2, 3 ... with these keys."""
     for key in keys:
         bench.publish(priority=key)

@@ -13,7 +13,7 @@ from broker.core.message import Message
 from broker.core.ports import MessageStore
 from broker.core.view import Headers, MessageView, sort_key
 from tests.support.core.key_header import HEADERS, KEY
-from tests.support.core.queue_bench import Bench, message, number_of
+from tests.support.core.queue_bench import QueueBench, message, number_of
 
 
 def broken(message: Message, store: MessageStore) -> MessageView:
@@ -128,7 +128,7 @@ def test_an_entry_cannot_be_unlinked_twice() -> None:
 
 
 def test_delivered_in_order_and_late_arrivals_before_what_is_ready() -> None:
-    bench = Bench(sorted_list_of())
+    bench = QueueBench(sorted_list_of())
     client = bench.client(2)
     for key in (5, 3, 9, 4):
         bench.publish(priority=key)
@@ -145,7 +145,7 @@ def test_delivered_in_order_and_late_arrivals_before_what_is_ready() -> None:
 
 
 def test_a_returned_entry_has_its_old_place() -> None:
-    bench = Bench(sorted_list_of())
+    bench = QueueBench(sorted_list_of())
     client = bench.client(3)
     for key in (5, 3, 9, 3):
         bench.publish(priority=key)
@@ -163,7 +163,7 @@ def test_a_returned_entry_has_its_old_place() -> None:
 
 
 def test_browsers_see_each_entry_once_in_order_and_late_ones_when_they_come() -> None:
-    bench = Bench(sorted_list_of())
+    bench = QueueBench(sorted_list_of())
     for key in (5, 3, 9):
         bench.publish(priority=key)
     browser = bench.client(acquires=False)

@@ -9,7 +9,7 @@ from broker.core.entries.timers import Timers
 from broker.core.message import NEVER, Message
 from broker.core.queues.limits import SLICE
 from tests.support.core.queue_bench import message
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.timed_vhost import VhostBench
 
 
 def entry(number: int) -> QueueEntry:
@@ -168,7 +168,7 @@ MILLION = 1_000_000
 
 @pytest.mark.nightly
 def test_a_million_scattered_times_are_each_kept_to_the_millisecond() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(max_priority=3)
     choice = random.Random(1)
     route = yard.vhost.route("", "q")
@@ -202,7 +202,7 @@ def test_a_million_scattered_times_are_each_kept_to_the_millisecond() -> None:
 
 @pytest.mark.nightly
 def test_a_million_of_one_age_behind_one_that_stays() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(message_ttl=10_000)
     plain = yard.queue("plain")
     yard.publish("plain", expiration=NEVER)

@@ -12,9 +12,9 @@ from broker.core.queues.election import ENQUEUE
 from broker.core.queues.queue import Queue
 from broker.core.vhosts.vhost import stop_queue
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.operations import SlowStore, Told
+from tests.support.core.operations import RecordedOperation, SlowStore
 from tests.support.core.purge import purge
-from tests.support.core.timed_vhost import Yard, numbers
+from tests.support.core.timed_vhost import VhostBench, numbers
 from tests.support.core.topology import add_queue, consume, content_of, new_vhost, publish, pull
 
 
@@ -23,7 +23,7 @@ def entries_of(queue: Queue) -> list[QueueEntry]:
     return list(queue.entries)
 
 
-def move(operation: Told, entry: QueueEntry, to: str) -> None:
+def move(operation: RecordedOperation, entry: QueueEntry, to: str) -> None:
     """Have an operation move an entry."""
     operation.publish(
         operation.virtual_host.route("", to), copy_of(entry.message, entry.message.content or b"")
@@ -37,7 +37,7 @@ def test_marked_entries_are_skipped_and_aborted_ones_return_to_their_places() ->
     for _ in range(4):
         publish(vhost, "", "q")
     before = entries_of(queue)
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     for entry in (before[0], before[2]):
         operation.remove(entry)
     assert (queue.ready, queue.unacked) == (2, 2)
@@ -57,7 +57,7 @@ def test_a_marked_entry_that_is_replaced_does_not_return() -> None:
     for key in ("a", "b", "c"):
         publish(vhost, "", "q", headers={"k": key})
     first, second, third = entries_of(queue)
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     operation.remove(first)
     operation.remove(second)
     publish(vhost, "", "q", headers={"k": "b"})
@@ -77,7 +77,7 @@ def test_nothing_is_seen_before_it_is_durable() -> None:
     for _ in range(2):
         publish(vhost, "", "q", persistent=True)
     first, second = entries_of(queue)
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     move(operation, first, "other")
     operation.remove(second)
     operation.commit()
@@ -96,7 +96,7 @@ def test_when_the_log_fails_all_is_as_it_was() -> None:
     limited = vhost.declare_queue("r", True, None, False, {"x-max-length": 1, "x-overflow": "reject-publish"})
     publish(vhost, "", "q", persistent=True)
     (entry,) = entries_of(queue)
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     move(operation, entry, "r")
     operation.commit()
     store.waiting.pop().on_store_failed("test")
@@ -113,7 +113,7 @@ def test_a_single_refusal_refuses_all_and_counts_the_room_of_the_others() -> Non
     full = vhost.declare_queue("r", False, None, False, {"x-max-length": 2, "x-overflow": "reject-publish"})
     for _ in range(3):
         publish(vhost, "", "q")
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     for entry in entries_of(queue):
         move(operation, entry, "r")
     with pytest.raises(PreconditionFailed, match="message 3 of 3: queue 'r' in vhost '/' is full"):
@@ -127,7 +127,7 @@ def test_a_stopped_queue_takes_what_an_operator_moves() -> None:
     queue, stopped = add_queue(vhost, "q"), add_queue(vhost, "stopped")
     publish(vhost, "", "q")
     stop_queue(vhost, stopped, [ENQUEUE])
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     move(operation, entries_of(queue)[0], "stopped")
     operation.commit()
     assert (operation.end, stopped.ready) == ("committed", 1)
@@ -138,7 +138,7 @@ def test_time_stands_still_for_what_is_held_and_is_looked_at_when_it_returns() -
     vhost = new_vhost(clock=clock)
     queue = vhost.declare_queue("q", False, None, False, {"x-message-ttl": 100})
     publish(vhost, "", "q")
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     operation.remove(entries_of(queue)[0])
     clock.advance(200)
     assert (queue.ready, queue.unacked) == (0, 1)
@@ -151,7 +151,7 @@ def test_a_queue_that_is_deleted_meanwhile_ends_it() -> None:
     vhost = new_vhost()
     queue, other = add_queue(vhost, "q"), add_queue(vhost, "other")
     publish(vhost, "", "q")
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     move(operation, entries_of(queue)[0], "other")
     vhost.delete_queue("q", False, False)
     with pytest.raises(NotFound):
@@ -164,7 +164,7 @@ def test_messages_without_a_destination_are_refused() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     publish(vhost, "", "q")
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     (entry,) = entries_of(queue)
     message = Message(entry.message.address, content_of(), 0, False, 0)
     operation.publish(vhost.route("amq.direct", "nowhere"), message)
@@ -172,7 +172,7 @@ def test_messages_without_a_destination_are_refused() -> None:
         operation.commit()
 
 
-def source(yard: Yard, count: int, durable: bool = False, **arguments: object) -> tuple[Queue, Backlog]:
+def source(yard: VhostBench, count: int, durable: bool = False, **arguments: object) -> tuple[Queue, Backlog]:
     """A queue of which so many messages wait, for room in the queue `dead` which does not exist yet."""
     settings: dict[str, object] = {
         "dead_letter_exchange": "",
@@ -196,7 +196,7 @@ def waiting(backlog: Backlog) -> list[int]:
 
 
 def test_waiting_dead_letters_are_found_in_order_from_any_position() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue, backlog = source(yard, 5)
     deaths = backlog.after(0, 10)
     assert [int(death.message.content or b"") for death in deaths] == [1, 2, 3, 4, 5]
@@ -213,9 +213,9 @@ def test_waiting_dead_letters_are_found_in_order_from_any_position() -> None:
 
 
 def test_numbers_of_what_has_left_are_swept() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue, backlog = source(yard, 3 * STALE_MIN)
-    operation = Told(yard.vhost, queue)
+    operation = RecordedOperation(yard.vhost, queue)
     for death in backlog.after(0, 1000)[1:]:
         operation.remove_dead(death)
     operation.commit()
@@ -224,9 +224,9 @@ def test_numbers_of_what_has_left_are_swept() -> None:
 
 
 def test_a_seized_dead_letter_is_not_tried_and_returns_after_an_abort() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue, backlog = source(yard, 4)
-    operation = Told(yard.vhost, queue)
+    operation = RecordedOperation(yard.vhost, queue)
     for death in backlog.after(0, 2):
         operation.remove_dead(death)
     dead = yard.queue("dead")
@@ -238,9 +238,9 @@ def test_a_seized_dead_letter_is_not_tried_and_returns_after_an_abort() -> None:
 
 
 def test_a_removed_message_is_not_dead_lettered() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue, backlog = source(yard, 4)
-    operation = Told(yard.vhost, queue)
+    operation = RecordedOperation(yard.vhost, queue)
     for death in backlog.after(0, 4)[::2]:
         operation.remove_dead(death)
     operation.commit()
@@ -253,10 +253,10 @@ def test_a_removed_message_is_not_dead_lettered() -> None:
 
 def test_nothing_is_taken_away_before_that_is_durable() -> None:
     store = SlowStore()
-    yard = Yard(store)
+    yard = VhostBench(store)
     queue, backlog = source(yard, 3, durable=True)
     other = yard.queue("other", durable=True)
-    operation = Told(yard.vhost, queue)
+    operation = RecordedOperation(yard.vhost, queue)
     first = backlog.after(0, 1)[0]
     operation.publish(yard.vhost.route("", "other"), copy_of(first.message, first.message.content or b""))
     operation.remove_dead(first)
@@ -270,9 +270,9 @@ def test_nothing_is_taken_away_before_that_is_durable() -> None:
 
 def test_when_the_log_fails_all_waits_as_before() -> None:
     store = SlowStore()
-    yard = Yard(store)
+    yard = VhostBench(store)
     queue, backlog = source(yard, 3, durable=True)
-    operation = Told(yard.vhost, queue)
+    operation = RecordedOperation(yard.vhost, queue)
     for death in backlog.after(0, 3):
         operation.remove_dead(death)
     operation.commit()
@@ -287,9 +287,9 @@ def test_when_the_log_fails_all_waits_as_before() -> None:
 
 
 def test_a_purge_leaves_what_is_seized() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue, backlog = source(yard, 4)
-    operation = Told(yard.vhost, queue)
+    operation = RecordedOperation(yard.vhost, queue)
     operation.remove_dead(backlog.after(0, 2)[1])
     assert purge(queue) == 3
     assert waiting(backlog) == [2]
@@ -299,9 +299,9 @@ def test_a_purge_leaves_what_is_seized() -> None:
 
 
 def test_a_deleted_queue_ends_what_is_seized() -> None:
-    yard = Yard(store := SlowStore())
+    yard = VhostBench(store := SlowStore())
     queue, backlog = source(yard, 2, durable=True)
-    committed, aborted = Told(yard.vhost, queue), Told(yard.vhost, queue)
+    committed, aborted = RecordedOperation(yard.vhost, queue), RecordedOperation(yard.vhost, queue)
     committed.remove_dead(backlog.after(0, 1)[0])
     aborted.remove_dead(backlog.after(0, 2)[1])
     committed.commit()
@@ -313,10 +313,10 @@ def test_a_deleted_queue_ends_what_is_seized() -> None:
 
 
 def test_the_room_of_what_is_seized_is_free_as_that_of_what_is_marked() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue, backlog = source(yard, 2, max_length=2)
     assert yard.publish() == REFUSED
-    operation = Told(yard.vhost, queue)
+    operation = RecordedOperation(yard.vhost, queue)
     first = backlog.after(0, 1)[0]
     operation.publish(yard.vhost.route("", "q"), copy_of(first.message, b"7"))
     operation.remove_dead(first)
@@ -327,7 +327,7 @@ def test_the_room_of_what_is_seized_is_free_as_that_of_what_is_marked() -> None:
 
 def test_the_next_one_is_tried_when_the_first_one_has_been_taken_away() -> None:
     """A waiting message may be smaller, and have room where the first message had none."""
-    yard = Yard()
+    yard = VhostBench()
     dead = yard.queue("dead", max_length_bytes=5, overflow="reject-publish")
     yard.publish("dead", size=3)
     queue = yard.queue(
@@ -344,7 +344,7 @@ def test_the_next_one_is_tried_when_the_first_one_has_been_taken_away() -> None:
     assert (queue.dead, dead.ready) == (2, 1)
     backlog = existing_backlog(queue)
     assert backlog is not None
-    operation = Told(yard.vhost, queue)
+    operation = RecordedOperation(yard.vhost, queue)
     operation.remove_dead(backlog.after(0, 1)[0])
     operation.commit()
     yard.clock.advance(0)

@@ -12,17 +12,17 @@ from broker.core.queues.hooks import EXHAUSTED
 from broker.core.queues.queue import Queue, dead_letter, give_up_exhausted
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.queue_bench import Client, HandScheduler
-from tests.support.core.timed_vhost import Yard, entry_of, numbers
+from tests.support.core.timed_vhost import VhostBench, entry_of, numbers
 from tests.support.core.topology import RecordingStore, new_vhost, publish
 
 
-def dead_lettering(yard: Yard, name: str = "q", to: str = "dead", **arguments: Any) -> None:
+def dead_lettering(yard: VhostBench, name: str = "q", to: str = "dead", **arguments: Any) -> None:
     """A queue whose dead letters go to the queue `to`, by way of the default exchange."""
     yard.queue(name, dead_letter_exchange="", dead_letter_routing_key=to, **arguments)
 
 
 def test_expired_messages_go_to_the_exchange_with_the_key() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead_lettering(yard, message_ttl=10)
     dead = yard.queue("dead")
     yard.publish(count=2, priority=3)
@@ -35,7 +35,7 @@ def test_expired_messages_go_to_the_exchange_with_the_key() -> None:
 
 
 def test_without_a_key_of_its_own_a_message_keeps_the_one_that_it_has() -> None:
-    yard = Yard()
+    yard = VhostBench()
     yard.queue(dead_letter_exchange="amq.direct", max_length=0)
     yard.vhost.bind_queue("q", "amq.direct", "k", {})
     dead = yard.queue("dead")
@@ -47,7 +47,7 @@ def test_without_a_key_of_its_own_a_message_keeps_the_one_that_it_has() -> None:
 
 
 def test_rejected_messages_are_dead_lettered_and_requeued_ones_are_not() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead_lettering(yard)
     dead = yard.queue("dead")
     queue = yard.vhost.queues["q"]
@@ -66,7 +66,7 @@ def test_rejected_messages_are_dead_lettered_and_requeued_ones_are_not() -> None
 
 @pytest.mark.parametrize("acquired", [True, False])
 def test_messages_beyond_the_delivery_limit_are_dead_lettered(acquired: bool) -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead_lettering(yard)
     dead = yard.queue("dead")
     queue = yard.vhost.queues["q"]
@@ -80,7 +80,7 @@ def test_messages_beyond_the_delivery_limit_are_dead_lettered(acquired: bool) ->
 
 
 def test_the_oldest_messages_beyond_the_length_limit_are_dead_lettered() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead_lettering(yard, max_length=1)
     dead = yard.queue("dead")
     yard.publish(count=3)
@@ -89,7 +89,7 @@ def test_the_oldest_messages_beyond_the_length_limit_are_dead_lettered() -> None
 
 
 def test_purging_and_deleting_dead_letters_nothing() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead_lettering(yard)
     dead = yard.queue("dead")
     yard.publish(count=2)
@@ -101,7 +101,7 @@ def test_purging_and_deleting_dead_letters_nothing() -> None:
 
 
 def test_an_exchange_that_is_not_there_drops_them() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(dead_letter_exchange="later", message_ttl=10)
     yard.publish()
     yard.clock.advance(10)
@@ -123,7 +123,7 @@ def test_an_exchange_that_is_not_there_drops_them() -> None:
 
 def test_a_dead_letter_that_leads_nowhere_is_gone() -> None:
     store = RecordingStore()
-    yard = Yard(store)
+    yard = VhostBench(store)
     dead_lettering(yard, durable=True, message_ttl=10)
     yard.publish(persistent=True)
     yard.clock.advance(10)
@@ -142,7 +142,7 @@ def test_removal_and_arrival_are_one_append() -> None:
             letter.sequence = -7
 
     store = Store()
-    yard = Yard(store)
+    yard = VhostBench(store)
     dead_lettering(yard, durable=True, message_ttl=10)
     dead = yard.queue("dead", durable=True)
     yard.publish(persistent=True)
@@ -158,7 +158,7 @@ def test_removal_and_arrival_are_one_append() -> None:
 
 def test_a_persistent_message_becomes_durable_where_the_queue_is() -> None:
     store = RecordingStore()
-    yard = Yard(store)
+    yard = VhostBench(store)
     dead_lettering(yard, message_ttl=10)
     yard.queue("dead", durable=True)
     yard.publish(persistent=True)
@@ -168,7 +168,7 @@ def test_a_persistent_message_becomes_durable_where_the_queue_is() -> None:
 
 def test_a_durable_message_in_a_transient_queue_is_let_go_by_the_log() -> None:
     store = RecordingStore()
-    yard = Yard(store)
+    yard = VhostBench(store)
     dead_lettering(yard, durable=True, message_ttl=10)
     dead = yard.queue("dead")
     yard.publish(persistent=True)
@@ -178,7 +178,7 @@ def test_a_durable_message_in_a_transient_queue_is_let_go_by_the_log() -> None:
 
 
 def test_a_long_row_of_queues_that_are_too_short() -> None:
-    yard = Yard()
+    yard = VhostBench()
     for number in range(3000):
         dead_lettering(yard, f"q{number}", to=f"q{number + 1}", max_length=0)
     last = yard.queue("q3000")
@@ -188,7 +188,7 @@ def test_a_long_row_of_queues_that_are_too_short() -> None:
 
 
 def test_a_full_queue_refuses_dead_letters_too() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead_lettering(yard, message_ttl=10)
     dead = yard.queue("dead", max_length=1, overflow="reject-publish")
     yard.publish(count=3)
@@ -199,7 +199,7 @@ def test_a_full_queue_refuses_dead_letters_too() -> None:
 
 
 def test_reject_publish_dlx_refuses_and_dead_letters() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead_lettering(yard, max_length=1, overflow="reject-publish-dlx")
     dead = yard.queue("dead")
     assert [yard.publish() for _ in range(3)] == [1, REFUSED, REFUSED]
@@ -209,7 +209,7 @@ def test_reject_publish_dlx_refuses_and_dead_letters() -> None:
 
 def test_a_dead_letter_that_a_full_queue_sends_on() -> None:
     store = RecordingStore()
-    yard = Yard(store)
+    yard = VhostBench(store)
     dead_lettering(yard, durable=True, message_ttl=10)
     dead_lettering(yard, "dead", to="last", durable=True, max_length=0, overflow="reject-publish-dlx")
     last = yard.queue("last", durable=True)
@@ -222,7 +222,7 @@ def test_a_dead_letter_that_a_full_queue_sends_on() -> None:
 
 def test_an_unreadable_message_does_not_keep_the_others() -> None:
     store = Unreadable()
-    yard = Yard(store)
+    yard = VhostBench(store)
     dead_lettering(yard, durable=True, message_ttl=10)
     dead = yard.queue("dead", durable=True)
     yard.publish(count=3, persistent=True)
@@ -242,7 +242,7 @@ class Unreadable(RecordingStore):
 
 def test_an_unreadable_message_does_not_keep_the_message_that_it_makes_room_for() -> None:
     store = Unreadable()
-    yard = Yard(store)
+    yard = VhostBench(store)
     for name in ("a", "b", "c"):
         dead_lettering(yard, name, durable=True, max_length=1)
         yard.vhost.bind_queue(name, "amq.fanout", "", {})
@@ -260,7 +260,7 @@ def test_an_unreadable_message_does_not_keep_the_message_that_it_makes_room_for(
 
 def test_an_unreadable_message_does_not_keep_others_from_returning() -> None:
     store = Unreadable()
-    yard = Yard(store)
+    yard = VhostBench(store)
     dead_lettering(yard, durable=True, delivery_limit=0)
     queue = yard.vhost.queues["q"]
     client = yard.client(queue)

@@ -13,7 +13,7 @@ from broker.core.schedule import RETRY_MS
 from broker.core.view import MessageView
 from broker.store.restore import Recovered
 from protocol.amqp091.properties import Properties
-from tests.support.core.delayed_exchange import Site, bound, entries, headers_of
+from tests.support.core.delayed_exchange import DelayBench, bind_new_queue, entries, headers_of
 from tests.support.core.purge import purge
 from tests.support.core.topology import (
     RecordingStore,
@@ -45,21 +45,21 @@ from tests.support.core.topology import (
 )
 def test_how_to_route_must_be_said(arguments: dict[str, object], text: str) -> None:
     with pytest.raises(PreconditionFailed) as refusal:
-        Site().vhost.declare_exchange("y", "x-delayed-message", True, False, False, arguments)
+        DelayBench().vhost.declare_exchange("y", "x-delayed-message", True, False, False, arguments)
     assert refusal.value.text == text
 
 
 def test_a_redeclaration_must_route_in_the_same_way() -> None:
-    site = Site()
+    site = DelayBench()
     with pytest.raises(PreconditionFailed, match="inequivalent arg 'x-delayed-type' for exchange 'x'"):
         add_exchange(site.vhost, "x", "x-delayed-message", **{"x-delayed-type": "topic"})
     add_exchange(site.vhost, "x", "x-delayed-message", **{"x-delayed-type": "direct"})
 
 
 def test_bindings_are_checked_by_the_exchange_that_routes() -> None:
-    site = Site("headers")
+    site = DelayBench("headers")
     with pytest.raises(PreconditionFailed):
-        bound(site.vhost, "q", arguments={"x-match": "some"})
+        bind_new_queue(site.vhost, "q", arguments={"x-match": "some"})
 
 
 # --- for how long
@@ -98,8 +98,8 @@ def test_valid_values_of_the_delay_header(value: object, delay: int) -> None:
 
 
 def test_without_the_header_nothing_is_held() -> None:
-    site = Site()
-    queue = bound(site.vhost, "q")
+    site = DelayBench()
+    queue = bind_new_queue(site.vhost, "q")
     assert publish(site.vhost, "x", "k") == 1
     assert site.publish(-100) == 1
     assert site.publish(DELAY_MAX + 1) == 1
@@ -115,12 +115,12 @@ def test_without_the_header_nothing_is_held() -> None:
 
 
 def test_a_message_is_held_and_then_routed_as_the_bindings_are_by_then() -> None:
-    site = Site()
-    gone = bound(site.vhost, "gone")
+    site = DelayBench()
+    gone = bind_new_queue(site.vhost, "gone")
     assert site.publish(1000) == 1, "it is not unroutable"
     assert site.publish("500") == 1
     site.vhost.unbind_queue("gone", "x", "k", {})
-    queue = bound(site.vhost, "q")
+    queue = bind_new_queue(site.vhost, "q")
     site.clock.advance(499)
     assert (queue.ready, site.held) == (0, 2)
     site.clock.advance(1)
@@ -132,8 +132,8 @@ def test_a_message_is_held_and_then_routed_as_the_bindings_are_by_then() -> None
 
 
 def test_messages_of_one_date_keep_their_order() -> None:
-    site = Site()
-    queue = bound(site.vhost, "q")
+    site = DelayBench()
+    queue = bind_new_queue(site.vhost, "q")
     for number in range(1000):
         site.publish(50, headers={"number": number})
     site.clock.advance(50)
@@ -153,8 +153,8 @@ def test_messages_of_one_date_keep_their_order() -> None:
     ],
 )
 def test_every_type_routes_late_and_at_once(kind: str, binding: str, arguments: dict[str, object]) -> None:
-    site = Site(kind)
-    queue = bound(site.vhost, "q", key=binding, arguments=arguments)
+    site = DelayBench(kind)
+    queue = bind_new_queue(site.vhost, "q", key=binding, arguments=arguments)
     for delay in (0, 10):
         assert site.publish(delay, "a.b", headers={"color": "red"}) == 1
     assert queue.ready == 1
@@ -167,7 +167,7 @@ def test_every_type_routes_late_and_at_once(kind: str, binding: str, arguments: 
 
 
 def test_a_delayed_message_without_a_match_goes_to_the_alternate_exchange_or_nowhere() -> None:
-    site = Site()
+    site = DelayBench()
     site.publish(10)
     site.clock.advance(10)
     assert site.counters.unroutable == 1
@@ -178,7 +178,7 @@ def test_a_delayed_message_without_a_match_goes_to_the_alternate_exchange_or_now
         "x-delayed-message",
         **{"x-delayed-type": "direct", "alternate-exchange": "ae"},
     )
-    rest = bound(site.vhost, "rest", "ae")
+    rest = bind_new_queue(site.vhost, "rest", "ae")
     site.publish(10, exchange="y")
     assert rest.ready == 0, "a held message is matched"
     site.clock.advance(10)
@@ -186,13 +186,13 @@ def test_a_delayed_message_without_a_match_goes_to_the_alternate_exchange_or_now
 
 
 def test_on_its_way_from_exchange_to_exchange_a_message_is_held_once() -> None:
-    site = Site("fanout")
+    site = DelayBench("fanout")
     add_exchange(site.vhost, "first", "fanout")
     add_exchange(site.vhost, "y", "x-delayed-message", **{"x-delayed-type": "fanout"})
     site.vhost.bind_exchange("x", "first", "", {})
     site.vhost.bind_exchange("y", "x", "", {})
-    at_once = bound(site.vhost, "at once", "first")
-    late = bound(site.vhost, "late", "y")
+    at_once = bind_new_queue(site.vhost, "at once", "first")
+    late = bind_new_queue(site.vhost, "late", "y")
     assert site.publish(100, exchange="first") == 2
     assert (at_once.ready, late.ready) == (1, 0)
     site.clock.advance(100)
@@ -202,8 +202,8 @@ def test_on_its_way_from_exchange_to_exchange_a_message_is_held_once() -> None:
 
 
 def test_further_routing_keys_count_by_then_and_hidden_ones_stay_hidden() -> None:
-    site = Site()
-    queues = [bound(site.vhost, key, key=key) for key in ("k", "copy", "blind")]
+    site = DelayBench()
+    queues = [bind_new_queue(site.vhost, key, key=key) for key in ("k", "copy", "blind")]
     content = content_of(headers={"x-delay": 5, "CC": ["copy"], "BCC": ["blind"]})
     route = site.vhost.route("x", "k")
     message = Message(route.address, content, 0, False, 0)
@@ -216,8 +216,8 @@ def test_further_routing_keys_count_by_then_and_hidden_ones_stay_hidden() -> Non
 
 
 def test_other_properties_come_through_as_they_were() -> None:
-    site = Site()
-    queue = bound(site.vhost, "q")
+    site = DelayBench()
+    queue = bind_new_queue(site.vhost, "q")
     site.publish(5, headers={"a": 1}, content_type="text/plain", priority=7, message_id="m")
     site.clock.advance(5)
     expected = content_of(
@@ -233,8 +233,8 @@ def test_other_properties_come_through_as_they_were() -> None:
 
 
 def test_the_log_holds_what_a_durable_exchange_holds() -> None:
-    site = Site(durable=True)
-    bound(site.vhost, "q", durable=True)
+    site = DelayBench(durable=True)
+    bind_new_queue(site.vhost, "q", durable=True)
     exchange = site.vhost.exchanges["x"]
     assert exchange.kept is not None
     assert exchange.kept.number == site.store.changes[1]["number"]
@@ -250,14 +250,14 @@ def test_the_log_holds_what_a_durable_exchange_holds() -> None:
 
 
 def test_delayed_messages_of_a_transient_exchange_are_not_logged() -> None:
-    site = Site()
+    site = DelayBench()
     site.publish(100, persistent=True)
     assert site.store.enqueued == []
 
 
 def test_a_persistent_message_waits_for_the_log() -> None:
-    site = Site(durable=True)
-    queue = bound(site.vhost, "q", durable=True)
+    site = DelayBench(durable=True)
+    queue = bind_new_queue(site.vhost, "q", durable=True)
     site.publish(100, persistent=True)
     site.store.failure = "the disk is full"
     site.clock.advance(100)
@@ -275,8 +275,8 @@ def test_nothing_is_released_while_too_much_waits_for_the_disk() -> None:
         def unsynced_bytes(self) -> int:
             return self.waiting
 
-    site = Site()
-    queue = bound(site.vhost, "q")
+    site = DelayBench()
+    queue = bind_new_queue(site.vhost, "q")
     slow = SlowStore()
     site.vhost.store = slow
     slow.waiting = UNSYNCED_MAX + 1
@@ -297,8 +297,8 @@ def test_a_message_that_the_disk_does_not_give_back_does_not_hold_up_the_others(
                 raise OSError("the disk does not give it back")
             return content_of(headers={"x-delay": 10})
 
-    site = Site()
-    queue = bound(site.vhost, "q")
+    site = DelayBench()
+    queue = bind_new_queue(site.vhost, "q")
     site.vhost.store = store = Rotten()
     site.publish(10)
     site.publish(11)
@@ -313,7 +313,7 @@ def test_a_message_that_the_disk_does_not_give_back_does_not_hold_up_the_others(
 
 
 def test_delayed_messages_of_a_deleted_exchange_are_dropped() -> None:
-    site = Site(durable=True)
+    site = DelayBench(durable=True)
     site.publish(100, persistent=True)
     [(held, _)] = site.store.enqueued
     site.vhost.delete_exchange("x", False)
@@ -323,9 +323,9 @@ def test_delayed_messages_of_a_deleted_exchange_are_dropped() -> None:
 
 
 def test_recovered_delayed_messages_keep_their_date_and_overdue_ones_go_at_once() -> None:
-    site = Site(durable=True)
-    bound(site.vhost, "q", durable=True)
-    again = Site()
+    site = DelayBench(durable=True)
+    bind_new_queue(site.vhost, "q", durable=True)
+    again = DelayBench()
     for change in definitions_of(site.broker):
         again.broker.apply(change)
     exchange = again.vhost.exchanges["x"]
@@ -351,10 +351,10 @@ def test_recovered_delayed_messages_keep_their_date_and_overdue_ones_go_at_once(
 
 def test_a_message_that_a_full_queue_refuses_is_held_for_longer() -> None:
     """The publisher already has a confirm, so that the broker cannot refuse the message any more."""
-    site = Site(durable=True)
+    site = DelayBench(durable=True)
     limits = {"x-max-length": 1, "x-overflow": "reject-publish"}
-    full = bound(site.vhost, "full", durable=True, limits=limits)
-    other = bound(site.vhost, "other", durable=True)
+    full = bind_new_queue(site.vhost, "full", durable=True, limits=limits)
+    other = bind_new_queue(site.vhost, "other", durable=True)
     for number in range(3):
         site.publish(10 + number, persistent=True, headers={"number": number})
     site.clock.advance(20)
@@ -368,14 +368,14 @@ def test_a_message_that_a_full_queue_refuses_is_held_for_longer() -> None:
 
 
 def test_a_full_queue_that_passes_on_what_it_refuses_does_so() -> None:
-    site = Site(durable=True)
-    dead = bound(site.vhost, "dead", "amq.fanout", durable=True)
+    site = DelayBench(durable=True)
+    dead = bind_new_queue(site.vhost, "dead", "amq.fanout", durable=True)
     limits = {
         "x-max-length": 0,
         "x-overflow": "reject-publish-dlx",
         "x-dead-letter-exchange": "amq.fanout",
     }
-    full = bound(site.vhost, "full", durable=True, limits=limits)
+    full = bind_new_queue(site.vhost, "full", durable=True, limits=limits)
     site.publish(10, persistent=True)
     site.clock.advance(10)
     assert (full.ready, dead.ready, site.held) == (0, 1, 0)
@@ -385,8 +385,8 @@ def test_a_full_queue_that_passes_on_what_it_refuses_does_so() -> None:
 
 
 def test_an_expiration_counts_from_the_end_of_the_delay() -> None:
-    site = Site(durable=True)
-    queue = bound(site.vhost, "q", durable=True)
+    site = DelayBench(durable=True)
+    queue = bind_new_queue(site.vhost, "q", durable=True)
     route = site.vhost.route("x", "k")
     content = content_of(headers={"x-delay": 1000})
     message = Message(route.address, content, 0, True, 0)
@@ -402,8 +402,8 @@ def test_an_expiration_counts_from_the_end_of_the_delay() -> None:
 
 def test_a_dead_letter_is_held_once() -> None:
     """As with the plugin, a message that was delayed before is not delayed again."""
-    site = Site(durable=True)
-    retry = bound(site.vhost, "retry", durable=True, limits={"x-dead-letter-exchange": "x"})
+    site = DelayBench(durable=True)
+    retry = bind_new_queue(site.vhost, "retry", durable=True, limits={"x-dead-letter-exchange": "x"})
     add_exchange(site.vhost, "in", "fanout")
     site.vhost.bind_queue("retry", "in", "", {})
     site.publish(100, exchange="in", persistent=True)
@@ -421,10 +421,10 @@ def test_a_dead_letter_is_held_once() -> None:
 
 
 def test_the_broker_counts_dead_letters_of_what_came_back_too_often() -> None:
-    site = Site()
-    dead = bound(site.vhost, "dead", "amq.fanout")
+    site = DelayBench()
+    dead = bind_new_queue(site.vhost, "dead", "amq.fanout")
     limits = {"x-delivery-limit": 0, "x-dead-letter-exchange": "amq.fanout"}
-    queue = bound(site.vhost, "q", limits=limits)
+    queue = bind_new_queue(site.vhost, "q", limits=limits)
     site.publish(0)
     consumer = consume(queue)[1]
     entry = get_one(queue, consumer)

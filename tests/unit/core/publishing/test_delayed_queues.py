@@ -26,7 +26,7 @@ from broker.core.vhosts.definitions import restore
 from protocol.amqp091.properties import Properties
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.purge import purge
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.timed_vhost import VhostBench
 from tests.support.core.topology import (
     RecordingStore,
     add_exchange,
@@ -403,7 +403,7 @@ MILLION = 1_000_000
 
 @pytest.mark.nightly
 def test_a_million_scattered_dates_are_each_kept_to_the_millisecond() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
     choice = random.Random(1)
     route = yard.vhost.route("", "q")

@@ -8,7 +8,7 @@ from broker.core.publishing.receipts import SLICE, receipt_marks
 from broker.core.queues.queue import Queue
 from broker.core.queues.returns import release_entries
 from broker.core.transactions.transaction import SETTLE, HeldPublish, Transaction
-from tests.support.core.receipt_vhost import BOTH, Office, said
+from tests.support.core.receipt_vhost import BOTH, ReceiptBench, receipt_body
 
 
 class Job(Transaction):
@@ -28,7 +28,7 @@ class Publish(HeldPublish):
         """Do nothing: the message has been enqueued."""
 
 
-def job_of(office: Office, held: int = 0, immediate: bool = False) -> Job:
+def job_of(office: ReceiptBench, held: int = 0, immediate: bool = False) -> Job:
     """Return an open transaction that acknowledges `held` messages of `q` and publishes a message there."""
     job = Job(office.vhost)
     if held:
@@ -43,7 +43,7 @@ def job_of(office: Office, held: int = 0, immediate: bool = False) -> Job:
     return job
 
 
-def take(office: Office, queue: Queue) -> None:
+def take(office: ReceiptBench, queue: Queue) -> None:
     client = office.client(queue)
     office.run()
     client.ack()
@@ -51,7 +51,7 @@ def take(office: Office, queue: Queue) -> None:
 
 
 def test_each_waits_for_what_it_tells() -> None:
-    office = Office()
+    office = ReceiptBench()
     message = office.send()
     assert message.date > 0, "or the log would not keep its marks"
     assert office.told() == []
@@ -62,19 +62,19 @@ def test_each_waits_for_what_it_tells() -> None:
     assert [names for _, names in office.slow.enqueued] == [["q"], ["back"], ["back"]]
     office.slow.sync()
     assert office.told() == ["arrival", "consumed"]
-    assert said(next(iter(office.back.entries)).message)["message_id"] == "id-?"
+    assert receipt_body(next(iter(office.back.entries)).message)["message_id"] == "id-?"
     assert office.counters.receipts_sent == 2
 
 
 def test_the_time_of_a_receipt_goes_on_after_a_restart() -> None:
-    office = Office(message_ttl=50)
+    office = ReceiptBench(message_ttl=50)
     office.send(TELLS_ARRIVAL)
     receipt = office.slow.enqueued[-1][0]
     assert receipt.date == office.clock.schedule.date()
 
 
 def test_without_the_log_there_is_nothing_to_wait_for() -> None:
-    office = Office()
+    office = ReceiptBench()
     office.send(persistent=False)
     take(office, office.q)
     assert office.told() == ["arrival", "consumed"]
@@ -83,14 +83,14 @@ def test_without_the_log_there_is_nothing_to_wait_for() -> None:
 
 @pytest.mark.parametrize("marks", [TELLS_ARRIVAL, TELLS_CONSUMED])
 def test_only_what_was_asked_for(marks: int) -> None:
-    office = Office()
+    office = ReceiptBench()
     office.send(marks, persistent=False)
     take(office, office.q)
     assert office.told() == ["arrival" if marks == TELLS_ARRIVAL else "consumed"]
 
 
 def test_rejected_and_dropped_messages_have_no_consumed_receipt() -> None:
-    office = Office()
+    office = ReceiptBench()
     for _ in range(2):
         office.send(TELLS_CONSUMED, persistent=False)
     client = office.client(office.q, prefetch=1)
@@ -103,7 +103,7 @@ def test_rejected_and_dropped_messages_have_no_consumed_receipt() -> None:
 
 
 def test_a_queue_that_is_not_there_or_full_or_goes_meanwhile() -> None:
-    office = Office(max_length=2, overflow="reject-publish")
+    office = ReceiptBench(max_length=2, overflow="reject-publish")
     for _ in range(3):
         office.send(TELLS_ARRIVAL)
     assert office.counters.receipts_dropped == 1, "room is kept for those that are to come"
@@ -116,7 +116,7 @@ def test_a_queue_that_is_not_there_or_full_or_goes_meanwhile() -> None:
 
 
 def test_after_a_full_disk_only_what_is_said_again_is_told() -> None:
-    office = Office()
+    office = ReceiptBench()
     office.send(TELLS_CONSUMED)
     office.slow.sync()
     take(office, office.q)
@@ -129,7 +129,7 @@ def test_after_a_full_disk_only_what_is_said_again_is_told() -> None:
 
 
 def test_after_the_end_of_the_log_nothing_is_told() -> None:
-    office = Office()
+    office = ReceiptBench()
     office.send(TELLS_CONSUMED)
     office.slow.sync()
     take(office, office.q)
@@ -141,7 +141,7 @@ def test_after_the_end_of_the_log_nothing_is_told() -> None:
 
 
 def test_many_are_put_in_slices() -> None:
-    office = Office()
+    office = ReceiptBench()
     for _ in range(3 * SLICE):
         office.send(TELLS_ARRIVAL, persistent=False)
     turns: list[int] = []
@@ -152,7 +152,7 @@ def test_many_are_put_in_slices() -> None:
 
 
 def test_receipts_of_a_transaction_are_in_its_batch() -> None:
-    office = Office()
+    office = ReceiptBench()
     office.send(TELLS_CONSUMED)
     office.slow.sync()
     job_of(office, 1).commit()
@@ -165,7 +165,7 @@ def test_receipts_of_a_transaction_are_in_its_batch() -> None:
 
 
 def test_undone_work_of_a_transaction_has_no_receipts() -> None:
-    office = Office(max_length=2, overflow="reject-publish")
+    office = ReceiptBench(max_length=2, overflow="reject-publish")
     office.send(TELLS_CONSUMED)
     office.slow.sync()
     job = job_of(office, 1, immediate=True)
@@ -180,7 +180,7 @@ def test_undone_work_of_a_transaction_has_no_receipts() -> None:
 
 
 def test_the_queue_of_receipts_may_go_before_the_transaction_is_over() -> None:
-    office = Office()
+    office = ReceiptBench()
     job_of(office).commit()
     office.vhost.delete_queue("back", False, False)
     office.slow.sync()
@@ -190,7 +190,7 @@ def test_the_queue_of_receipts_may_go_before_the_transaction_is_over() -> None:
 
 
 def test_a_transaction_that_fails_tells_nothing() -> None:
-    office = Office(max_length=2, overflow="reject-publish")
+    office = ReceiptBench(max_length=2, overflow="reject-publish")
     office.send(TELLS_CONSUMED)
     office.slow.sync()
     job = job_of(office, 1)

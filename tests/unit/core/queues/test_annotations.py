@@ -12,9 +12,9 @@ from broker.core.queues.queue import drop, queue_of
 from broker.core.queues.returns import Addition, annotate, give_back
 from broker.core.queues.state import owns
 from broker.core.vhosts.definitions import restore
-from tests.support.core.mass_returns import turn
-from tests.support.core.queue_bench import Bench, Client
-from tests.support.core.timed_vhost import delivered
+from tests.support.core.mass_returns import run_schedule
+from tests.support.core.queue_bench import Client, QueueBench
+from tests.support.core.timed_vhost import delivered_bench
 
 
 class Words(Addition):
@@ -34,7 +34,7 @@ class Words(Addition):
             annotate(queue, entry, self.words)
 
 
-def annotated(bench: Bench) -> list[bytes]:
+def annotated(bench: QueueBench) -> list[bytes]:
     """Return the annotations of the queue's entries, in order."""
     return [bench.queue.entries.annotations_of(entry) for entry in bench.queue.entries]
 
@@ -48,7 +48,7 @@ def drop_all(client: Client) -> None:
 @pytest.mark.parametrize("leave", [Client.ack, Client.reject, drop_all])
 @pytest.mark.parametrize("priorities", [False, True])
 def test_annotations_leave_with_the_entry(leave: Callable[[Client], None], priorities: bool) -> None:
-    bench = Bench(PriorityEntryList(3) if priorities else None)
+    bench = QueueBench(PriorityEntryList(3) if priorities else None)
     client = bench.client()
     bench.publish(3)
     bench.run()
@@ -60,7 +60,7 @@ def test_annotations_leave_with_the_entry(leave: Callable[[Client], None], prior
 
 @pytest.mark.parametrize("counts", [False, True])
 def test_the_log_is_told_with_each_count_from_then_on(counts: bool) -> None:
-    bench = Bench(logged=True)
+    bench = QueueBench(logged=True)
     bench.queue.counts = counts
     client = bench.client()
     bench.publish()
@@ -79,7 +79,7 @@ def test_the_log_is_told_with_each_count_from_then_on(counts: bool) -> None:
 
 
 def test_annotations_are_added_before_the_next_delivery() -> None:
-    bench = Bench()
+    bench = QueueBench()
     first, second = bench.client(prefetch=1), bench.client(prefetch=1)
     bench.publish(2)
     bench.run()
@@ -94,21 +94,21 @@ def test_annotations_are_added_before_the_next_delivery() -> None:
 @pytest.mark.parametrize(("cost", "known", "most"), [(0, b"", 5000), (49, b"", 100), (0, b"k" * 800, 100)])
 def test_very_many_are_annotated_in_slices(cost: int, known: bytes, most: int) -> None:
     """Earlier annotations of each entry must be read first."""
-    yard, queue, client = delivered(12_000)
+    yard, queue, client = delivered_bench(12_000)
     for entry in client.held if known else ():
         annotate(queue, entry, known)
     words = Words(b"why", cost)
     entries, client.held = client.held, []
     give_back([(client.consumer, entries)], NACK, client.session, queue.host, words)
     while queue.unacked > 0:
-        turn(yard)
+        run_schedule(yard)
     assert max(words.slices) <= most
     assert sum(words.slices) == 12_000
     assert {queue.entries.annotations_of(entry) for entry in queue.entries} == {b"why"}
 
 
 def test_annotations_are_recovered_after_a_restart() -> None:
-    bench = Bench(logged=True)
+    bench = QueueBench(logged=True)
     [new] = bench.messages(1)
     restore(bench.queue, new, True, 2, b"why")
     assert annotated(bench) == [b"why"]

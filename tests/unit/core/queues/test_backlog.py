@@ -14,7 +14,7 @@ from broker.core.queues.hooks import REASONS, REJECTED
 from broker.core.queues.queue import Queue
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import Client
-from tests.support.core.timed_vhost import Yard, numbers
+from tests.support.core.timed_vhost import VhostBench, numbers
 from tests.support.core.topology import RecordingStore
 
 SURE = {
@@ -25,7 +25,7 @@ SURE = {
 }
 
 
-def source(yard: Yard, name: str = "q", durable: bool = False, **arguments: Any) -> Queue:
+def source(yard: VhostBench, name: str = "q", durable: bool = False, **arguments: Any) -> Queue:
     """A queue that dead-letters to the queue `dead`, at least once."""
     return yard.queue(name, durable, **SURE | arguments)
 
@@ -35,14 +35,14 @@ def arguments_of(**arguments: Any) -> dict[str, object]:
     return {f"x-{key.replace('_', '-')}": value for key, value in (SURE | arguments).items()}
 
 
-def full(yard: Yard, name: str = "dead", durable: bool = False) -> Queue:
+def full(yard: VhostBench, name: str = "dead", durable: bool = False) -> Queue:
     """Return a queue with room for a single message, which has message 1 of the bench."""
     queue = yard.queue(name, durable, max_length=1, overflow="reject-publish")
     yard.publish(name)
     return queue
 
 
-def take_one(yard: Yard, queue: Queue) -> None:
+def take_one(yard: VhostBench, queue: Queue) -> None:
     """Consume the first message of a queue."""
     client = yard.client(queue, 1)
     yard.run()
@@ -50,7 +50,7 @@ def take_one(yard: Yard, queue: Queue) -> None:
     client.cancel()
 
 
-def emptied(yard: Yard, queue: Queue) -> list[int]:
+def emptied(yard: VhostBench, queue: Queue) -> list[int]:
     """Consume the messages of a queue, in order, and return their numbers."""
     found: list[int] = []
     while queue.ready:
@@ -60,7 +60,7 @@ def emptied(yard: Yard, queue: Queue) -> list[int]:
     return found
 
 
-def reject_all(yard: Yard, queue: Queue, count: int) -> Client:
+def reject_all(yard: VhostBench, queue: Queue, count: int) -> Client:
     """A client that has got and rejected so many."""
     client = yard.client(queue)
     yard.run()
@@ -72,15 +72,15 @@ def reject_all(yard: Yard, queue: Queue, count: int) -> Client:
 # ---- ways of dying
 
 
-def reject(yard: Yard, queue: Queue) -> None:
+def reject(yard: VhostBench, queue: Queue) -> None:
     reject_all(yard, queue, 2)
 
 
-def expire(yard: Yard, queue: Queue) -> None:
+def expire(yard: VhostBench, queue: Queue) -> None:
     yard.clock.advance(10)
 
 
-def expire_in_turn(yard: Yard, queue: Queue) -> None:
+def expire_in_turn(yard: VhostBench, queue: Queue) -> None:
     """A consumer comes upon messages whose time is over before the alarm has rung."""
     yard.clock.now += 10
     client = yard.client(queue)
@@ -89,13 +89,13 @@ def expire_in_turn(yard: Yard, queue: Queue) -> None:
     client.cancel()
 
 
-def return_too_often(yard: Yard, queue: Queue) -> None:
+def return_too_often(yard: VhostBench, queue: Queue) -> None:
     client = yard.client(queue)
     yard.run()
     client.vanish()
 
 
-WAYS: dict[str, tuple[Callable[[Yard, Queue], None], str]] = {
+WAYS: dict[str, tuple[Callable[[VhostBench, Queue], None], str]] = {
     "reject": (reject, "rejected"),
     "expire": (expire, "expired"),
     "expire in turn": (expire_in_turn, "expired"),
@@ -105,7 +105,7 @@ WAYS: dict[str, tuple[Callable[[Yard, Queue], None], str]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_dead_letters_wait_for_room_and_arrive_in_order(way: str) -> None:
-    yard = Yard()
+    yard = VhostBench()
     die, reason = WAYS[way]
     dead = full(yard)
     queue = source(yard, message_ttl=10, delivery_limit=0)
@@ -129,7 +129,7 @@ def test_dead_letters_wait_for_room_and_arrive_in_order(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_dead_letters_wait_for_their_exchange(way: str) -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = source(yard, dead_letter_exchange="later", message_ttl=10, delivery_limit=0)
     yard.publish(count=2)
     WAYS[way][0](yard, queue)
@@ -148,7 +148,7 @@ def test_dead_letters_wait_for_their_exchange(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_dead_letters_wait_for_their_queue(way: str) -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = source(yard, message_ttl=10, delivery_limit=0)
     yard.publish(count=2)
     WAYS[way][0](yard, queue)
@@ -160,7 +160,7 @@ def test_dead_letters_wait_for_their_queue(way: str) -> None:
 
 
 def test_room_that_nobody_tells_of_is_found_within_a_second() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead = full(yard)
     queue = source(yard, message_ttl=10)
     yard.publish()
@@ -174,7 +174,7 @@ def test_room_that_nobody_tells_of_is_found_within_a_second() -> None:
 
 
 def test_room_is_used_at_once_by_policies_too() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead = full(yard)
     queue = source(yard, message_ttl=10)
     yard.publish(count=3)
@@ -186,7 +186,7 @@ def test_room_is_used_at_once_by_policies_too() -> None:
 
 
 def test_waiting_dead_letters_count_towards_the_limit_and_publishers_are_refused() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead = full(yard)
     queue = source(yard, max_length=3, message_ttl=10)
     yard.publish(count=2)
@@ -206,7 +206,7 @@ def test_waiting_dead_letters_count_towards_the_limit_and_publishers_are_refused
 
 
 def test_publishers_do_not_take_the_room_that_dead_letters_wait_for() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead = full(yard)
     queue = source(yard, message_ttl=10)
     yard.publish(count=2)
@@ -221,7 +221,7 @@ def test_publishers_do_not_take_the_room_that_dead_letters_wait_for() -> None:
 
 
 def test_a_letter_that_can_never_fit_keeps_no_publisher_out() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead = yard.queue("dead", max_length_bytes=10, overflow="reject-publish")
     queue = source(yard, message_ttl=10)
     yard.publish(size=11)
@@ -232,7 +232,7 @@ def test_a_letter_that_can_never_fit_keeps_no_publisher_out() -> None:
 
 
 def test_dead_letters_of_several_queues_alternate() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead = full(yard)
     queues = [source(yard, name, message_ttl=10) for name in ("a", "b", "c")]
     for name in "aabbcc":
@@ -245,7 +245,7 @@ def test_dead_letters_of_several_queues_alternate() -> None:
 
 
 def test_a_deleted_queue_waits_for_no_room_any_more() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead = full(yard)
     source(yard, "a", message_ttl=10)
     other = source(yard, "b", message_ttl=10)
@@ -263,7 +263,7 @@ def test_a_deleted_queue_waits_for_no_room_any_more() -> None:
 
 def test_a_deleted_queue_with_several_routes_is_tried_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.core.queues.purge.CLEARING_SLICE", 3)  # in several turns
-    yard = Yard()
+    yard = VhostBench()
     dead = full(yard)
     routes: dict[str, Any] = {
         name: value for name, value in SURE.items() if name != "dead_letter_routing_key"
@@ -285,7 +285,7 @@ def test_a_deleted_queue_with_several_routes_is_tried_no_more(monkeypatch: pytes
 
 
 def test_routes_do_not_wait_for_each_other() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(
         dead_letter_exchange="amq.direct",
         dead_letter_strategy="at-least-once",
@@ -307,7 +307,7 @@ def test_routes_do_not_wait_for_each_other() -> None:
 
 
 def test_all_queues_of_a_route_get_it_or_none() -> None:
-    yard = Yard()
+    yard = VhostBench()
     narrow = full(yard, "narrow")
     wide = yard.queue("wide", max_length=9, overflow="reject-publish")
     for name in ("narrow", "wide"):
@@ -324,7 +324,7 @@ def test_all_queues_of_a_route_get_it_or_none() -> None:
 
 
 def test_a_queue_that_dead_letters_what_it_refuses_passes_it_on_or_it_waits() -> None:
-    yard = Yard()
+    yard = VhostBench()
     last = full(yard, "last")
     between = yard.queue(
         "dead",
@@ -345,7 +345,7 @@ def test_a_queue_that_dead_letters_what_it_refuses_passes_it_on_or_it_waits() ->
 
 
 def test_a_message_that_goes_round_takes_the_room_that_it_leaves() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = source(yard, dead_letter_routing_key="q", max_length=1)
     yard.publish()
     client = reject_all(yard, queue, 1)
@@ -354,7 +354,7 @@ def test_a_message_that_goes_round_takes_the_room_that_it_leaves() -> None:
 
 
 def test_a_cycle_without_a_client_waits_until_the_route_is_another_one() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = source(yard, dead_letter_routing_key="q", message_ttl=10)
     yard.publish()
     yard.clock.advance(10)
@@ -371,7 +371,7 @@ def test_a_cycle_without_a_client_waits_until_the_route_is_another_one() -> None
 
 
 def test_dying_behind_others_writes_no_letter_and_a_round_looks_at_the_first_of_each_lane() -> None:
-    yard = Yard()
+    yard = VhostBench()
     full(yard)
     queue = source(yard, message_ttl=10)
     yard.publish(count=500)
@@ -390,7 +390,7 @@ def test_dying_behind_others_writes_no_letter_and_a_round_looks_at_the_first_of_
 
 
 def test_no_alarm_is_set_while_nothing_waits() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead = full(yard)
     queue = source(yard, message_ttl=10)
     yard.publish()
@@ -405,7 +405,7 @@ def test_no_alarm_is_set_while_nothing_waits() -> None:
 
 
 def test_very_many_lanes_are_tried_in_slices_with_pauses() -> None:
-    yard = Yard()
+    yard = VhostBench()
     count = 5 * TRIES // 2
     queue = source(yard, dead_letter_exchange="amq.direct", message_ttl=10)
     assert queue.rules is not None
@@ -426,7 +426,7 @@ def test_very_many_lanes_are_tried_in_slices_with_pauses() -> None:
 
 
 def test_a_purge_drops_what_waits() -> None:
-    yard = Yard(RecordingStore())
+    yard = VhostBench(RecordingStore())
     dead = full(yard)
     queue = source(yard, durable=True, message_ttl=10)
     yard.publish(count=2500, persistent=True)
@@ -447,7 +447,7 @@ def test_a_purge_drops_what_waits() -> None:
 
 def test_a_queue_with_messages_that_wait_is_not_empty_and_goes_with_them() -> None:
     store = RecordingStore()
-    yard = Yard(store)
+    yard = VhostBench(store)
     full(yard)
     queue = source(yard, durable=True, message_ttl=10)
     yard.publish(count=2, persistent=True)
@@ -460,7 +460,7 @@ def test_a_queue_with_messages_that_wait_is_not_empty_and_goes_with_them() -> No
 
 
 def test_a_queue_does_not_expire_while_messages_wait() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead = full(yard)
     queue = source(yard, message_ttl=10, expires=100)
     yard.publish()
@@ -474,7 +474,7 @@ def test_a_queue_does_not_expire_while_messages_wait() -> None:
 
 
 def test_an_unreadable_dead_letter_keeps_no_others_waiting() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead = yard.queue("dead")
     queue = source(yard, message_ttl=10)
     yard.publish(count=3)
@@ -498,7 +498,7 @@ def test_an_unreadable_dead_letter_keeps_no_others_waiting() -> None:
 
 
 def test_dropped_dead_letters_are_reported_once_per_queue_and_minute() -> None:
-    yard = Yard()
+    yard = VhostBench()
     full(yard)
     yard.queue(dead_letter_exchange="", dead_letter_routing_key="dead", message_ttl=10)
     for _ in range(3):
@@ -536,7 +536,7 @@ def test_dropped_dead_letters_are_reported_once_per_queue_and_minute() -> None:
     ],
 )
 def test_queues_with_dead_letters_at_least_once(arguments: dict[str, object], sure: bool) -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.vhost.declare_queue("q", True, None, False, {"x-dead-letter-exchange": "none", **arguments})
     assert queue.rules is not None
     assert queue.rules.sure is sure

@@ -18,7 +18,7 @@ from protocol.amqp091.properties import Properties
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import Client, HandScheduler
-from tests.support.core.timed_vhost import Yard, numbers
+from tests.support.core.timed_vhost import VhostBench, numbers
 from tests.support.core.topology import RecordingStore, content_of, new_vhost
 
 TOLD = ("x-delivery-count", "x-acquired-count", "x-expired-by", "x-expired-while", "x-first-death-reason")
@@ -200,11 +200,11 @@ def test_choices_that_make_no_sense_are_refused(arguments: dict[str, object], wh
 ALL = "rejected,expired,maxlen,delivery_limit,queue_expired,queue_deleted"
 
 
-def there(yard: Yard, name: str = "q") -> bool:
+def there(yard: VhostBench, name: str = "q") -> bool:
     return name in yard.vhost.queues
 
 
-def source(yard: Yard, durable: bool = False, **arguments: Any) -> Queue:
+def source(yard: VhostBench, durable: bool = False, **arguments: Any) -> Queue:
     """A queue whose messages go to the queue `dead`, whatever ends them."""
     return yard.queue(
         "q",
@@ -220,7 +220,7 @@ def source(yard: Yard, durable: bool = False, **arguments: Any) -> Queue:
 
 
 def test_a_queue_with_messages_is_spared_and_goes_when_it_has_been_empty_for_so_long() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(expires=800, expires_if_empty=True)
     yard.publish()
     yard.clock.advance(10_000)
@@ -234,7 +234,7 @@ def test_a_queue_with_messages_is_spared_and_goes_when_it_has_been_empty_for_so_
 
 
 def test_a_message_that_expires_leaves_it_empty() -> None:
-    yard = Yard()
+    yard = VhostBench()
     yard.queue(expires=100, expires_if_empty=True, message_ttl=1000)
     yard.publish()
     yard.clock.advance(1099)
@@ -244,7 +244,7 @@ def test_a_message_that_expires_leaves_it_empty() -> None:
 
 
 def test_an_acquired_message_keeps_the_queue_from_expiring() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(expires=100, expires_if_empty=True)
     client = yard.client(queue)
     yard.publish()
@@ -258,7 +258,7 @@ def test_an_acquired_message_keeps_the_queue_from_expiring() -> None:
 
 
 def test_an_empty_one_goes_as_ever_and_a_policy_can_spare() -> None:
-    yard = Yard()
+    yard = VhostBench()
     yard.queue(expires=100, expires_if_empty=True)
     yard.clock.advance(100)
     assert not there(yard)
@@ -274,7 +274,7 @@ def test_an_empty_one_goes_as_ever_and_a_policy_can_spare() -> None:
 
 
 def test_by_default_messages_go_with_their_queue() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead = yard.queue("dead")
     yard.queue(dead_letter_exchange="", dead_letter_routing_key="dead", expires=10)
     yard.publish()
@@ -285,7 +285,7 @@ def test_by_default_messages_go_with_their_queue() -> None:
 
 @pytest.mark.parametrize("count", [1, 3 * SLICE])
 def test_messages_of_an_expiring_queue_are_dead_lettered(count: int) -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead = yard.queue("dead")
     source(yard, expires=10)
     yard.publish(count=count)
@@ -298,7 +298,7 @@ def test_messages_of_an_expiring_queue_are_dead_lettered(count: int) -> None:
 @pytest.mark.parametrize("count", [2, 3 * SLICE])
 def test_messages_of_a_deleted_queue_are_dead_lettered_with_and_without_consumers(count: int) -> None:
     store = RecordingStore()
-    yard = Yard(store)
+    yard = VhostBench(store)
     dead = yard.queue("dead", durable=True)
     queue = source(yard, durable=True)
     client = yard.client(queue, 1)
@@ -317,7 +317,7 @@ def test_messages_of_a_deleted_queue_are_dead_lettered_with_and_without_consumer
 
 
 def test_a_policy_has_them_dead_lettered() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead = yard.queue("dead")
     definition: dict[str, object] = {
         "dead-letter-exchange": "",
@@ -333,7 +333,7 @@ def test_a_policy_has_them_dead_lettered() -> None:
 
 
 def test_where_they_are_dead_lettered_at_least_once_the_queue_goes_after_the_last() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = source(yard, dead_letter_strategy="at-least-once", overflow="reject-publish", expires=10)
     yard.publish(count=2)
     yard.clock.advance(10 * RETRY_MS)
@@ -346,7 +346,7 @@ def test_where_they_are_dead_lettered_at_least_once_the_queue_goes_after_the_las
 
 
 def test_a_deletion_that_waits_is_undone_by_a_declaration() -> None:
-    yard = Yard()
+    yard = VhostBench()
     arguments: dict[str, Any] = {"dead_letter_strategy": "at-least-once", "overflow": "reject-publish"}
     queue = source(yard, **arguments)
     yard.publish()
@@ -362,7 +362,7 @@ def test_a_deletion_that_waits_is_undone_by_a_declaration() -> None:
 
 def test_a_consumer_that_comes_keeps_a_queue_that_expires_but_not_one_that_is_deleted() -> None:
     for deletes in (False, True):
-        yard = Yard()
+        yard = VhostBench()
         dead = yard.queue("dead")
         queue = source(yard, expires=10)
         yard.publish(count=3 * SLICE)
@@ -380,7 +380,7 @@ def test_a_consumer_that_comes_keeps_a_queue_that_expires_but_not_one_that_is_de
 
 
 def test_a_letter_does_not_come_back_into_the_queue_that_goes() -> None:
-    yard = Yard()
+    yard = VhostBench()
     yard.queue("q", dead_letter_exchange="", dead_letter_routing_key="q", dead_letter_reasons=ALL)
     yard.publish()
     yard.vhost.delete_queue("q", False, False)
@@ -389,7 +389,7 @@ def test_a_letter_does_not_come_back_into_the_queue_that_goes() -> None:
 
 
 def test_auto_delete_and_exclusive_queues_leave_their_messages_too() -> None:
-    yard = Yard()
+    yard = VhostBench()
     dead = yard.queue("dead")
     held: dict[str, object] = {
         "x-dead-letter-exchange": "",

@@ -8,28 +8,28 @@ from broker.core.publishing.passage import DUPLICATE, NOT_NOW, REFUSED
 from broker.core.queues.duplicates import SLICE, memory_of, new_mark
 from broker.core.vhosts.definitions import restore
 from broker.core.view import MessageView
-from tests.support.core.duplicate_vhost import Rememberer, held
-from tests.support.core.policies import put
+from tests.support.core.duplicate_vhost import DuplicateBench, contents_of
+from tests.support.core.policies import set_policy
 from tests.support.core.purge import purge
 from tests.support.core.topology import RecordingStore
 
 
 def test_an_id_is_taken_once_within_the_window() -> None:
-    yard = Rememberer()
+    yard = DuplicateBench()
     queue = yard.queue(dedup_window=1000)
     assert [yard.say(said) for said in ("a", "b", "a")] == [1, 1, DUPLICATE]
     yard.clock.advance(999)
     assert yard.say("a") == DUPLICATE, "a duplicate does not make the window longer"
     yard.clock.advance(1)
     assert yard.say("a") == 1
-    assert held(queue) == ["a", "b", "a"]
+    assert contents_of(queue) == ["a", "b", "a"]
     memory = memory_of(queue)
     assert memory is not None
     assert (memory.duplicates, yard.counters.duplicate) == (2, 2)
 
 
 def test_a_message_without_id_is_never_a_duplicate() -> None:
-    yard = Rememberer()
+    yard = DuplicateBench()
     queue = yard.queue(dedup_window=1000, dedup_producers=5)
     assert [yard.say("") for _ in range(3)] == [1, 1, 1]
     memory = memory_of(queue)
@@ -38,7 +38,7 @@ def test_a_message_without_id_is_never_a_duplicate() -> None:
 
 
 def test_beyond_the_limit_the_oldest_id_is_forgotten() -> None:
-    yard = Rememberer()
+    yard = DuplicateBench()
     yard.queue(dedup_window=1000, dedup_limit=2)
     assert [yard.say(said) for said in ("a", "b", "c", "b", "a", "c", "b")] == [
         1,
@@ -52,17 +52,17 @@ def test_beyond_the_limit_the_oldest_id_is_forgotten() -> None:
 
 
 def test_a_producer_is_heard_once_up_to_each_number() -> None:
-    yard = Rememberer()
+    yard = DuplicateBench()
     queue = yard.queue(dedup_producers=2)
     said = ["/p/1", "/p/3", "/p/2", "/p/3", "/q/1", "/p/4", "/r/0", "/q/1", "/p/4"]
     taken = [yard.say(each) for each in said]
     # when r comes, q has not been heard of for longest; when q comes again, p has
     assert taken == [1, 1, DUPLICATE, DUPLICATE, 1, 1, 1, 1, 1]
-    assert len(held(queue)) == 7
+    assert len(contents_of(queue)) == 7
 
 
 def test_producers_are_forgotten_while_ids_are_over_too() -> None:
-    yard = Rememberer()
+    yard = DuplicateBench()
     queue = yard.queue(dedup_window=500, dedup_producers=1)
     yard.say("one/p/1")
     yard.clock.advance(500)
@@ -73,7 +73,7 @@ def test_producers_are_forgotten_while_ids_are_over_too() -> None:
 
 
 def test_a_transaction_that_is_refused_has_no_producer_forgotten() -> None:
-    yard = Rememberer()
+    yard = DuplicateBench()
     queue = yard.queue(dedup_producers=2)
     yard.say("/p/1")
     yard.say("/q/1")
@@ -88,7 +88,7 @@ def test_a_transaction_that_is_refused_has_no_producer_forgotten() -> None:
 
 
 def test_recovered_records_beyond_the_limits_are_forgotten() -> None:
-    yard = Rememberer()
+    yard = DuplicateBench()
     queue = yard.queue(dedup_window=1000, dedup_limit=1, dedup_producers=1)
     memory = memory_of(queue)
     assert memory is not None
@@ -100,7 +100,7 @@ def test_recovered_records_beyond_the_limits_are_forgotten() -> None:
 
 
 def test_either_of_both_makes_a_duplicate() -> None:
-    yard = Rememberer()
+    yard = DuplicateBench()
     yard.queue(dedup_window=1000, dedup_producers=2)
     assert [yard.say(said) for said in ("a/p/1", "a/p/2", "b/p/1", "b/p/2")] == [1, DUPLICATE, DUPLICATE, 1]
 
@@ -110,15 +110,15 @@ def test_either_of_both_makes_a_duplicate() -> None:
     [("/p/x", "x-sequence"), ("/p/-1", "x-sequence"), ("/" + "p" * 256 + "/1", "x-producer")],
 )
 def test_numbers_that_cannot_be_are_refused(said: str, header: str) -> None:
-    yard = Rememberer()
+    yard = DuplicateBench()
     queue = yard.queue(dedup_producers=2)
     with pytest.raises(PreconditionFailed, match=f"invalid header '{header}'"):
         yard.say(said)
-    assert held(queue) == []
+    assert contents_of(queue) == []
 
 
 def test_an_id_that_is_no_text_is_refused() -> None:
-    yard = Rememberer()
+    yard = DuplicateBench()
     yard.queue(dedup_window=1000)
     message = yard.message("x")
     route = yard.vhost.route("", "q")
@@ -135,7 +135,7 @@ class Odd(MessageView):
 
 
 def test_only_queues_that_have_not_had_it_get_it() -> None:
-    yard = Rememberer()
+    yard = DuplicateBench()
     first, second = yard.queue("q", dedup_window=1000), yard.queue("r", dedup_window=1000)
     plain = yard.queue("s")
     for name in ("q", "r"):
@@ -145,11 +145,11 @@ def test_only_queues_that_have_not_had_it_get_it() -> None:
     assert yard.say("a", exchange="amq.fanout") == DUPLICATE
     yard.vhost.bind_queue("s", "amq.fanout", "", {})
     assert yard.say("a", exchange="amq.fanout") == 1
-    assert [held(queue) for queue in (first, second, plain)] == [["a"], ["a"], ["a"]]
+    assert [contents_of(queue) for queue in (first, second, plain)] == [["a"], ["a"], ["a"]]
 
 
 def test_refused_messages_are_not_recorded() -> None:
-    yard = Rememberer()
+    yard = DuplicateBench()
     queue = yard.queue(dedup_window=1000, max_length=1, overflow="reject-publish")
     assert [yard.say("a"), yard.say("b"), yard.say("b"), yard.say("a")] == [1, REFUSED, REFUSED, DUPLICATE]
     purge(queue)
@@ -157,7 +157,7 @@ def test_refused_messages_are_not_recorded() -> None:
 
 
 def test_undelivered_immediate_messages_are_not_recorded() -> None:
-    yard = Rememberer(RecordingStore())
+    yard = DuplicateBench(RecordingStore())
     queue = yard.queue(durable=True, dedup_window=1000, dedup_producers=3)
     assert yard.say("a/p/1", immediate=True, persistent=True) == NOT_NOW
     client = yard.client(queue)
@@ -167,7 +167,7 @@ def test_undelivered_immediate_messages_are_not_recorded() -> None:
 
 
 def test_dead_letters_are_not_asked() -> None:
-    yard = Rememberer()
+    yard = DuplicateBench()
     target = yard.queue("dead", dedup_window=1000)
     source = yard.queue("q", dead_letter_exchange="", dead_letter_routing_key="dead")
     assert yard.say("a", key="dead") == 1
@@ -177,11 +177,11 @@ def test_dead_letters_are_not_asked() -> None:
         yard.run()
         source.discard(client.deliveries.pop())
         client.cancel()
-    assert held(target) == ["a"] * 3
+    assert contents_of(target) == ["a"] * 3
 
 
 def test_a_deleted_queue_forgets() -> None:
-    yard = Rememberer(RecordingStore())
+    yard = DuplicateBench(RecordingStore())
     for _ in range(2):
         yard.queue(durable=True, dedup_window=1000, dedup_producers=3)
         assert yard.say("a/p/1", persistent=True) == 1
@@ -191,7 +191,7 @@ def test_a_deleted_queue_forgets() -> None:
 
 
 def test_arguments() -> None:
-    yard = Rememberer()
+    yard = DuplicateBench()
     with pytest.raises(PreconditionFailed, match=r"invalid arg 'x-dedup-limit'.*needs x-dedup-window"):
         yard.queue(dedup_limit=5)
     with pytest.raises(PreconditionFailed, match="invalid arg 'x-dedup-window'"):
@@ -201,7 +201,7 @@ def test_arguments() -> None:
         yard.queue(dedup_window=6)
 
 
-def restored(yard: Rememberer, *said: tuple[str, int]) -> list[Message]:
+def restored(yard: DuplicateBench, *said: tuple[str, int]) -> list[Message]:
     """Recover a queue's records: sequences of producers, or message ids with NEVER."""
     queue = yard.queue(durable=True, dedup_window=5000, dedup_producers=3)
     found = []
@@ -215,7 +215,7 @@ def restored(yard: Rememberer, *said: tuple[str, int]) -> list[Message]:
 
 def test_after_a_restart_the_log_lets_go_of_what_was_said_again() -> None:
     store = RecordingStore()
-    yard = Rememberer(store)
+    yard = DuplicateBench(store)
     found = restored(yard, ("a", NEVER), ("b", NEVER), ("p", 1), ("a", NEVER), ("p", 3), ("p", 2))
     assert store.settled == [], "the log takes no appends yet"
     yard.clock.advance(1)
@@ -227,7 +227,7 @@ def test_after_a_restart_the_log_lets_go_of_what_was_said_again() -> None:
 
 def test_a_queue_that_is_deleted_before_that_forgets_it_too() -> None:
     store = RecordingStore()
-    yard = Rememberer(store)
+    yard = DuplicateBench(store)
     found = restored(yard, ("a", NEVER), ("a", NEVER))
     yard.vhost.delete_queue("q", False, False)
     yard.clock.advance(1)
@@ -243,7 +243,7 @@ def marks(store: RecordingStore) -> list[str]:
 
 def test_the_log_is_told_what_is_remembered_and_what_no_more() -> None:
     store = RecordingStore()
-    yard = Rememberer(store)
+    yard = DuplicateBench(store)
     yard.queue(durable=True, dedup_window=5000, dedup_limit=3, dedup_producers=1)
     yard.say("a")
     assert store.enqueued == [], "what is not persistent is not remembered for long"
@@ -260,7 +260,7 @@ def test_the_log_is_told_what_is_remembered_and_what_no_more() -> None:
 
 def test_messages_that_did_not_reach_the_disk_are_not_recorded() -> None:
     store = RecordingStore()
-    yard = Rememberer(store)
+    yard = DuplicateBench(store)
     yard.queue(durable=True, dedup_window=5000, dedup_producers=1)
     yard.say("a/p/1", persistent=True)
     store.durable = store.batch
@@ -276,10 +276,10 @@ def test_messages_that_did_not_reach_the_disk_are_not_recorded() -> None:
 
 
 def test_a_policy_makes_a_queue_remember_and_forget() -> None:
-    yard = Rememberer(RecordingStore())
+    yard = DuplicateBench(RecordingStore())
     queue = yard.queue(durable=True)
     yard.say("a", persistent=True)
-    put(yard.vhost, "p", "q", dedup_window=10_000_000)
+    set_policy(yard.vhost, "p", "q", dedup_window=10_000_000)
     assert [yard.say("a", persistent=True), yard.say("a", persistent=True)] == [1, DUPLICATE]
     for number in range(2 * SLICE):
         yard.say(f"x{number}", persistent=True)

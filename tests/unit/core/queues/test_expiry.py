@@ -7,12 +7,12 @@ from broker.core.queues.limits import SLICE, touch
 from broker.core.vhosts.definitions import restore
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import ADDRESS
-from tests.support.core.timed_vhost import Yard, delivered, numbers
+from tests.support.core.timed_vhost import VhostBench, delivered_bench, numbers
 from tests.support.core.topology import RecordingStore
 
 
 def test_a_message_is_gone_when_its_time_is_over() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(message_ttl=100)
     yard.publish()
     yard.clock.advance(99)
@@ -24,7 +24,7 @@ def test_a_message_is_gone_when_its_time_is_over() -> None:
 
 
 def test_the_smaller_of_both_times_wins() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(message_ttl=100)
     yard.publish(expiration=50)
     yard.publish(expiration=200)
@@ -35,7 +35,7 @@ def test_the_smaller_of_both_times_wins() -> None:
 
 
 def test_messages_expire_anywhere_in_the_queue() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
     for expiration in (NEVER, 3_600_000, 30, 10, NEVER, 20):
         yard.publish(expiration=expiration)
@@ -47,7 +47,7 @@ def test_messages_expire_anywhere_in_the_queue() -> None:
 
 
 def test_a_late_alarm_delivers_nothing_late() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
     for expiration in (NEVER, 10, 20, 10, NEVER):
         yard.publish(expiration=expiration)
@@ -64,7 +64,7 @@ def test_a_late_alarm_delivers_nothing_late() -> None:
 
 
 def test_a_late_alarm_shows_browsers_nothing_late() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(message_ttl=10)
     yard.publish(count=2)
     yard.clock.now += 10
@@ -75,7 +75,7 @@ def test_a_late_alarm_shows_browsers_nothing_late() -> None:
 
 
 def test_a_late_alarm_lets_get_have_nothing_late() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
     yard.publish(count=3, expiration=10)
     yard.publish()
@@ -87,7 +87,7 @@ def test_a_late_alarm_lets_get_have_nothing_late() -> None:
 
 
 def test_an_acquired_entry_expires_when_it_returns() -> None:
-    yard, queue, client = delivered(count=3, prefetch=2, message_ttl=100)
+    yard, queue, client = delivered_bench(count=3, prefetch=2, message_ttl=100)
     yard.clock.advance(150)
     assert numbers(queue) == [1, 2], "only the third was still to be had"
     client.ack(1)
@@ -98,7 +98,7 @@ def test_an_acquired_entry_expires_when_it_returns() -> None:
 
 
 def test_an_entry_that_returns_in_time_keeps_its_expiration() -> None:
-    yard, queue, client = delivered(prefetch=1, message_ttl=100)
+    yard, queue, client = delivered_bench(prefetch=1, message_ttl=100)
     yard.clock.advance(60)
     client.close()
     client.nack()
@@ -109,7 +109,7 @@ def test_an_entry_that_returns_in_time_keeps_its_expiration() -> None:
 
 
 def test_a_settled_message_never_expires() -> None:
-    yard, queue, client = delivered(count=2, message_ttl=100)
+    yard, queue, client = delivered_bench(count=2, message_ttl=100)
     client.ack()
     assert queue.rules is not None
     assert queue.rules.timers.count == 0
@@ -118,7 +118,7 @@ def test_a_settled_message_never_expires() -> None:
 
 
 def test_time_to_live_of_0_is_delivery_at_once_or_none() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(message_ttl=0)
     yard.publish()
     assert numbers(queue) == []
@@ -130,7 +130,7 @@ def test_time_to_live_of_0_is_delivery_at_once_or_none() -> None:
 
 
 def test_a_message_with_expiration_0_expires_on_return() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
     client = yard.client(queue, prefetch=1)
     yard.publish(expiration=0)
@@ -141,7 +141,7 @@ def test_a_message_with_expiration_0_expires_on_return() -> None:
 
 
 def test_expiration_0_comes_after_what_is_before_it() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
     client = yard.client(queue, prefetch=3)
     yard.publish(count=2)
@@ -155,7 +155,7 @@ def test_expiration_0_comes_after_what_is_before_it() -> None:
 
 
 def test_expiration_0_behind_a_backlog_that_nobody_takes_expires() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
     yard.publish()
     yard.publish(expiration=0)
@@ -163,7 +163,7 @@ def test_expiration_0_behind_a_backlog_that_nobody_takes_expires() -> None:
 
 
 def test_an_immediate_message_is_not_held_up_by_what_is_over() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
     yard.publish(expiration=10)
     yard.clock.now += 10
@@ -173,7 +173,7 @@ def test_an_immediate_message_is_not_held_up_by_what_is_over() -> None:
 
 
 def test_an_immediate_message_that_comes_back_has_its_time() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(message_ttl=50)
     client = yard.client(queue, prefetch=1)
     for number, expiration in ((7, 10), (8, NEVER)):
@@ -191,7 +191,7 @@ def test_an_immediate_message_that_comes_back_has_its_time() -> None:
 
 
 def test_many_entries_due_at_once_expire_in_slices() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(message_ttl=10)
     yard.publish(count=3 * SLICE)
     assert yard.clock.wakes == [yard.clock.now + 10], "one alarm, set once"
@@ -205,7 +205,7 @@ def test_many_entries_due_at_once_expire_in_slices() -> None:
 
 
 def test_a_purge_stops_the_timers() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(message_ttl=10)
     yard.publish(count=5)
     assert purge(queue) == 5
@@ -216,7 +216,7 @@ def test_a_purge_stops_the_timers() -> None:
 
 
 def test_a_deleted_queue_rings_no_more() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(message_ttl=10)
     yard.publish(count=5)
     yard.vhost.delete_queue("q", False, False)
@@ -227,7 +227,7 @@ def test_a_deleted_queue_rings_no_more() -> None:
 
 def test_messages_are_dated_before_they_are_appended() -> None:
     store = RecordingStore()
-    yard = Yard(store)
+    yard = VhostBench(store)
     yard.queue("plain", durable=True)
     yard.queue("brief", durable=True, message_ttl=1000)
     yard.publish("plain", persistent=True)
@@ -238,7 +238,7 @@ def test_messages_are_dated_before_they_are_appended() -> None:
 
 
 def test_the_time_goes_on_while_the_broker_does_not() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(message_ttl=1000)
     plain = yard.queue("plain")
     for age, expiration, where in (
@@ -269,12 +269,12 @@ def test_the_time_goes_on_while_the_broker_does_not() -> None:
     ]
 
 
-def there(yard: Yard, name: str = "q") -> bool:
+def there(yard: VhostBench, name: str = "q") -> bool:
     return name in yard.vhost.queues
 
 
 def test_a_queue_goes_when_it_has_not_been_used_for_so_long() -> None:
-    yard = Yard()
+    yard = VhostBench()
     yard.queue(expires=100)
     yard.clock.advance(99)
     assert there(yard)
@@ -283,7 +283,7 @@ def test_a_queue_goes_when_it_has_not_been_used_for_so_long() -> None:
 
 
 def test_messages_do_not_keep_it() -> None:
-    yard = Yard()
+    yard = VhostBench()
     yard.queue(expires=100)
     yard.clock.advance(50)
     yard.publish()
@@ -292,7 +292,7 @@ def test_messages_do_not_keep_it() -> None:
 
 
 def test_declaring_it_again_and_asking_it_for_a_message_is_use() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(expires=100)
     yard.clock.advance(60)
     yard.queue(expires=100)
@@ -309,7 +309,7 @@ def test_declaring_it_again_and_asking_it_for_a_message_is_use() -> None:
 
 
 def test_a_consumer_keeps_it_and_its_time_begins_when_the_last_one_goes() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(expires=100)
     first, second = yard.client(queue), yard.client(queue)
     yard.clock.advance(500)
@@ -323,7 +323,7 @@ def test_a_consumer_keeps_it_and_its_time_begins_when_the_last_one_goes() -> Non
 
 
 def test_a_durable_queue_is_deleted_in_the_log_too() -> None:
-    yard = Yard()
+    yard = VhostBench()
     yard.queue(durable=True, expires=100)
     yard.clock.advance(100)
     kinds = [change["kind"] for change in yard.store.changes]  # type: ignore[attr-defined]
@@ -331,7 +331,7 @@ def test_a_durable_queue_is_deleted_in_the_log_too() -> None:
 
 
 def test_a_queue_deleted_and_declared_again_has_a_new_expiry() -> None:
-    yard = Yard()
+    yard = VhostBench()
     yard.queue(expires=100)
     yard.clock.advance(50)
     yard.vhost.delete_queue("q", False, False)
@@ -343,7 +343,7 @@ def test_a_queue_deleted_and_declared_again_has_a_new_expiry() -> None:
 
 
 def test_messages_expire_while_the_queue_is_unused() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(expires=100, message_ttl=30)
     yard.publish(count=2)
     yard.clock.advance(30)

@@ -11,8 +11,8 @@ from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.election import Election
 from broker.core.queues.queue import FILTERS_MAX, TOLD_MAX
 from broker.core.queues.returns import release_entries
-from tests.support.core.group_bench import GroupBench, Numbers
-from tests.support.core.queue_bench import Bench, Client
+from tests.support.core.group_bench import GroupBench, NumberFilter
+from tests.support.core.queue_bench import Client, QueueBench
 
 
 class Nth(EntryFilter):
@@ -28,7 +28,7 @@ class Nth(EntryFilter):
         return self.n > 0 and entry.order % self.n == 0
 
 
-def consumer(bench: Bench, sieve: EntryFilter, prefetch: int = 0) -> Client:
+def consumer(bench: QueueBench, sieve: EntryFilter, prefetch: int = 0) -> Client:
     """A client with a filter."""
     client = bench.client(prefetch)
     detach(bench.queue, client.consumer, [])
@@ -38,7 +38,7 @@ def consumer(bench: Bench, sieve: EntryFilter, prefetch: int = 0) -> Client:
 
 
 def test_consumers_with_one_filter_ask_once() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(3000)
     sieves = [Nth(100) for _ in range(3)]
     clients = [consumer(bench, sieve, prefetch=1) for sieve in sieves]
@@ -51,7 +51,7 @@ def test_consumers_with_one_filter_ask_once() -> None:
 
 
 def test_a_turn_ends_when_looking_has_cost_enough() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(5 * SCAN_BUDGET // FILTER_COST)
     sieve = Nth(0)
     client = consumer(bench, sieve)
@@ -67,7 +67,7 @@ def test_a_turn_ends_when_looking_has_cost_enough() -> None:
 
 
 def test_matching_entries_count_in_the_budget() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(5 * SCAN_BUDGET // FILTER_COST)
     sieve = Nth(50)
     client = consumer(bench, sieve)
@@ -76,7 +76,7 @@ def test_matching_entries_count_in_the_budget() -> None:
 
 
 def test_entries_on_disk_cost_more() -> None:
-    bench = Bench()
+    bench = QueueBench()
     for _ in range(200):
         message = Message(Address("", "q"), None, 1, True, 0)
         message.length = 128 * LOAD_COST
@@ -89,7 +89,7 @@ def test_entries_on_disk_cost_more() -> None:
 
 
 def test_many_filters_do_not_look_all_at_once() -> None:
-    bench = Bench()
+    bench = QueueBench()
     sieves = [Nth(0, str(number)) for number in range(60)]
     for sieve in sieves:
         consumer(bench, sieve)
@@ -105,7 +105,7 @@ def test_many_filters_do_not_look_all_at_once() -> None:
 
 
 def test_filters_are_not_asked_at_once_about_all_that_comes_back() -> None:
-    bench = Bench()
+    bench = QueueBench()
     count = 4000
     bench.publish(count)
     holder = bench.client(count)
@@ -126,11 +126,11 @@ def test_filters_are_not_asked_at_once_about_all_that_comes_back() -> None:
 
 
 def test_a_changed_filter_gets_only_matching_entries_and_others_get_the_rest() -> None:
-    bench = Bench()
+    bench = QueueBench()
     first = bench.client(1)
     bench.publish(4)
     bench.run()
-    change_filter(bench.queue, first.consumer, Numbers(lambda number: number % 2 == 0))
+    change_filter(bench.queue, first.consumer, NumberFilter(lambda number: number % 2 == 0))
     first.nack()
     bench.run()
     assert first.numbers == [1, 2]
@@ -141,14 +141,14 @@ def test_a_changed_filter_gets_only_matching_entries_and_others_get_the_rest() -
 
 
 def test_a_consumer_suspended_by_its_byte_window_looks_again() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client(0, prefetch_bytes=10)
     bench.publish(1, size=6)
     bench.publish(1, size=6)
     bench.publish(1, size=4)
     bench.run()
     assert client.numbers == [1]
-    change_filter(bench.queue, client.consumer, Numbers(lambda number: number != 2))
+    change_filter(bench.queue, client.consumer, NumberFilter(lambda number: number != 2))
     bench.run()
     assert client.numbers == [1, 3]
     assert not bench.queue.waiting
@@ -157,7 +157,7 @@ def test_a_consumer_suspended_by_its_byte_window_looks_again() -> None:
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_the_active_one_stays_so_whatever_it_holds(others: int) -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.queue.election = Election(bench.queue)
     first = bench.client()
     for _ in range(others):
@@ -165,7 +165,7 @@ def test_the_active_one_stays_so_whatever_it_holds(others: int) -> None:
     bench.publish(2)
     bench.run()
     told = list(first.activities)
-    change_filter(bench.queue, first.consumer, Numbers(lambda number: number != 1))
+    change_filter(bench.queue, first.consumer, NumberFilter(lambda number: number != 1))
     first.nack(1)
     bench.publish(1)
     bench.run()
@@ -175,9 +175,9 @@ def test_the_active_one_stays_so_whatever_it_holds(others: int) -> None:
 
 
 def test_a_filter_beyond_the_limit_changes_nothing() -> None:
-    bench = Bench()
+    bench = QueueBench()
     clients = [bench.client(1) for _ in range(FILTERS_MAX + 1)]
-    filters = [Numbers(lambda number: number != 1) for _ in clients]
+    filters = [NumberFilter(lambda number: number != 1) for _ in clients]
     for client, entry_filter in zip(clients[:-1], filters, strict=False):
         change_filter(bench.queue, client.consumer, entry_filter)
     with pytest.raises(PreconditionFailed, match="different selectors"):
@@ -197,7 +197,7 @@ def test_groups_stay_with_their_owner_except_the_revoked_one() -> None:
     first.ack(2, 3)
     second = yard.client()
     entries = [entry for entry in first.held if entry.message.content == b"1"]
-    change_filter(yard.queue, first.consumer, Numbers(lambda number: number != 1))
+    change_filter(yard.queue, first.consumer, NumberFilter(lambda number: number != 1))
     yard.groups.sent_away(first.consumer, entries)
     first.nack(1)
     yard.send("b", "c", "b", "c")

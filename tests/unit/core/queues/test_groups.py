@@ -18,7 +18,7 @@ from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.limits import Rules
 from broker.core.queues.queue import drop
 from tests.property.queue_model import Multiples
-from tests.support.core.group_bench import GroupBench, Numbers
+from tests.support.core.group_bench import GroupBench, NumberFilter
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.queue_bench import Client, message, number_of
 from tests.support.core.topology import new_vhost
@@ -211,8 +211,8 @@ def test_a_consumer_whose_next_entry_comes_to_be_anothers_looks_again() -> None:
     """A low consumer waits at an entry left to a higher one; then the entry's group gets an owner."""
     yard = GroupBench()
     low = yard.client(1)
-    even = yard.client(priority=5, entry_filter=Numbers(lambda number: number % 2 == 0))
-    eight = yard.client(priority=5, entry_filter=Numbers(lambda number: number == 8))
+    even = yard.client(priority=5, entry_filter=NumberFilter(lambda number: number % 2 == 0))
+    eight = yard.client(priority=5, entry_filter=NumberFilter(lambda number: number == 8))
     for number, group in ((4, "a"), (3, ""), (8, "a")):
         yard.names[number] = group
         yard.queue.enqueue(message(number))
@@ -646,7 +646,7 @@ def test_the_oldest_is_found_behind_many_that_those_with_selectors_have() -> Non
     bench, counting = counted()
     bench.queue.rules = Rules(bench.queue, new_vhost(clock=HandClock()))
     bench.queue.rules.apply({"x-max-length": 3000})
-    first = bench.client(entry_filter=Numbers(lambda number: number <= 2000))
+    first = bench.client(entry_filter=NumberFilter(lambda number: number <= 2000))
     bench.send(*["a"] * 5000)
     bench.run()
     assert len(first.numbers) == 2000
@@ -666,8 +666,8 @@ def test_a_consumer_with_its_own_selector_leaves_little_behind() -> None:
     bench.send("a", "a", "a")
     bench.run()
     for _ in range(200):
-        bench.client(entry_filter=Numbers(lambda number: number > 1)).vanish()
-        bench.client(entry_filter=Numbers(lambda number: number > 1)).cancel()
+        bench.client(entry_filter=NumberFilter(lambda number: number > 1)).vanish()
+        bench.client(entry_filter=NumberFilter(lambda number: number > 1)).cancel()
     group = bench.groups.by_key["a"]
     assert group.owner is owner.consumer
     assert len(group.parked) <= 3

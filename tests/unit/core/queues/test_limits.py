@@ -11,7 +11,7 @@ from broker.core.queues.queue import Queue
 from broker.core.vhosts.definitions import restore
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import number_of
-from tests.support.core.timed_vhost import Yard, delivered, numbers
+from tests.support.core.timed_vhost import VhostBench, delivered_bench, numbers
 from tests.support.core.topology import RecordingStore
 
 
@@ -21,7 +21,7 @@ def levels(queue: Queue) -> list[tuple[int, int]]:
 
 
 def test_the_oldest_goes_for_one_that_is_too_many() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(max_length=3)
     held = []
     for _ in range(5):
@@ -32,7 +32,7 @@ def test_the_oldest_goes_for_one_that_is_too_many() -> None:
 
 
 def test_bytes_count_the_bodies_of_ready_messages() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(max_length_bytes=10)
     yard.publish(size=4, count=2)
     yard.publish(size=3)
@@ -45,7 +45,7 @@ def test_bytes_count_the_bodies_of_ready_messages() -> None:
 
 
 def test_the_tighter_of_both_limits_holds() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(max_length=2, max_length_bytes=10)
     yard.publish(size=1, count=3)
     assert numbers(queue) == [2, 3]
@@ -54,7 +54,7 @@ def test_the_tighter_of_both_limits_holds() -> None:
 
 
 def test_acquired_entries_do_not_count() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(max_length=1)
     yard.client(queue, prefetch=2)
     yard.publish(count=4)
@@ -64,7 +64,7 @@ def test_acquired_entries_do_not_count() -> None:
 
 
 def test_consumers_that_wait_get_what_would_have_to_go() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(max_length=1)
     client = yard.client(queue, prefetch=3)
     yard.publish(count=4)
@@ -77,7 +77,7 @@ def test_consumers_that_wait_get_what_would_have_to_go() -> None:
 
 
 def test_a_length_of_0_is_delivery_at_once_or_none() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(max_length=0)
     yard.publish()
     assert numbers(queue) == []
@@ -88,7 +88,7 @@ def test_a_length_of_0_is_delivery_at_once_or_none() -> None:
 
 
 def test_returned_entries_may_exceed_the_limit() -> None:
-    yard, queue, client = delivered(count=3, prefetch=3, max_length=3)
+    yard, queue, client = delivered_bench(count=3, prefetch=3, max_length=3)
     yard.publish(count=2)
     client.close()
     client.nack()
@@ -98,7 +98,7 @@ def test_returned_entries_may_exceed_the_limit() -> None:
 
 
 def test_in_a_priority_queue_the_lowest_priority_goes_first_and_of_it_the_oldest() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(max_length=3, max_priority=5)
     yard.publish(priority=3)
     yard.publish(priority=1, count=2)
@@ -114,7 +114,7 @@ def test_in_a_priority_queue_the_lowest_priority_goes_first_and_of_it_the_oldest
 @pytest.mark.parametrize("priorities", [0, 3], ids=["fifo", "priorities"])
 def test_the_right_one_goes_whatever_clients_did_before(seed: int, priorities: int) -> None:
     choice = random.Random(seed)
-    yard = Yard()
+    yard = VhostBench()
     limit = choice.choice((1, 3, 8))
     if priorities:
         queue = yard.queue(max_length=limit, max_priority=priorities)
@@ -156,7 +156,7 @@ def test_the_right_one_goes_whatever_clients_did_before(seed: int, priorities: i
 
 
 def test_reject_publish_refuses_exactly_what_is_too_many() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(max_length=2, overflow="reject-publish")
     answers = [yard.publish() for _ in range(4)]
     assert answers == [1, 1, REFUSED, REFUSED]
@@ -167,7 +167,7 @@ def test_reject_publish_refuses_exactly_what_is_too_many() -> None:
 
 
 def test_reject_publish_counts_bytes() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(max_length_bytes=10, overflow="reject-publish")
     assert [yard.publish(size=size) for size in (4, 7, 6, 1)] == [1, REFUSED, 1, REFUSED]
     assert numbers(queue) == [1, 3]
@@ -175,7 +175,7 @@ def test_reject_publish_counts_bytes() -> None:
 
 def test_a_refused_message_is_in_no_queue_and_not_in_the_log() -> None:
     store = RecordingStore()
-    yard = Yard(store)
+    yard = VhostBench(store)
     roomy = yard.queue("roomy", durable=True)
     full = yard.queue("full", durable=True, max_length=0, overflow="reject-publish")
     for queue in (roomy, full):
@@ -186,7 +186,7 @@ def test_a_refused_message_is_in_no_queue_and_not_in_the_log() -> None:
 
 
 def test_with_reject_publish_even_waiting_consumers_do_not_get_a_message_too_many() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(max_length=0, overflow="reject-publish")
     client = yard.client(queue)
     assert yard.publish() == REFUSED
@@ -195,7 +195,7 @@ def test_with_reject_publish_even_waiting_consumers_do_not_get_a_message_too_man
 
 
 def test_returned_entries_are_not_refused() -> None:
-    yard, queue, client = delivered(count=2, prefetch=2, max_length=2, overflow="reject-publish")
+    yard, queue, client = delivered_bench(count=2, prefetch=2, max_length=2, overflow="reject-publish")
     yard.publish(count=2)
     client.close()
     client.nack()
@@ -204,7 +204,7 @@ def test_returned_entries_are_not_refused() -> None:
 
 
 def test_limits_that_change_take_hold_in_slices() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
     yard.publish(count=1000)
     queue.effective = {"x-max-length": 10}
@@ -219,7 +219,7 @@ def test_limits_that_change_take_hold_in_slices() -> None:
 
 
 def test_a_message_that_displaces_very_many_does_so_in_slices() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(max_length_bytes=5000)
     yard.publish(count=5000)
     yard.publish(size=5000)
@@ -229,7 +229,7 @@ def test_a_message_that_displaces_very_many_does_so_in_slices() -> None:
 
 
 def test_limits_hold_after_a_restart() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(max_length=2)
     yard.publish(count=2)
     restored = yard.queue("r", max_length=2)
@@ -241,7 +241,7 @@ def test_limits_hold_after_a_restart() -> None:
 
 
 def test_time_and_space_together() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(max_length=2, message_ttl=100)
     yard.publish(count=3)
     yard.publish(expiration=50)

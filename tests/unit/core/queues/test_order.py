@@ -8,17 +8,17 @@ from broker.core.queues.attach import get_one
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.order import StrictOrder
 from tests.property.queue_model import Multiples
-from tests.support.core.policies import put
+from tests.support.core.policies import set_policy
 from tests.support.core.purge import purge
-from tests.support.core.queue_bench import Bench, Client, number_of
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.queue_bench import Client, QueueBench, number_of
+from tests.support.core.timed_vhost import VhostBench
 from tests.support.core.topology import RecordingStore, new_broker, rebuilt
 
 
 @pytest.fixture
-def bench() -> Bench:
+def bench() -> QueueBench:
     """A queue with strict dispatch."""
-    bench = Bench()
+    bench = QueueBench()
     bench.queue.manager.strict = True
     return bench
 
@@ -27,7 +27,7 @@ def received(*clients: Client) -> list[list[int]]:
     return [client.numbers for client in clients]
 
 
-def test_the_first_one_gets_all_as_long_as_it_has_credit(bench: Bench) -> None:
+def test_the_first_one_gets_all_as_long_as_it_has_credit(bench: QueueBench) -> None:
     first, second, third = bench.client(2), bench.client(1), bench.client()
     for _ in range(6):
         bench.publish()
@@ -40,7 +40,7 @@ def test_the_first_one_gets_all_as_long_as_it_has_credit(bench: Bench) -> None:
     assert received(first, second, third) == [[1, 2, 7], [3, 8], [4, 5, 6, 9]]
 
 
-def test_a_backlog_goes_to_the_first_one_first(bench: Bench) -> None:
+def test_a_backlog_goes_to_the_first_one_first(bench: QueueBench) -> None:
     first, second = bench.client(), bench.client()
     first.session.set_flow(False)
     bench.publish(50)
@@ -51,7 +51,7 @@ def test_a_backlog_goes_to_the_first_one_first(bench: Bench) -> None:
     assert received(first, second) == [[51], list(range(1, 51))]
 
 
-def test_a_consumer_that_resumes_is_served_before_the_consumers_behind_it(bench: Bench) -> None:
+def test_a_consumer_that_resumes_is_served_before_the_consumers_behind_it(bench: QueueBench) -> None:
     first, second = bench.client(), bench.client()
     bench.publish(4)
     first.session.set_flow(False)
@@ -62,14 +62,14 @@ def test_a_consumer_that_resumes_is_served_before_the_consumers_behind_it(bench:
     assert received(first, second) == [[3, 4], [1, 2]]
 
 
-def test_priority_comes_before_the_order_of_attaching(bench: Bench) -> None:
+def test_priority_comes_before_the_order_of_attaching(bench: QueueBench) -> None:
     first, lower, higher = bench.client(1), bench.client(1, priority=-1), bench.client(1, priority=1)
     bench.publish(3)
     bench.run()
     assert received(higher, first, lower) == [[1], [2], [3]]
 
 
-def test_a_newcomer_is_last_of_its_priority(bench: Bench) -> None:
+def test_a_newcomer_is_last_of_its_priority(bench: QueueBench) -> None:
     first, second = bench.client(), bench.client()
     first.cancel()
     third = bench.client()
@@ -78,7 +78,7 @@ def test_a_newcomer_is_last_of_its_priority(bench: Bench) -> None:
     assert received(second, third) == [[1, 2], []]
 
 
-def test_an_arrival_wakes_one(bench: Bench) -> None:
+def test_an_arrival_wakes_one(bench: QueueBench) -> None:
     for _ in range(20):
         bench.client()
     for _ in range(10):
@@ -87,7 +87,7 @@ def test_an_arrival_wakes_one(bench: Bench) -> None:
     assert (bench.notifications, bench.scheduler.turns) == (10, 10)
 
 
-def test_an_immediate_message_is_the_first_one_s(bench: Bench) -> None:
+def test_an_immediate_message_is_the_first_one_s(bench: QueueBench) -> None:
     first, second = bench.client(1), bench.client(1)
     assert [enqueue_immediate(bench.queue, entry) for entry in bench.messages(3)] == [True, True, False]
     assert received(first, second) == [[1], [2]]
@@ -102,25 +102,25 @@ def test_the_queue_s_argument_decides_also_after_a_restart(value: str, strict: b
 
 
 def test_a_policy_counts_from_when_there_is_no_consumer() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
     clients = [yard.client(queue) for _ in range(2)]
-    put(yard.vhost, "p", "", dispatch="strict")
+    set_policy(yard.vhost, "p", "", dispatch="strict")
     yard.publish(count=2)
     yard.run()
     assert received(*clients) == [[1], [2]]
     for client in clients:
         client.cancel()
     clients = [yard.client(queue) for _ in range(2)]
-    put(yard.vhost, "p", "", dispatch="round-robin")
+    set_policy(yard.vhost, "p", "", dispatch="round-robin")
     for _ in range(3):
         yard.publish()
         yard.run()
     assert received(*clients) == [[3, 4, 5], []]
 
 
-def strict(entries: QueueEntryList | None = None) -> Bench:
-    bench = Bench(entries or FifoEntryList())
+def strict(entries: QueueEntryList | None = None) -> QueueBench:
+    bench = QueueBench(entries or FifoEntryList())
     bench.queue.set_discipline(StrictOrder(bench.queue))
     return bench
 
@@ -254,7 +254,7 @@ def test_a_single_arrival_wakes_at_most_a_single_consumer() -> None:
     assert {len(client.numbers) for client in clients} == {5}
 
 
-def promise(bench: Bench, client: Client, *numbers: int) -> None:
+def promise(bench: QueueBench, client: Client, *numbers: int) -> None:
     """A transaction of the client settles these, which it has."""
     discipline = bench.queue.discipline
     assert discipline is not None

@@ -12,7 +12,7 @@ from broker.core.queues.queue import Queue
 from broker.core.queues.returns import release_entries
 from broker.core.vhosts.vhost import stop_queue
 from tests.support.core.queue_bench import Client
-from tests.support.core.timed_vhost import Yard, entry_of, numbers
+from tests.support.core.timed_vhost import VhostBench, entry_of, numbers
 from tests.support.core.topology import RecordingStore
 
 
@@ -29,21 +29,21 @@ class Waiter(PurgeWaiter):
         self.told.append(int(purge.dropped))
 
 
-def turn(yard: Yard) -> None:
+def turn(yard: VhostBench) -> None:
     """Run the schedule once."""
     yard.clock.wakes.clear()
     yard.clock.schedule.run()
 
 
-def begun(count: int, most: int, **arguments: object) -> tuple[Yard, Queue, Purge]:
+def begun(count: int, most: int, **arguments: object) -> tuple[VhostBench, Queue, Purge]:
     """Return a queue of `count` messages and its purge of `most` entries a turn, after the first turn."""
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(**arguments)  # type: ignore[arg-type]
     yard.publish(count=count)
     return yard, queue, purge(queue, yard.clock.schedule, most)
 
 
-def client_of(yard: Yard, queue: Queue, prefetch: int = 0, **options: Any) -> Client:
+def client_of(yard: VhostBench, queue: Queue, prefetch: int = 0, **options: Any) -> Client:
     client = yard.client(queue, prefetch, **options)
     yard.run()
     return client
@@ -52,7 +52,7 @@ def client_of(yard: Yard, queue: Queue, prefetch: int = 0, **options: Any) -> Cl
 @pytest.mark.parametrize("kind", [{}, {"max_priority": 2}, {"message_ttl": 60_000}], ids=str)
 def test_a_million_would_take_many_turns(kind: dict[str, Any]) -> None:
     store = RecordingStore()
-    yard = Yard(store)
+    yard = VhostBench(store)
     queue = yard.queue(durable=True, **kind)
     yard.publish(count=int(SLICE) * 2 + 500, persistent=True)
     asked = yard.vhost.purge_queue("q")
@@ -68,7 +68,7 @@ def test_a_million_would_take_many_turns(kind: dict[str, Any]) -> None:
 
 
 def test_a_small_purge_is_done_at_once() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
     client = client_of(yard, queue, 1)
     yard.publish(count=10)
@@ -99,7 +99,7 @@ def test_later_arrivals_stay_and_are_delivered_after_the_purge(kind: dict[str, A
 
 
 def test_consumers_that_are_there_get_nothing_before_it_is_over() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
     clients = [client_of(yard, queue, 2), client_of(yard, queue, 2, priority=1)]
     yard.publish(count=20)
@@ -120,7 +120,7 @@ def test_consumers_that_are_there_get_nothing_before_it_is_over() -> None:
 
 
 def test_many_acquired_entries_stay() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
     client = client_of(yard, queue, 7)
     yard.publish(count=12)
@@ -167,7 +167,7 @@ def test_the_queue_is_deleted_during_the_purge() -> None:
 
 def test_a_get_comes_before_it_and_may_give_back_what_it_got() -> None:
     yard, queue, asked = begun(6, 2)
-    taker = Yard().client(queue, 0).consumer
+    taker = VhostBench().client(queue, 0).consumer
     detach(queue, taker, [])
     entry = get_one(queue, taker)
     assert entry is not None
@@ -192,7 +192,7 @@ def test_an_operation_that_has_some_of_it() -> None:
 
 
 def test_entries_that_wait_for_a_retry_are_purged_too() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(retry_min=1000)
     client = client_of(yard, queue)
     yard.publish(count=6)
@@ -215,7 +215,7 @@ def test_entries_that_expire_during_the_purge_count_as_expired() -> None:
 
 
 def test_a_newcomer_that_is_the_first_of_all_stays() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(max_priority=1)
     yard.publish(count=4)
     asked = purge(queue, yard.clock.schedule, 2)

@@ -16,9 +16,9 @@ from broker.core.queues.returns import annotate, deliver_again
 from broker.core.vhosts.definitions import restore
 from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.purge import purge
-from tests.support.core.queue_bench import Bench, MemoryStore, message
-from tests.support.core.retry import waits
-from tests.support.core.timed_vhost import Yard, delivered, entry_of, numbers
+from tests.support.core.queue_bench import MemoryStore, QueueBench, message
+from tests.support.core.retry import retry_delay
+from tests.support.core.timed_vhost import VhostBench, delivered_bench, entry_of, numbers
 from tests.support.core.topology import new_vhost
 
 
@@ -27,7 +27,7 @@ def state(queue: Queue) -> tuple[int, int, int]:
 
 
 def test_a_returned_entry_keeps_its_place_and_waits_while_others_pass() -> None:
-    yard, queue, client = delivered(count=3, prefetch=1, retry_min=100)
+    yard, queue, client = delivered_bench(count=3, prefetch=1, retry_min=100)
     client.nack(1)
     assert (numbers(queue), state(queue), queue.held_bytes) == ([1, 2, 3], (2, 0, 1), 1)
     assert entry_of(queue, 1).state == HELD
@@ -44,7 +44,7 @@ def test_a_returned_entry_keeps_its_place_and_waits_while_others_pass() -> None:
 
 
 def test_a_waiting_consumer_gets_the_entry_when_the_delay_ends() -> None:
-    yard, _, client = delivered(retry_min=100)
+    yard, _, client = delivered_bench(retry_min=100)
     client.nack(outcome=CRASH)
     yard.run()
     assert client.numbers == [1]
@@ -54,18 +54,18 @@ def test_a_waiting_consumer_gets_the_entry_when_the_delay_ends() -> None:
 
 
 def test_waits_grow_with_every_return_up_to_the_longest() -> None:
-    yard, queue, client = delivered(retry_min=10, retry_max=60)
-    assert [waits(yard, queue, client) for _ in range(5)] == [10, 20, 40, 60, 60]
+    yard, queue, client = delivered_bench(retry_min=10, retry_max=60)
+    assert [retry_delay(yard, queue, client) for _ in range(5)] == [10, 20, 40, 60, 60]
 
 
 def test_the_multiplier_says_how_they_grow() -> None:
-    yard, queue, client = delivered(retry_min=10, retry_multiplier=1.5)
-    assert [waits(yard, queue, client) for _ in range(4)] == [10, 15, 22, 33]
+    yard, queue, client = delivered_bench(retry_min=10, retry_multiplier=1.5)
+    assert [retry_delay(yard, queue, client) for _ in range(4)] == [10, 15, 22, 33]
 
 
 def test_chance_adds_up_to_its_share() -> None:
-    yard, queue, client = delivered(retry_min=100, retry_multiplier=1, retry_jitter=0.5)
-    found = [waits(yard, queue, client) for _ in range(200)]
+    yard, queue, client = delivered_bench(retry_min=100, retry_multiplier=1, retry_jitter=0.5)
+    found = [retry_delay(yard, queue, client) for _ in range(200)]
     assert min(found) >= 100
     assert max(found) <= 150
     assert len(set(found)) > 20
@@ -74,13 +74,13 @@ def test_chance_adds_up_to_its_share() -> None:
 
 @pytest.mark.parametrize("outcome", [NACK, REJECT, RECOVER, TIMEOUT, CRASH])
 def test_everything_that_was_tried_waits(outcome: int) -> None:
-    yard, queue, client = delivered(retry_min=10)
-    assert waits(yard, queue, client, outcome) == 10
+    yard, queue, client = delivered_bench(retry_min=10)
+    assert retry_delay(yard, queue, client, outcome) == 10
 
 
 def test_a_released_entry_does_not_wait() -> None:
-    yard, queue, client = delivered(retry_min=10)
-    assert waits(yard, queue, client, RELEASED) == 0
+    yard, queue, client = delivered_bench(retry_min=10)
+    assert retry_delay(yard, queue, client, RELEASED) == 0
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,15 @@ def test_a_released_entry_does_not_wait() -> None:
 )
 def test_rabbitmqs_delayed_retries_are_linear_and_for_some(kind: str, waiting: set[int]) -> None:
     for outcome in (NACK, REJECT, RECOVER, TIMEOUT, CRASH, RELEASED):
-        yard, queue, client = delivered(delayed_retry_type=kind, delayed_retry_min=10, delayed_retry_max=25)
+        yard, queue, client = delivered_bench(
+            delayed_retry_type=kind, delayed_retry_min=10, delayed_retry_max=25
+        )
         expected = [10, 20, 25, 25] if outcome in waiting else [0, 0, 0, 0]
-        assert [waits(yard, queue, client, outcome) for _ in range(4)] == expected
+        assert [retry_delay(yard, queue, client, outcome) for _ in range(4)] == expected
 
 
 def test_sending_again_to_the_same_consumer_is_a_retry_too() -> None:
-    yard, queue, client = delivered(retry_min=10)
+    yard, queue, client = delivered_bench(retry_min=10)
     assert not deliver_again(queue, client.held[0], client.consumer)
     assert state(queue) == (0, 0, 1)
     yard.clock.advance(10)
@@ -108,7 +110,7 @@ def test_sending_again_to_the_same_consumer_is_a_retry_too() -> None:
 
 
 def test_many_come_back_together_and_are_in_order_again() -> None:
-    yard, queue, client = delivered(count=2000, retry_min=10)
+    yard, queue, client = delivered_bench(count=2000, retry_min=10)
     client.vanish()
     assert state(queue) == (0, 0, 2000)
     other = yard.client(queue)
@@ -121,7 +123,7 @@ def test_many_come_back_together_and_are_in_order_again() -> None:
 
 
 def test_browsers_are_not_shown_it_again() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(retry_min=10)
     browser = yard.client(queue, acquires=False)
     yard.publish()
@@ -138,7 +140,7 @@ def test_browsers_are_not_shown_it_again() -> None:
 
 
 def test_the_time_to_live_runs_during_the_delay() -> None:
-    yard, queue, client = delivered(retry_min=100, message_ttl=30)
+    yard, queue, client = delivered_bench(retry_min=100, message_ttl=30)
     client.nack()
     yard.clock.advance(29)
     assert state(queue) == (0, 0, 1)
@@ -150,7 +152,7 @@ def test_the_time_to_live_runs_during_the_delay() -> None:
 
 
 def test_an_entry_expires_after_its_retry_delay() -> None:
-    yard, queue, client = delivered(retry_min=10, message_ttl=30)
+    yard, queue, client = delivered_bench(retry_min=10, message_ttl=30)
     client.nack()
     client.cancel()
     yard.clock.advance(10)
@@ -160,7 +162,7 @@ def test_an_entry_expires_after_its_retry_delay() -> None:
 
 
 def test_a_delayed_entry_does_not_count_towards_the_length() -> None:
-    yard, queue, client = delivered(prefetch=1, retry_min=10, max_length=1)
+    yard, queue, client = delivered_bench(prefetch=1, retry_min=10, max_length=1)
     client.nack()
     client.cancel()
     yard.publish()
@@ -171,7 +173,7 @@ def test_a_delayed_entry_does_not_count_towards_the_length() -> None:
 
 
 def test_purging_and_deleting_drop_it() -> None:
-    yard, queue, client = delivered(count=3, retry_min=10)
+    yard, queue, client = delivered_bench(count=3, retry_min=10)
     client.nack(1, 2)
     with pytest.raises(PreconditionFailed, match="not empty"):
         yard.vhost.delete_queue("q", False, True, None)
@@ -185,14 +187,14 @@ def test_purging_and_deleting_drop_it() -> None:
 
 
 def test_beyond_the_limit_nothing_waits() -> None:
-    yard, queue, client = delivered(retry_min=10, delivery_limit=1)
-    assert waits(yard, queue, client) == 10
+    yard, queue, client = delivered_bench(retry_min=10, delivery_limit=1)
+    assert retry_delay(yard, queue, client) == 10
     client.nack()
     assert (numbers(queue), yard.died()) == ([], {"delivery_limit": 1})
 
 
 def test_the_active_consumer_changes_when_its_deliveries_are_held() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(retry_min=10, single_active_consumer=True)
     first, second = yard.client(queue), yard.client(queue)
     yard.publish()
@@ -207,7 +209,7 @@ def test_the_active_consumer_changes_when_its_deliveries_are_held() -> None:
 
 
 def test_policies_come_and_go() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
     assert queue.retry is None
     yard.vhost.policies.set(Policy("p", "q", {"retry-min": 10, "retry-multiplier": 1, "retry-max": 5}))
@@ -215,19 +217,19 @@ def test_policies_come_and_go() -> None:
     client = yard.client(queue)
     yard.publish()
     yard.run()
-    assert waits(yard, queue, client) == 5
+    assert retry_delay(yard, queue, client) == 5
     client.nack(outcome=NACK)
     yard.vhost.policies.delete("p")
     yard.vhost.policies.apply_now()
     assert state(queue) == (0, 0, 1), "what waits goes on waiting"
     yard.clock.advance(5)
     yard.run()
-    assert waits(yard, queue, client) == 0
+    assert retry_delay(yard, queue, client) == 0
 
 
 def lasts(counted: str, outcome: int) -> bool:
     """Whether a message survives any number of returns of this kind."""
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(delivery_limit=2, delivery_count_on=counted)
     client = yard.client(queue)
     yard.publish()
@@ -257,7 +259,7 @@ def test_only_what_was_chosen_counts(name: str, outcome: int) -> None:
 
 def test_sending_again_counts_if_recovering_does() -> None:
     for counted, limit in (("nack", 9), ("recover", 1)):
-        _, queue, client = delivered(delivery_limit=1, delivery_count_on=counted)
+        _, queue, client = delivered_bench(delivery_limit=1, delivery_count_on=counted)
         again = [deliver_again(queue, client.held[0], client.consumer) for _ in range(9)]
         assert again.count(True) == limit
 
@@ -270,7 +272,7 @@ def logged(number: int) -> Message:
 
 def counted_by_log(counted: str, outcomes: list[int]) -> list[int]:
     """Return the counts that the log records."""
-    yard = Yard(store := MemoryStore())
+    yard = VhostBench(store := MemoryStore())
     queue = yard.queue(durable=True, delivery_limit=99, delivery_count_on=counted)
     client = yard.client(queue)
     queue.enqueue(logged(1))
@@ -281,7 +283,7 @@ def counted_by_log(counted: str, outcomes: list[int]) -> list[int]:
 
 
 def test_uncounted_deliveries_have_no_log_record_with_annotations_either() -> None:
-    yard = Yard(store := MemoryStore())
+    yard = VhostBench(store := MemoryStore())
     queue = yard.queue(durable=True, delivery_limit=99, delivery_count_on="nack")
     client = yard.client(queue)
     queue.enqueue(logged(1))
@@ -299,13 +301,13 @@ def test_the_log_takes_back_what_did_not_count() -> None:
 
 
 def test_counts_from_before_a_restart_determine_the_delay_after_it() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(retry_min=10)
     restore(queue, message(1), True, 2)
     assert entry_of(queue, 1).state == AVAILABLE
     client = yard.client(queue)
     yard.run()
-    assert waits(yard, queue, client) == 40
+    assert retry_delay(yard, queue, client) == 40
 
 
 # --- arguments
@@ -331,11 +333,11 @@ def test_counts_from_before_a_restart_determine_the_delay_after_it() -> None:
 )
 def test_contradicting_arguments_are_refused(arguments: dict[str, Any], why: str) -> None:
     with pytest.raises(PreconditionFailed, match=why):
-        Yard().queue(**arguments)
+        VhostBench().queue(**arguments)
 
 
-def limited(limit: int, logged: bool = False) -> Bench:
-    bench = Bench(logged=logged)
+def limited(limit: int, logged: bool = False) -> QueueBench:
+    bench = QueueBench(logged=logged)
     bench.queue.delivery_limit = limit
     bench.queue.counts = True
     return bench
@@ -419,7 +421,7 @@ def test_the_log_learns_every_delivery_that_may_come_back() -> None:
 
 
 def test_a_queue_without_a_limit_tells_the_log_nothing() -> None:
-    bench = Bench(logged=True)
+    bench = QueueBench(logged=True)
     bench.queue.enqueue(logged_message(1))
     client = bench.client()
     bench.run()

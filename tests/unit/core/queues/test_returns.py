@@ -30,20 +30,20 @@ from broker.core.queues.returns import (
 )
 from broker.core.queues.returns import DISCARD_SLICE as DISCARDED
 from broker.store.restore import close
-from tests.bench.loop import Site
+from tests.bench.loop import LoopBench
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import SimDisk
-from tests.support.core.group_bench import GroupBench, Numbers
+from tests.support.core.group_bench import GroupBench, NumberFilter
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.mass_returns import lose, nack, state, turn
-from tests.support.core.queue_bench import Bench, Client, MemoryStore, message, number_of
-from tests.support.core.receipt_vhost import Office
-from tests.support.core.timed_vhost import Yard, delivered, entry_of, numbers
+from tests.support.core.mass_returns import close_client, nack_all, run_schedule, state
+from tests.support.core.queue_bench import Client, MemoryStore, QueueBench, message, number_of
+from tests.support.core.receipt_vhost import ReceiptBench
+from tests.support.core.timed_vhost import VhostBench, delivered_bench, entry_of, numbers
 from tests.support.core.topology import RecordingStore
 
 
 def test_a_release_is_no_try() -> None:
-    yard, queue, client = delivered(2)
+    yard, queue, client = delivered_bench(2)
     client.nack(1, outcome=RELEASED)
     client.nack(2, outcome=NACK)
     yard.run()
@@ -54,7 +54,7 @@ def test_a_release_is_no_try() -> None:
 
 
 def test_a_released_entry_has_its_old_place() -> None:
-    yard, queue, client = delivered(4, prefetch=4)
+    yard, queue, client = delivered_bench(4, prefetch=4)
     client.ack(2)
     client.cancel()
     client.nack(1, 3, 4, outcome=RELEASED)
@@ -67,7 +67,7 @@ def test_a_released_entry_has_its_old_place() -> None:
 
 @pytest.mark.parametrize(("outcome", "lasts"), [(RELEASED, True), (NACK, False), (CRASH, False)])
 def test_no_number_of_releases_reaches_a_delivery_limit(outcome: int, lasts: bool) -> None:
-    yard, queue, client = delivered(delivery_limit=2)
+    yard, queue, client = delivered_bench(delivery_limit=2)
     for _ in range(6):
         client.nack(outcome=outcome)
         yard.run()
@@ -77,7 +77,7 @@ def test_no_number_of_releases_reaches_a_delivery_limit(outcome: int, lasts: boo
 
 
 def test_tries_between_releases_count() -> None:
-    yard, queue, client = delivered(delivery_limit=2)
+    yard, queue, client = delivered_bench(delivery_limit=2)
     for outcome in (RELEASED, NACK, RELEASED, NACK, RELEASED):
         client.nack(outcome=outcome)
         yard.run()
@@ -90,7 +90,7 @@ def test_tries_between_releases_count() -> None:
 
 @pytest.mark.parametrize(("outcome", "counted"), [(RELEASED, 0), (CRASH, 1), (NACK, 1)])
 def test_a_consumer_that_goes_says_how_what_it_had_comes_back(outcome: int, counted: int) -> None:
-    yard, queue, client = delivered(3, prefetch=3)
+    yard, queue, client = delivered_bench(3, prefetch=3)
     client.session.connection.close_targets()
     detach(queue, client.consumer, client.held, outcome)
 
@@ -103,7 +103,7 @@ def test_a_consumer_that_goes_says_how_what_it_had_comes_back(outcome: int, coun
 
 
 def test_only_entries_of_the_consumer_are_returned() -> None:
-    yard, queue, client = delivered(2, prefetch=2)
+    yard, queue, client = delivered_bench(2, prefetch=2)
     [first, second] = client.held
     client.ack(1)
     other = yard.client(queue)
@@ -115,7 +115,7 @@ def test_only_entries_of_the_consumer_are_returned() -> None:
 
 
 def test_the_log_is_told_that_it_was_no_try() -> None:
-    yard = Yard(store := MemoryStore())
+    yard = VhostBench(store := MemoryStore())
     queue = yard.queue(durable=True, delivery_limit=9)
     client = yard.client(queue)
     new = message(1)
@@ -134,8 +134,8 @@ MANY = 2 * MOST + 1
 
 
 def test_a_browser_finds_all_entries() -> None:
-    yard, queue, client = delivered(MANY)
-    lose(queue, client)
+    yard, queue, client = delivered_bench(MANY)
+    close_client(queue, client)
     entry = get_one(queue, yard.client(queue).consumer)
     assert entry is not None
     assert (number_of(entry), state(queue)) == (1, (MANY - 1, 1, 0))
@@ -143,8 +143,8 @@ def test_a_browser_finds_all_entries() -> None:
 
 
 def test_a_purge_takes_all_of_them() -> None:
-    yard, queue, client = delivered(MANY)
-    lose(queue, client)
+    yard, queue, client = delivered_bench(MANY)
+    close_client(queue, client)
     purge = yard.vhost.purge_queue("q")
     assert (purge.over, queue.unacked) == (False, MOST + 1), "it waits for them"
     yard.clock.advance(0)
@@ -152,24 +152,24 @@ def test_a_purge_takes_all_of_them() -> None:
 
 
 def test_a_queue_to_which_something_comes_back_is_not_empty() -> None:
-    yard, queue, client = delivered(MANY)
-    lose(queue, client)
+    yard, queue, client = delivered_bench(MANY)
+    close_client(queue, client)
     assert get_one(queue, yard.client(queue).consumer) is not None
-    yard, queue, client = delivered(MANY, max_length=1)
-    lose(queue, client)
+    yard, queue, client = delivered_bench(MANY, max_length=1)
+    close_client(queue, client)
     with pytest.raises(PreconditionFailed, match="not empty"):
         yard.vhost.delete_queue("q", False, True)
     assert yard.vhost.queues["q"] is queue
 
 
 def test_a_get_does_not_have_others_be_pushed_out_in_its_turn() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(max_length=10)
     client = yard.client(queue)
     for _ in range(MOST // 10):
         yard.publish(count=10)
         yard.run()
-    nack(client)
+    nack_all(client)
     before = yard.died()["maxlen"]
     entry = get_one(queue, yard.client(queue).consumer)
     assert entry is not None
@@ -183,9 +183,9 @@ MANY_REFUSALS = 2 * DISCARDS_A_STEP + 1
 LETTERS: dict[str, Any] = {"dead_letter_exchange": "", "dead_letter_routing_key": "d"}
 
 
-def refused(count: int = MANY_REFUSALS) -> tuple[Yard, Queue, Client, Queue]:
+def refused(count: int = MANY_REFUSALS) -> tuple[VhostBench, Queue, Client, Queue]:
     """A client has refused so many, and the dead letters are to go to the last queue."""
-    yard, queue, client = delivered(count, **LETTERS)
+    yard, queue, client = delivered_bench(count, **LETTERS)
     letters = yard.queue("d")
     refuse(client)
     return yard, queue, client, letters
@@ -201,7 +201,7 @@ def test_refused_entries_leave_in_slices_and_in_order() -> None:
     yard, queue, client, letters = refused()
     seen = [(int(letters.ready), int(queue.unacked), int(client.consumer.inflight))]
     while queue.manager.discards is not None:
-        turn(yard)
+        run_schedule(yard)
         seen.append((int(letters.ready), int(queue.unacked), int(client.consumer.inflight)))
     assert seen == [
         (0, MANY_REFUSALS, MANY_REFUSALS),
@@ -241,7 +241,7 @@ def test_the_client_goes_meanwhile() -> None:
 
 def test_the_queue_is_deleted_meanwhile_and_loses_none_of_them() -> None:
     store = RecordingStore()
-    yard = Yard(store)
+    yard = VhostBench(store)
     queue = yard.queue(durable=True, **LETTERS)
     letters = yard.queue("d", durable=True)
     client = yard.client(queue)
@@ -257,7 +257,7 @@ def test_the_queue_is_deleted_meanwhile_and_loses_none_of_them() -> None:
 
 
 def test_entries_that_the_client_does_not_own_stay() -> None:
-    yard, queue, client = delivered(MANY_REFUSALS, **LETTERS)
+    yard, queue, client = delivered_bench(MANY_REFUSALS, **LETTERS)
     letters = yard.queue("d")
     held = list(client.held)
     client.nack(*range(1, 11))
@@ -267,7 +267,7 @@ def test_entries_that_the_client_does_not_own_stay() -> None:
 
 
 def test_a_single_frame_refuses_many_deliveries() -> None:
-    site = Site()
+    site = LoopBench()
     queue = site.declare("q", **LETTERS)
     letters = site.declare("d")
     site.fill(site.open(), "q", MANY_REFUSALS)
@@ -283,16 +283,16 @@ GIVEN_UP = int(DISCARDED)
 
 
 def test_nobody_gets_any_before_all_are_back() -> None:
-    yard, queue, client = delivered(MANY)
+    yard, queue, client = delivered_bench(MANY)
     other = yard.client(queue, 10)
-    lose(queue, client)
+    close_client(queue, client)
     seen = []
     for _ in range(3):
         assert other.numbers == []
         seen.append(state(queue))
         if queue.unacked:
             yard.run()
-            turn(yard)
+            run_schedule(yard)
     assert seen == [(MOST, MOST + 1, 0), (2 * MOST, 1, 0), (MANY, 0, 0)]
     assert (client.consumer.inflight, queue.manager.returns, yard.vhost.settlements) == (0, [], [])
     yard.run()
@@ -302,28 +302,28 @@ def test_nobody_gets_any_before_all_are_back() -> None:
 
 def test_few_are_back_at_once() -> None:
     few = MOST // int(DEAR)
-    yard, queue, client = delivered(few)
+    yard, queue, client = delivered_bench(few)
     other = yard.client(queue)
-    lose(queue, client)
+    close_client(queue, client)
     assert (state(queue), other.consumer.blockers) == ((few, 0, 0), 0)
 
 
 def test_credit_is_restored_as_they_are_back_and_the_client_gets_them_again_in_order() -> None:
-    yard, _, client = delivered(MANY, MANY)
+    yard, _, client = delivered_bench(MANY, MANY)
     yard.publish(count=3)
-    nack(client)
+    nack_all(client)
     seen = []
     for _ in range(3):
         seen.append(int(client.credit.used))
-        turn(yard)
+        run_schedule(yard)
     assert seen == [MOST + 1, 1, 0]
     yard.run()
     assert client.numbers[MANY:] == list(range(1, MANY + 1))
 
 
 def test_a_consumer_that_attaches_meanwhile_waits_too() -> None:
-    yard, queue, client = delivered(MANY)
-    lose(queue, client)
+    yard, queue, client = delivered_bench(MANY)
+    close_client(queue, client)
     other = yard.client(queue, 1)
     assert other.consumer.blockers & BLOCKED_BY_RETURNS
     yard.publish()
@@ -335,8 +335,8 @@ def test_a_consumer_that_attaches_meanwhile_waits_too() -> None:
 
 
 def test_the_queue_is_deleted_while_deliveries_return() -> None:
-    yard, queue, client = delivered(MANY, MANY)
-    nack(client)
+    yard, queue, client = delivered_bench(MANY, MANY)
+    nack_all(client)
     yard.vhost.delete_queue("q", False, False)
     yard.clock.advance(1000)
     used = client.credit.used + len(client.removed)  # this target restores it for what is removed, too
@@ -345,7 +345,7 @@ def test_the_queue_is_deleted_while_deliveries_return() -> None:
 
 
 def test_entries_that_a_browser_acknowledges_with_them_change_nothing() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
     browser = yard.client(queue, acquires=False)
     yard.publish(count=MANY)
@@ -356,8 +356,8 @@ def test_entries_that_a_browser_acknowledges_with_them_change_nothing() -> None:
     runs = [(each.consumer, each.held[:]) for each in (browser, client)]
     client.held = []
     give_back(runs, NACK, client.session, yard.vhost)
-    turn(yard)
-    turn(yard)
+    run_schedule(yard)
+    run_schedule(yard)
     yard.run()
     assert (queue.unacked > 0, other.numbers) == (True, [])
     yard.clock.advance(0)
@@ -366,17 +366,17 @@ def test_entries_that_a_browser_acknowledges_with_them_change_nothing() -> None:
 
 
 def test_two_clients_are_lost_at_once() -> None:
-    yard, queue, client = delivered(MANY)
+    yard, queue, client = delivered_bench(MANY)
     second = yard.client(queue)
     yard.publish(count=MOST)
     client.close()
     yard.run()
     assert second.numbers
     other = yard.client(queue, 0)
-    lose(queue, client)
-    lose(queue, second)
+    close_client(queue, client)
+    close_client(queue, second)
     before = int(queue.ready)
-    turn(yard)
+    run_schedule(yard)
     yard.run()
     assert (queue.ready > before, other.numbers) == (True, [])
     yard.clock.advance(0)
@@ -387,8 +387,8 @@ def test_two_clients_are_lost_at_once() -> None:
 @pytest.mark.parametrize("kind", [{"max_priority": 3}, {"strict_order": True}, {"group_kind": "sticky"}])
 def test_queues_of_every_kind(kind: dict[str, Any]) -> None:
     count = MANY if "strict_order" not in kind else 1
-    yard, queue, client = delivered(count, **kind)
-    lose(queue, client)
+    yard, queue, client = delivered_bench(count, **kind)
+    close_client(queue, client)
     other = yard.client(queue, count)
     yard.clock.advance(0)
     yard.run()
@@ -396,7 +396,7 @@ def test_queues_of_every_kind(kind: dict[str, Any]) -> None:
 
 
 def test_a_queue_with_a_limit_is_never_above_it() -> None:
-    yard, queue, client = delivered(MANY)
+    yard, queue, client = delivered_bench(MANY)
     queue = yard.queue("small", max_length=10)
     client = yard.client(queue)
     for _ in range(30):
@@ -405,11 +405,11 @@ def test_a_queue_with_a_limit_is_never_above_it() -> None:
     assert queue.unacked == 300
     other = yard.client(queue)
     first = client.numbers[0]
-    nack(client)
+    nack_all(client)
     seen = [int(queue.ready)]
     while queue.unacked:
         yard.run()
-        turn(yard)
+        run_schedule(yard)
         seen.append(int(queue.ready))
     assert max(seen) == 10
     yard.run()
@@ -419,9 +419,9 @@ def test_a_queue_with_a_limit_is_never_above_it() -> None:
 
 def test_entries_that_wait_for_a_retry_keep_no_others_waiting() -> None:
     count = MOST + 1  # each as much work as two
-    yard, queue, client = delivered(count, retry_min=1000)
+    yard, queue, client = delivered_bench(count, retry_min=1000)
     half = MOST // 2
-    nack(client)
+    nack_all(client)
     assert state(queue) == (0, count - half, half)
     yard.publish(count=2)
     yard.run()
@@ -434,8 +434,8 @@ def test_entries_that_wait_for_a_retry_keep_no_others_waiting() -> None:
 
 
 def test_waits_were_switched_off_meanwhile() -> None:
-    yard, queue, client = delivered(MOST, retry_min=1000)
-    lose(queue, client)
+    yard, queue, client = delivered_bench(MOST, retry_min=1000)
+    close_client(queue, client)
     assert queue.retry is not None
     queue.retry.apply({})
     yard.clock.advance(0)
@@ -444,14 +444,14 @@ def test_waits_were_switched_off_meanwhile() -> None:
 
 def test_entries_beyond_the_delivery_limit() -> None:
     count = 2 * GIVEN_UP + 1
-    yard, queue, client = delivered(count, delivery_limit=0)
+    yard, queue, client = delivered_bench(count, delivery_limit=0)
     other = yard.client(queue)
-    lose(queue, client)
+    close_client(queue, client)
     gone: list[int] = []
     while queue.unacked:
         assert len(gone) < 5
         yard.run()
-        turn(yard)
+        run_schedule(yard)
         gone.append(yard.died()["delivery_limit"])
     assert gone == [GIVEN_UP, 2 * GIVEN_UP, count]
     assert (client.consumer.inflight, other.numbers, numbers(queue)) == (0, [], [])
@@ -459,9 +459,9 @@ def test_entries_beyond_the_delivery_limit() -> None:
 
 def test_too_often_and_the_queue_is_deleted() -> None:
     letters: dict[str, Any] = {"dead_letter_exchange": "", "dead_letter_routing_key": "d"}
-    yard, queue, client = delivered(MANY, delivery_limit=0, **letters)
+    yard, queue, client = delivered_bench(MANY, delivery_limit=0, **letters)
     dead = yard.queue("d")
-    lose(queue, client)
+    close_client(queue, client)
     yard.vhost.delete_queue("q", False, False)
     yard.clock.advance(0)
     assert yard.died() == {"delivery_limit": MANY}
@@ -471,11 +471,11 @@ def test_too_often_and_the_queue_is_deleted() -> None:
 
 def test_entries_within_the_delivery_limit_are_back_at_once() -> None:
     count = GIVEN_UP + 50
-    yard, queue, client = delivered(count, delivery_limit=1)
+    yard, queue, client = delivered_bench(count, delivery_limit=1)
     for entry in client.held[: GIVEN_UP + 10]:
         entry.delivery_count += 1
     other = yard.client(queue)
-    lose(queue, client)
+    close_client(queue, client)
     assert state(queue) == (40, GIVEN_UP + 10, 0)
     yard.run()
     assert other.numbers == list(range(GIVEN_UP + 11, count + 1))
@@ -484,7 +484,7 @@ def test_entries_within_the_delivery_limit_are_back_at_once() -> None:
 
 
 def test_a_single_frame_of_a_channel_whose_consumers_have_several_queues() -> None:
-    site = Site()
+    site = LoopBench()
     queues = [site.declare(name) for name in ("a", "b")]
     for queue in queues:
         site.fill(site.open(), queue.name, MANY)
@@ -511,9 +511,9 @@ def settle(*clients: Client) -> None:
     settle_runs(runs, clients[0].session, topology)
 
 
-def settled(count: int = MANY, prefetch: int = 0, **arguments: Any) -> tuple[Yard, Queue, Client]:
+def settled(count: int = MANY, prefetch: int = 0, **arguments: Any) -> tuple[VhostBench, Queue, Client]:
     """Return a bench whose client has settled `count` deliveries by a single frame."""
-    yard, queue, client = delivered(count, prefetch, **arguments)
+    yard, queue, client = delivered_bench(count, prefetch, **arguments)
     settle(client)
     return yard, queue, client
 
@@ -524,7 +524,7 @@ def test_settled_entries_leave_in_slices_and_make_room() -> None:
     seen = []
     for _ in range(3):
         seen.append((queue.acked, queue.unacked, client.consumer.inflight, client.credit.used))
-        turn(yard)
+        run_schedule(yard)
     assert seen == [(MOST, MOST + 1, MOST + 1, MOST + 1), (2 * MOST, 1, 1, 1), (MANY, 0, 0, 0)]
     assert not yard.vhost.settlements
     assert numbers(queue) == []
@@ -581,7 +581,7 @@ def test_the_queue_is_deleted_while_settlements_leave() -> None:
 
 
 def test_a_turn_is_no_longer_where_consumers_take_turns() -> None:
-    yard, queue, client = delivered(MANY)
+    yard, queue, client = delivered_bench(MANY)
     runs = [(client.consumer, [entry]) for entry in client.held]
     settle_runs(runs, client.session, yard.vhost)
     assert queue.acked == MOST // 2
@@ -601,7 +601,7 @@ def test_a_frame_behind_one_that_is_not_through_waits() -> None:
 
 
 def test_a_queue_that_is_deleted_settles_what_it_has_and_nothing_else() -> None:
-    yard, queue, client = delivered(MANY)
+    yard, queue, client = delivered_bench(MANY)
     other = yard.queue("other")
     second = yard.client(other)
     yard.publish("other", count=MANY)
@@ -634,7 +634,7 @@ def test_a_clean_stop_takes_what_was_settled() -> None:
 
 
 def test_a_window_that_is_made_meanwhile() -> None:
-    site = Site()
+    site = LoopBench()
     queue = site.declare("q")
     site.fill(site.open(), "q", MANY + 100)
     client = site.consumer("q", MANY)
@@ -647,7 +647,7 @@ def test_a_window_that_is_made_meanwhile() -> None:
 
 @pytest.mark.parametrize("deleted", [False, True])
 def test_many_at_once_are_told_of_in_slices_and_before_their_queue_goes(deleted: bool) -> None:
-    office = Office()
+    office = ReceiptBench()
     most = int(SLICE // DEAR)
     for _ in range(2 * most + 1):
         office.send(TELLS_CONSUMED, persistent=False)
@@ -663,20 +663,20 @@ def test_many_at_once_are_told_of_in_slices_and_before_their_queue_goes(deleted:
     assert office.counters.acked == 2 * most + 1
 
 
-def plain() -> Bench:
-    return Bench(logged=True)
+def plain() -> QueueBench:
+    return QueueBench(logged=True)
 
 
-def ranked() -> Bench:
-    return Bench(PriorityEntryList(3), logged=True)
+def ranked() -> QueueBench:
+    return QueueBench(PriorityEntryList(3), logged=True)
 
 
-def grouped() -> Bench:
+def grouped() -> QueueBench:
     return GroupBench()
 
 
-def elected() -> Bench:
-    bench = Bench()
+def elected() -> QueueBench:
+    bench = QueueBench()
     bench.queue.election = Election(bench.queue)
     return bench
 
@@ -693,12 +693,12 @@ def at_once(client: Client, numbers: list[int]) -> None:
     client.held = [entry for entry in client.held if entry not in chosen]
 
 
-def history(make: Callable[[], Bench], settle: Callable[[Client, list[int]], None], seed: int) -> object:
+def history(make: Callable[[], QueueBench], settle: Callable[[Client, list[int]], None], seed: int) -> object:
     """Return the remaining entries and all deliveries after many random turns."""
     chance = random.Random(seed)
     bench = make()
     clients = [bench.client(chance.choice([3, 10, 100])) for _ in range(2)]
-    odd = bench.client(5, prefetch_bytes=9, entry_filter=Numbers(lambda number: number % 2 == 1))
+    odd = bench.client(5, prefetch_bytes=9, entry_filter=NumberFilter(lambda number: number % 2 == 1))
     browser = bench.client(acquires=False)
     for _ in range(30):
         for new in range(chance.randrange(8)):
@@ -725,12 +725,12 @@ def history(make: Callable[[], Bench], settle: Callable[[Client, list[int]], Non
 
 @pytest.mark.parametrize("make", [plain, ranked, grouped, elected])
 @pytest.mark.parametrize("seed", range(6))
-def test_a_mass_settlement_equals_single_settlements(make: Callable[[], Bench], seed: int) -> None:
+def test_a_mass_settlement_equals_single_settlements(make: Callable[[], QueueBench], seed: int) -> None:
     assert history(make, at_once, seed) == history(make, one_by_one, seed)
 
 
 def test_only_what_the_consumer_has_is_settled() -> None:
-    bench = Bench(FifoEntryList())
+    bench = QueueBench(FifoEntryList())
     client, other = bench.client(2), bench.client(2)
     bench.publish(5)
     bench.run()
@@ -744,7 +744,7 @@ def test_only_what_the_consumer_has_is_settled() -> None:
 
 
 def test_a_single_frame_makes_the_client_look_for_more_once() -> None:
-    site = Site()
+    site = LoopBench()
     queue = site.declare("q")
     site.fill(site.open(), "q", 300)
     client = site.consumer("q", 100)

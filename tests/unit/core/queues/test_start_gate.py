@@ -8,17 +8,17 @@ from broker.core.queues.election import apply_gate
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.purge import dispose
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.policies import put
-from tests.support.core.queue_bench import Bench
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.policies import set_policy
+from tests.support.core.queue_bench import QueueBench
+from tests.support.core.timed_vhost import VhostBench
 from tests.support.core.topology import RecordingStore, new_broker, rebuilt
 
 COUNT, DELAY = "x-consumers-before-dispatch", "x-delay-before-dispatch"
 
 
-def gated(**arguments: int) -> tuple[Bench, HandClock]:
+def gated(**arguments: int) -> tuple[QueueBench, HandClock]:
     """A queue with messages 1 to 4 and these arguments."""
-    bench, clock = Bench(), HandClock()
+    bench, clock = QueueBench(), HandClock()
     bench.queue.arguments.update(
         {{"count": COUNT, "delay": DELAY}[name]: arguments[name] for name in arguments}
     )
@@ -151,10 +151,10 @@ def test_a_get_that_waits_does_not_keep_the_gate_s_consumers_asleep() -> None:
 
 
 def test_a_policy_shuts_nobody_out_who_is_served() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
     first = yard.client(queue)
-    put(yard.vhost, "p", "", consumers_before_dispatch=3)
+    set_policy(yard.vhost, "p", "", consumers_before_dispatch=3)
     second = yard.client(queue)
     yard.publish(count=2)
     yard.run()
@@ -168,37 +168,37 @@ def test_a_policy_shuts_nobody_out_who_is_served() -> None:
 
 
 def test_a_policy_that_changes_or_goes_opens_it() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue()
-    put(yard.vhost, "p", "", consumers_before_dispatch=3)
+    set_policy(yard.vhost, "p", "", consumers_before_dispatch=3)
     first, second = yard.client(queue), yard.client(queue)
     yard.publish(count=2)
     yard.run()
     assert (first.numbers, second.numbers) == ([], [])
-    put(yard.vhost, "p", "", consumers_before_dispatch=2)
+    set_policy(yard.vhost, "p", "", consumers_before_dispatch=2)
     yard.run()
     assert (first.numbers, second.numbers) == ([1], [2])
     first.cancel()
     second.cancel()
     third = yard.client(queue)
     yard.publish()
-    put(yard.vhost, "p", "", expires=1_000_000)
+    set_policy(yard.vhost, "p", "", expires=1_000_000)
     yard.run()
     assert third.numbers == [3]
     assert queue.manager.gate is None
 
 
 def test_the_time_of_a_policy_begins_with_it() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(consumers_before_dispatch=3)
     client = yard.client(queue)
     yard.publish()
     yard.clock.advance(500)
-    put(yard.vhost, "p", "", delay_before_dispatch=100)
+    set_policy(yard.vhost, "p", "", delay_before_dispatch=100)
     yard.clock.advance(99)
     yard.run()
     assert client.numbers == []
-    put(yard.vhost, "p", "", delay_before_dispatch=200)
+    set_policy(yard.vhost, "p", "", delay_before_dispatch=200)
     yard.clock.advance(199)
     yard.run()
     assert client.numbers == []
@@ -208,12 +208,12 @@ def test_the_time_of_a_policy_begins_with_it() -> None:
 
 
 def test_a_policy_without_the_time_stops_it() -> None:
-    yard = Yard()
+    yard = VhostBench()
     queue = yard.queue(consumers_before_dispatch=3)
-    put(yard.vhost, "p", "", delay_before_dispatch=100)
+    set_policy(yard.vhost, "p", "", delay_before_dispatch=100)
     client = yard.client(queue)
     yard.publish()
-    put(yard.vhost, "p", "", expires=1_000_000)
+    set_policy(yard.vhost, "p", "", expires=1_000_000)
     yard.clock.advance(1000)
     yard.run()
     assert client.numbers == []

@@ -12,8 +12,8 @@ from broker.core.queues.returns import release_entries
 from broker.core.transactions.transaction import HeldPublish, Transaction
 from broker.core.vhosts.vhost import VirtualHost, stop_queue
 from tests.support.core.topology import (
+    KeepingTarget,
     RecordingStore,
-    Taker,
     add_exchange,
     add_queue,
     consume,
@@ -35,7 +35,7 @@ def dead_lettering(vhost: VirtualHost, name: str, to: str) -> Queue:
 
 def getter(queue: Queue) -> QueueConsumer:
     """Return a consumer for basic.get."""
-    return QueueConsumer(Taker(), queue)
+    return QueueConsumer(KeepingTarget(), queue)
 
 
 def test_a_route_that_was_known_before_leads_no_further() -> None:
@@ -145,7 +145,7 @@ def test_browsers_go_on_looking() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     stop_queue(vhost, queue, [DEQUEUE])
-    browser = QueueConsumer(Taker(), queue, acquires=False)
+    browser = QueueConsumer(KeepingTarget(), queue, acquires=False)
     attach(queue, browser)
     publish(vhost, "", "q")
     assert pull(browser) == 1
@@ -154,7 +154,7 @@ def test_browsers_go_on_looking() -> None:
 def test_a_get_that_waits_where_nothing_is_consumed_is_a_browser() -> None:
     vhost = new_vhost()
     queue = vhost.declare_queue("q", False, None, False, {"x-non-destructive": True})
-    waiting = QueueConsumer(Taker(), queue, acquires=False)
+    waiting = QueueConsumer(KeepingTarget(), queue, acquires=False)
     waiting.getting = True
     attach(queue, waiting)
     for names in ([DEQUEUE], []):
@@ -177,8 +177,8 @@ def test_a_start_serves_the_higher_priority_first() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     stop_queue(vhost, queue, [DEQUEUE])
-    low = QueueConsumer(Taker(), queue, priority=1)
-    high = QueueConsumer(Taker(), queue, priority=2)
+    low = QueueConsumer(KeepingTarget(), queue, priority=1)
+    high = QueueConsumer(KeepingTarget(), queue, priority=2)
     for consumer in (low, high):
         attach(queue, consumer)
     publish(vhost, "", "q")

@@ -8,7 +8,7 @@ from broker.core.errors import PreconditionFailed
 from broker.core.queues.queue import Queue
 from broker.core.queues.volatile import NOTE_MS
 from broker.core.vhosts.changes import queue_change
-from tests.support.core.timed_vhost import Yard, numbers
+from tests.support.core.timed_vhost import VhostBench, numbers
 from tests.support.core.topology import RecordingStore, definitions_of
 
 
@@ -19,16 +19,16 @@ def lost(queue: Queue) -> tuple[int, bool]:
 
 def after_restart(changes: list[dict[str, Any]]) -> Queue:
     """The queue as the log brings it back."""
-    yard = Yard()
+    yard = VhostBench()
     for change in changes:
         yard.broker.apply(change)
     yard.broker.count_lost()
     return yard.vhost.queues["q"]
 
 
-def volatile_yard() -> tuple[Yard, RecordingStore, Queue]:
+def volatile_yard() -> tuple[VhostBench, RecordingStore, Queue]:
     store = RecordingStore()
-    yard = Yard(store)
+    yard = VhostBench(store)
     return yard, store, yard.queue(durable=True, volatile=True)
 
 
@@ -96,6 +96,6 @@ def test_a_description_repeats_what_the_log_was_told() -> None:
 
 
 def test_a_quorum_queue_is_not_volatile() -> None:
-    yard = Yard()
+    yard = VhostBench()
     with pytest.raises(PreconditionFailed, match=r"invalid arg 'x-volatile'.*does not go with x-queue-type"):
         yard.queue(durable=True, volatile=True, queue_type="quorum")

@@ -11,8 +11,8 @@ from broker.core.streams.extent import StreamExtent, stream_extent
 from broker.core.streams.list import StreamEntry
 from broker.core.streams.progress import NAMES_MAX
 from broker.core.streams.stream import QueueStream, open_stream, stream_of
-from tests.support.core.stream_vhost import PAGE, ROW_BYTES, Reader, StreamYard
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.stream_vhost import PAGE, ROW_BYTES, Reader, StreamBench
+from tests.support.core.timed_vhost import VhostBench
 
 DAY_MS = 86_400_000
 
@@ -24,7 +24,7 @@ def streams_of(queue: Queue) -> list[QueueStream]:
 
 
 def test_nothing_is_seen_before_it_is_on_disk() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     reader = Reader(yard, yard.q)
     yard.publish(count=3)
     yard.run()
@@ -37,7 +37,7 @@ def test_nothing_is_seen_before_it_is_on_disk() -> None:
 
 
 def test_persistent_or_not_messages_are_rows_and_no_records() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     yard.publish(persistent=True)
     yard.publish(persistent=False)
     assert len(yard.disk.rows) == 2
@@ -45,7 +45,7 @@ def test_persistent_or_not_messages_are_rows_and_no_records() -> None:
 
 
 def test_nothing_is_published_while_the_store_takes_nothing() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     yard.store.failure = "the disk is full"
     with pytest.raises(StoreFailed):
         yard.publish(persistent=False)
@@ -53,7 +53,7 @@ def test_nothing_is_published_while_the_store_takes_nothing() -> None:
 
 
 def test_pages_are_read_once_and_let_go_of() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     yard.append(50)
     reader = Reader(yard, yard.q)
     yard.run()
@@ -64,7 +64,7 @@ def test_pages_are_read_once_and_let_go_of() -> None:
 
 
 def test_removed_rows_are_skipped() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     yard.append(25)
     reader = Reader(yard, yard.q, prefetch=5)
     yard.run()
@@ -78,7 +78,7 @@ def test_removed_rows_are_skipped() -> None:
 
 
 def test_a_snapshot_ends_with_what_was_there_before() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     yard.append(5)
     yard.publish(count=2)  # not on disk yet
     reader = Reader(yard, yard.q, Extent(snapshot=True))
@@ -88,14 +88,14 @@ def test_a_snapshot_ends_with_what_was_there_before() -> None:
 
 
 def test_the_last_message_of_an_empty_stream_is_the_next_one() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     reader = Reader(yard, yard.q, StreamExtent(LAST))
     yard.append(2)
     assert reader.offsets == [0, 1]
 
 
 def test_the_age_limit_is_applied_every_ten_seconds() -> None:
-    yard = StreamYard(max_age="2D")
+    yard = StreamBench(max_age="2D")
     began = yard.clock.date()
     assert yard.disk.trims[-1] == (0, (began - 2 * DAY_MS) * 1000)
     count = len(yard.disk.trims)
@@ -109,14 +109,14 @@ def test_the_age_limit_is_applied_every_ten_seconds() -> None:
 
 
 def test_an_age_may_be_longer_than_time() -> None:
-    yard = StreamYard(max_age="99999999999999999999Y")
+    yard = StreamBench(max_age="99999999999999999999Y")
     yard.append(3)
     yard.clock.advance(60_000)
     assert {oldest for _, oldest in yard.disk.trims} == {0}
 
 
 def test_the_size_limit_is_applied_at_each_publish() -> None:
-    yard = StreamYard(max_length_bytes=1000)
+    yard = StreamBench(max_length_bytes=1000)
     yard.append(10)
     count = len(yard.disk.trims)
     yard.append(1)
@@ -124,7 +124,7 @@ def test_the_size_limit_is_applied_at_each_publish() -> None:
 
 
 def test_how_far_consumers_are_is_told_the_log_once_a_second() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     yard.append(10)
     reader = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"), prefetch=4)
     yard.run()
@@ -144,7 +144,7 @@ def test_how_far_consumers_are_is_told_the_log_once_a_second() -> None:
 
 
 def test_the_later_of_two_consumers_with_the_same_name_counts() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     yard.append(10)
     first = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"))
     second = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"))
@@ -157,7 +157,7 @@ def test_the_later_of_two_consumers_with_the_same_name_counts() -> None:
 
 
 def test_a_consumer_that_comes_before_it_was_seen_to_go_gets_nothing_twice() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     yard.append(10)
     lost = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"), prefetch=5)
     yard.run()
@@ -169,7 +169,7 @@ def test_a_consumer_that_comes_before_it_was_seen_to_go_gets_nothing_twice() -> 
 
 
 def test_how_far_a_consumer_was_is_known_when_the_log_accepts_something_again() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     yard.append(10)
     reader = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"))
     yard.run()
@@ -185,7 +185,7 @@ def test_how_far_a_consumer_was_is_known_when_the_log_accepts_something_again() 
 
 
 def test_a_reader_can_be_forgotten_before_the_log_knows_it() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     yard.append(10)
     reader = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"))
     yard.run()
@@ -198,7 +198,7 @@ def test_a_reader_can_be_forgotten_before_the_log_knows_it() -> None:
 
 
 def test_reading_pages_costs_a_turn_what_it_takes() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     yard.append(2_000)
     context = Reader(yard, yard.q, StreamExtent(offset=0, values=(b"none",))).consumer.context
     assert context.get_next_available_entry() is None
@@ -212,7 +212,7 @@ def test_reading_pages_costs_a_turn_what_it_takes() -> None:
 
 
 def test_a_stream_keeps_a_thousand_names() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     yard.stream.offsets.restore({f"c{number}": [0] for number in range(NAMES_MAX)})
     Reader(yard, yard.q, StreamExtent(name="c7"))
     with pytest.raises(PreconditionFailed, match="keeps the offsets of 1000 consumers, and none of 'new'"):
@@ -220,7 +220,7 @@ def test_a_stream_keeps_a_thousand_names() -> None:
 
 
 def test_offsets_that_are_none_are_damage() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     wrong: tuple[object, ...] = ([], {"mine": 5}, {"mine": ["5"]})
     for found in wrong:
         with pytest.raises(ValueError, match="no table of lists"):
@@ -228,11 +228,11 @@ def test_offsets_that_are_none_are_damage() -> None:
 
 
 def test_definitions_bring_back_the_stream_and_the_names() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     yard.append(3)
     yard.stream.offsets.kept = {"mine": [2]}
     yard.vhost.note_queue(yard.q)
-    again = Yard(yard.lists)
+    again = VhostBench(yard.lists)
     for change in yard.lists.changes:
         again.broker.apply(dict(change))
     queue = again.vhost.queues["q"]
@@ -247,7 +247,7 @@ def test_definitions_bring_back_the_stream_and_the_names() -> None:
 
 
 def test_purges_are_refused() -> None:
-    yard = StreamYard()
+    yard = StreamBench()
     with pytest.raises(Unsupported, match="queue 'q' in vhost '/' is a stream and cannot be purged"):
         yard.vhost.purge_queue("q")
 

@@ -20,15 +20,15 @@ from broker.core.queues.returns import DEAR, FEW, SLICE
 from broker.core.routing.graph import Route
 from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE, HeldPublish, Transaction
 from broker.store.restore import close
-from tests.bench.loop import Site
+from tests.bench.loop import LoopBench
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import SimDisk
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.amqp091.frames import HEADER, frame_bytes, method_bytes
-from tests.support.core.policies import put
-from tests.support.core.receipt_vhost import Office
-from tests.support.core.timed_vhost import delivered, dropped, numbers
-from tests.support.core.topology import Taker
+from tests.support.core.policies import set_policy
+from tests.support.core.receipt_vhost import ReceiptBench
+from tests.support.core.timed_vhost import delivered_bench, dropped, numbers
+from tests.support.core.topology import KeepingTarget
 
 MOST = int(SLICE)
 MANY = 2 * MOST + 1
@@ -59,9 +59,9 @@ def job_of(consumer: QueueConsumer, outcomes: dict[int, int]) -> Job:
     return job
 
 
-def site() -> tuple[Site, Queue, Wired]:
+def site() -> tuple[LoopBench, Queue, Client091]:
     """A client with MANY acknowledged deliveries in a transaction, and a further message."""
-    site = Site()
+    site = LoopBench()
     queue = site.declare("q")
     site.fill(site.open(), "q", MANY + 1)
     client = site.consumer("q", MANY)
@@ -91,7 +91,7 @@ def test_settled_entries_leave_in_slices_and_the_answer_comes_last() -> None:
 
 
 def test_the_other_work_of_the_transaction_is_done_in_order() -> None:
-    yard, queue, client = delivered(MANY, MANY, **LETTERS)
+    yard, queue, client = delivered_bench(MANY, MANY, **LETTERS)
     dead = yard.queue("d")
     job = job_of(
         client.consumer, {0: DISCARD, 2: SETTLE, MOST + 2: RELEASE, MOST + 4: SETTLE, MANY - 1: DISCARD}
@@ -107,7 +107,7 @@ def test_the_other_work_of_the_transaction_is_done_in_order() -> None:
 
 @pytest.mark.parametrize("which", ["q", "d"])
 def test_a_queue_is_deleted_meanwhile(which: str) -> None:
-    yard, queue, client = delivered(MANY, MANY, **LETTERS)
+    yard, queue, client = delivered_bench(MANY, MANY, **LETTERS)
     dead = yard.queue("d")
     job = job_of(client.consumer, {MANY - 2: DISCARD})
     job.commit()
@@ -139,7 +139,7 @@ def test_a_client_does_not_continue_in_the_middle_of_a_deletion() -> None:
 
 
 def test_the_client_goes_meanwhile_and_nobody_else_gets_them() -> None:
-    yard, queue, client = delivered(MANY, MANY)
+    yard, queue, client = delivered_bench(MANY, MANY)
     job_of(client.consumer, {}).commit()
     client.held = []
     other = yard.client(queue)
@@ -211,7 +211,7 @@ def test_the_vhost_is_deleted_during_a_commit_and_the_broker_dies() -> None:
         other.publish(route, large(life, route))
         life.publish("kept", b"%d" % number)
     life.commit()
-    taker = Taker()
+    taker = KeepingTarget()
     consumer = QueueConsumer(taker, queue)
     attach(queue, consumer)
     while queue.deliver_single_message(consumer):
@@ -236,7 +236,7 @@ def test_the_vhost_is_deleted_during_a_commit_and_the_broker_dies() -> None:
 
 
 def test_receipts_are_in_its_batch_and_come_as_they_leave() -> None:
-    office = Office()
+    office = ReceiptBench()
     most = int(SLICE // DEAR)
     count = 2 * most + 1
     for _ in range(count):
@@ -260,16 +260,16 @@ def test_receipts_are_in_its_batch_and_come_as_they_leave() -> None:
 
 def test_few_leave_at_once() -> None:
     few = MOST // int(DEAR)
-    _, queue, client = delivered(few, few)
+    _, queue, client = delivered_bench(few, few)
     job = job_of(client.consumer, {})
     job.commit()
     assert (queue.acked, job.ended, client.credit.used) == (few, "committed", 0)
 
 
 @pytest.fixture
-def dead_letter_house() -> House:
+def dead_letter_house() -> BrokerBench:
     """Two messages in `work`, whose dead letters go to `dead`."""
-    house = House()
+    house = BrokerBench()
     dead_lettering(house, "work", "dead")
     declare(house, "dead")
     declare(house, "out")
@@ -280,32 +280,32 @@ def dead_letter_house() -> House:
     return house
 
 
-def declare(house: House, name: str, **arguments: object) -> None:
+def declare(house: BrokerBench, name: str, **arguments: object) -> None:
     held = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
     house.broker.vhost("/").declare_queue(name, True, None, False, held)
 
 
-def dead_lettering(house: House, name: str, to: str, **arguments: object) -> None:
+def dead_lettering(house: BrokerBench, name: str, to: str, **arguments: object) -> None:
     declare(house, name, dead_letter_exchange="", dead_letter_routing_key=to, **arguments)
 
 
-def queue(house: House, name: str) -> Queue:
+def queue(house: BrokerBench, name: str) -> Queue:
     return house.broker.vhost("/").queues[name]
 
 
-def counts(house: House, name: str) -> tuple[int, int]:
+def counts(house: BrokerBench, name: str) -> tuple[int, int]:
     """Ready and unacked."""
     found = queue(house, name)
     return found.ready, found.unacked
 
 
-def only(house: House, name: str) -> Message:
+def only(house: BrokerBench, name: str) -> Message:
     """The only message of a queue."""
     (entry,) = queue(house, name).entries
     return entry.message
 
 
-def rejecting(house: House, count: int = 1) -> Wired:
+def rejecting(house: BrokerBench, count: int = 1) -> Client091:
     """A client that has rejected so many messages of `work`, published a report, and asks for the commit."""
     client = house.open()
     client.send(Tx.Select(), 1)
@@ -318,7 +318,7 @@ def rejecting(house: House, count: int = 1) -> Wired:
     return client
 
 
-def refused(client: Wired) -> str:
+def refused(client: Client091) -> str:
     """Why the commit was refused."""
     (closed,) = client.frames()
     assert isinstance(closed, Channel.Close)
@@ -326,13 +326,13 @@ def refused(client: Wired) -> str:
     return closed.reply_text
 
 
-def committed(client: Wired) -> bool:
+def committed(client: Client091) -> bool:
     """Whether the commit, and only that, was answered."""
     return [type(frame) for frame in client.frames()] == [Tx.CommitOk]
 
 
 def test_the_dead_letter_is_appended_with_the_rest_and_seen_when_it_is_durable(
-    dead_letter_house: House,
+    dead_letter_house: BrokerBench,
 ) -> None:
     store = dead_letter_house.store
     batch, before = store.batch, len(store.appended)
@@ -361,7 +361,7 @@ def test_the_dead_letter_is_appended_with_the_rest_and_seen_when_it_is_durable(
     assert dead_letter_house.broker.counters.dead_lettered[REJECTED] == 1
 
 
-def test_a_log_that_fails_meanwhile_leaves_nothing_dead(dead_letter_house: House) -> None:
+def test_a_log_that_fails_meanwhile_leaves_nothing_dead(dead_letter_house: BrokerBench) -> None:
     client = rejecting(dead_letter_house)
     dead_letter_house.store.fail("no disk")
     assert "not committed" in refused(client)
@@ -374,7 +374,7 @@ def test_a_log_that_fails_meanwhile_leaves_nothing_dead(dead_letter_house: House
     assert dead_letter_house.broker.counters.dead_lettered[REJECTED] == 0
 
 
-def test_a_rollback_leaves_nothing_dead(dead_letter_house: House) -> None:
+def test_a_rollback_leaves_nothing_dead(dead_letter_house: BrokerBench) -> None:
     client = dead_letter_house.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Get(queue="work"), 1)
@@ -384,7 +384,7 @@ def test_a_rollback_leaves_nothing_dead(dead_letter_house: House) -> None:
     assert (counts(dead_letter_house, "work"), counts(dead_letter_house, "dead")) == ((1, 1), (0, 0))
 
 
-def test_a_log_that_takes_nothing_refuses_the_commit(dead_letter_house: House) -> None:
+def test_a_log_that_takes_nothing_refuses_the_commit(dead_letter_house: BrokerBench) -> None:
     dead_letter_house.store.failure = (
         "the disk is full"  # settlements go on in the reserve, dead letters do not fit
     )
@@ -402,7 +402,9 @@ def test_a_log_that_takes_nothing_refuses_the_commit(dead_letter_house: House) -
     assert dead_letter_house.store.transacted == []
 
 
-def test_a_message_that_the_disk_does_not_give_back_refuses_the_commit(dead_letter_house: House) -> None:
+def test_a_message_that_the_disk_does_not_give_back_refuses_the_commit(
+    dead_letter_house: BrokerBench,
+) -> None:
     client = dead_letter_house.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Get(queue="work"), 1)
@@ -416,7 +418,7 @@ def test_a_message_that_the_disk_does_not_give_back_refuses_the_commit(dead_lett
     assert (counts(dead_letter_house, "work"), counts(dead_letter_house, "dead")) == ((2, 0), (0, 0))
 
 
-def test_queues_that_are_deleted_meanwhile(dead_letter_house: House) -> None:
+def test_queues_that_are_deleted_meanwhile(dead_letter_house: BrokerBench) -> None:
     declare(dead_letter_house, "other")
     client = rejecting(dead_letter_house)
     letter = dead_letter_house.store.appended[-1]
@@ -427,7 +429,7 @@ def test_queues_that_are_deleted_meanwhile(dead_letter_house: House) -> None:
     assert dead_letter_house.store.forgotten == [letter]
 
 
-def test_a_queue_that_is_deleted_meanwhile_has_let_its_dead_letter_go(dead_letter_house: House) -> None:
+def test_a_queue_that_is_deleted_meanwhile_has_let_its_dead_letter_go(dead_letter_house: BrokerBench) -> None:
     client = rejecting(dead_letter_house)
     dead_letter_house.broker.vhost("/").delete_queue("work", False, False)
     dead_letter_house.store.complete()
@@ -436,7 +438,7 @@ def test_a_queue_that_is_deleted_meanwhile_has_let_its_dead_letter_go(dead_lette
     assert dead_letter_house.store.settled == []
 
 
-def test_the_queue_s_rules_at_the_commit_hold(dead_letter_house: House) -> None:
+def test_the_queue_s_rules_at_the_commit_hold(dead_letter_house: BrokerBench) -> None:
     client = rejecting(dead_letter_house)
     found = queue(dead_letter_house, "work")
     assert found.rules is not None
@@ -453,7 +455,7 @@ def test_the_queue_s_rules_at_the_commit_hold(dead_letter_house: House) -> None:
     assert dead_letter_house.broker.counters.discarded[REJECTED] == 1
 
 
-def test_an_exchange_that_is_not_there_drops_them(dead_letter_house: House) -> None:
+def test_an_exchange_that_is_not_there_drops_them(dead_letter_house: BrokerBench) -> None:
     found = queue(dead_letter_house, "work")
     assert found.rules is not None
     found.rules.apply({"x-dead-letter-exchange": "gone"})
@@ -465,7 +467,9 @@ def test_an_exchange_that_is_not_there_drops_them(dead_letter_house: House) -> N
     assert dropped(dead_letter_house.broker.counters) == {"rejected, no_exchange": 1}
 
 
-def test_a_full_queue_refuses_them_too_and_room_is_kept_until_they_come(dead_letter_house: House) -> None:
+def test_a_full_queue_refuses_them_too_and_room_is_kept_until_they_come(
+    dead_letter_house: BrokerBench,
+) -> None:
     declare(dead_letter_house, "small", max_length=1, overflow="reject-publish")
     found = queue(dead_letter_house, "work")
     assert found.rules is not None
@@ -482,7 +486,7 @@ def test_a_full_queue_refuses_them_too_and_room_is_kept_until_they_come(dead_let
     assert dropped(dead_letter_house.broker.counters) == {"rejected, full": 1}
 
 
-def test_room_is_given_back_when_the_log_fails(dead_letter_house: House) -> None:
+def test_room_is_given_back_when_the_log_fails(dead_letter_house: BrokerBench) -> None:
     dead_lettering(dead_letter_house, "small", "dead", max_length=1, overflow="reject-publish-dlx")
     found = queue(dead_letter_house, "work")
     assert found.rules is not None
@@ -499,7 +503,7 @@ def test_room_is_given_back_when_the_log_fails(dead_letter_house: House) -> None
     ) == ((2, 0), (0, 0), (0, 0))
 
 
-def test_a_full_queue_sends_them_on_in_the_same_batch(dead_letter_house: House) -> None:
+def test_a_full_queue_sends_them_on_in_the_same_batch(dead_letter_house: BrokerBench) -> None:
     dead_lettering(dead_letter_house, "full", "dead", max_length=0, overflow="reject-publish-dlx")
     found = queue(dead_letter_house, "work")
     assert found.rules is not None
@@ -519,7 +523,7 @@ def test_a_full_queue_sends_them_on_in_the_same_batch(dead_letter_house: House) 
 
 
 def test_full_queues_that_send_each_other_dead_letters_end_with_the_cycle_rule(
-    dead_letter_house: House,
+    dead_letter_house: BrokerBench,
 ) -> None:
     dead_lettering(dead_letter_house, "left", "right", max_length=0, overflow="reject-publish-dlx")
     dead_lettering(dead_letter_house, "right", "left", max_length=0, overflow="reject-publish-dlx")
@@ -538,7 +542,7 @@ def test_full_queues_that_send_each_other_dead_letters_end_with_the_cycle_rule(
     assert dropped(dead_letter_house.broker.counters) == {"maxlen, cycle": 1}
 
 
-def test_a_rejected_message_may_come_back_to_its_own_queue(dead_letter_house: House) -> None:
+def test_a_rejected_message_may_come_back_to_its_own_queue(dead_letter_house: BrokerBench) -> None:
     found = queue(dead_letter_house, "work")
     assert found.rules is not None
     found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"})
@@ -549,7 +553,7 @@ def test_a_rejected_message_may_come_back_to_its_own_queue(dead_letter_house: Ho
 
 
 def test_transient_ones_do_not_wait_for_the_log() -> None:
-    house = House()
+    house = BrokerBench()
     dead_lettering(house, "work", "dead")
     declare(house, "dead")
     client = house.open()
@@ -563,7 +567,7 @@ def test_transient_ones_do_not_wait_for_the_log() -> None:
     assert (counts(house, "work"), counts(house, "dead")) == ((0, 0), (1, 0))
 
 
-def waiting_rejection(house: House) -> Wired:
+def waiting_rejection(house: BrokerBench) -> Client091:
     """Return a client whose commit of a rejected message of the durable queue `work` waits for the disk."""
     client = house.open()
     client.publish("work", b"1", persistent=True)
@@ -577,14 +581,14 @@ def waiting_rejection(house: House) -> Wired:
     return client
 
 
-def new_house() -> House:
-    house = House()
+def new_house() -> BrokerBench:
+    house = BrokerBench()
     for name in ("work", "dead"):
         house.broker.vhost("/").declare_queue(name, True, None, False, {})
     return house
 
 
-def outcome(house: House, client: Wired) -> tuple[int, int, int, int]:
+def outcome(house: BrokerBench, client: Client091) -> tuple[int, int, int, int]:
     """Make the commit durable; return the counts: dead-lettered, discarded, in `dead`, in `work`."""
     house.store.complete()
     assert [type(frame) for frame in client.frames()] == [Tx.CommitOk]
@@ -597,7 +601,7 @@ def outcome(house: House, client: Wired) -> tuple[int, int, int, int]:
 def test_messages_dead_lettered_at_the_commit_stay_dead_lettered() -> None:
     house = new_house()
     vhost = house.broker.vhost("/")
-    put(vhost, "p", "work", dead_letter_exchange="", dead_letter_routing_key="dead")
+    set_policy(vhost, "p", "work", dead_letter_exchange="", dead_letter_routing_key="dead")
     client = waiting_rejection(house)
     vhost.policies.delete("p")
     vhost.policies.apply_now()
@@ -607,21 +611,21 @@ def test_messages_dead_lettered_at_the_commit_stay_dead_lettered() -> None:
 def test_messages_discarded_at_the_commit_stay_discarded() -> None:
     house = new_house()
     client = waiting_rejection(house)
-    put(house.broker.vhost("/"), "p", "work", dead_letter_exchange="", dead_letter_routing_key="dead")
+    set_policy(house.broker.vhost("/"), "p", "work", dead_letter_exchange="", dead_letter_routing_key="dead")
     assert outcome(house, client) == (0, 1, 0, 0)
 
 
-def declared(house: House, name: str, durable: bool = False, **arguments: object) -> None:
+def declared(house: BrokerBench, name: str, durable: bool = False, **arguments: object) -> None:
     held = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
     house.broker.vhost("/").declare_queue(name, durable, None, False, held)
 
 
-def ready(house: House, name: str) -> int:
+def ready(house: BrokerBench, name: str) -> int:
     return int(house.broker.vhost("/").queues[name].ready)
 
 
 def test_a_transaction_that_a_full_queue_would_refuse_is_refused_as_a_whole() -> None:
-    house = House()
+    house = BrokerBench()
     declared(house, "q", max_length=2, overflow="reject-publish")
     declared(house, "other")
     client = house.open()
@@ -645,7 +649,7 @@ class Untold(HeldPublish):
 
 
 def test_room_is_given_back_whatever_goes_wrong() -> None:
-    house = House()
+    house = BrokerBench()
     declared(house, "q", max_length=9, overflow="reject-publish")
     vhost = house.broker.vhost("/")
     transaction = Transaction(vhost)
@@ -660,7 +664,7 @@ def test_room_is_given_back_whatever_goes_wrong() -> None:
 
 
 def test_room_is_kept_until_the_transaction_is_durable() -> None:
-    house = House()
+    house = BrokerBench()
     declared(house, "q", durable=True, max_length=2, overflow="reject-publish")
     client, other = house.open(), house.open()
     other.send(Confirm.Select(), 1)
@@ -679,7 +683,7 @@ def test_room_is_kept_until_the_transaction_is_durable() -> None:
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_refused_publishes_are_nacked_in_their_turn(durable: bool) -> None:
-    house = House()
+    house = BrokerBench()
     declared(house, "q", durable=durable, max_length=2, overflow="reject-publish")
     declared(house, "other")
     client = house.open()
@@ -707,15 +711,15 @@ def test_refused_publishes_are_nacked_in_their_turn(durable: bool) -> None:
 
 
 @pytest.fixture
-def limited_house() -> House:
-    house = House()
+def limited_house() -> BrokerBench:
+    house = BrokerBench()
     declared(house, "in")
     declared(house, "out", durable=True)
     declared(house, "narrow", max_length=1, overflow="reject-publish")
     return house
 
 
-def holding(house: House) -> Wired:
+def holding(house: BrokerBench) -> Client091:
     """A client whose transaction has settled a message and fills the narrow queue."""
     client = house.open()
     client.publish("in")
@@ -727,7 +731,7 @@ def holding(house: House) -> Wired:
     return client
 
 
-def nothing_was_done(house: House) -> bool:
+def nothing_was_done(house: BrokerBench) -> bool:
     """Whether the message is in its queue again, and the narrow queue accepts a message as before."""
     assert (ready(house, "in"), ready(house, "narrow")) == (1, 0)
     other = house.open()
@@ -737,7 +741,7 @@ def nothing_was_done(house: House) -> bool:
     return other.told() == [("Ack", 1, False)]
 
 
-def test_headers_that_do_not_decode_are_refused_with_the_commit(limited_house: House) -> None:
+def test_headers_that_do_not_decode_are_refused_with_the_commit(limited_house: BrokerBench) -> None:
     client = holding(limited_house)
     client.connection.receive(
         method_bytes(Basic.Publish(exchange="amq.headers"), 1)
@@ -753,7 +757,7 @@ def test_headers_that_do_not_decode_are_refused_with_the_commit(limited_house: H
 
 
 def test_nothing_is_left_of_a_commit_that_fails_for_no_known_reason(
-    limited_house: House, monkeypatch: pytest.MonkeyPatch
+    limited_house: BrokerBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(message: Message, queues: list[Queue]) -> None:
         raise OSError("no reason")

@@ -13,11 +13,11 @@ from tests.support.core.definition_histories import (
     NAMES,
     SOURCES,
     VHOSTS,
-    Noting,
+    ChangeStore,
     Step,
     applied,
-    durable,
-    world,
+    durable_changes,
+    new_world,
 )
 from tests.support.core.topology import (
     RecordingStore,
@@ -348,8 +348,8 @@ def test_wherever_the_description_stands(turn: tuple[Step, ...]) -> None:
     going = True
     stride = 1 if THOROUGH else 3  # of the places where the description may stand
     while going:
-        store = Noting()
-        live = world(store)
+        store = ChangeStore()
+        live = new_world(store)
         for step in FULL:
             live.follow(step)
         going = not store.take(live.broker, stands)
@@ -358,6 +358,6 @@ def test_wherever_the_description_stands(turn: tuple[Step, ...]) -> None:
                 live.follow(step)
             while not store.take(live.broker, 1):
                 pass
-        assert durable(applied(store.text).broker) == durable(live.broker), stands
+        assert durable_changes(applied(store.text).broker) == durable_changes(live.broker), stands
         stands += stride
     assert stands > 60

@@ -21,11 +21,11 @@ from broker.core.routing.graph import Exchange
 from broker.core.transactions.transaction import SETTLE, HeldPublish, HeldSettlement, Transaction
 from broker.core.vhosts.deletion import QUEUE, SLICE, VACATING_SLICE, Dependent
 from broker.core.vhosts.vhost import VirtualHost
-from tests.support.core.delayed_exchange import Site
+from tests.support.core.delayed_exchange import DelayBench
 from tests.support.core.group_bench import GroupBench
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.policies import put
-from tests.support.core.timed_vhost import Yard, entry_of, numbers
+from tests.support.core.policies import set_policy
+from tests.support.core.timed_vhost import VhostBench, entry_of, numbers
 from tests.support.core.topology import (
     RecordingStore,
     add_exchange,
@@ -48,7 +48,7 @@ def groups_alive() -> int:
 @pytest.mark.parametrize("limits", [{}, {"message_ttl": 60_000}, {"max_priority": 2}], ids=str)
 def test_entries_of_a_deleted_queue_leave_in_slices(limits: dict[str, Any]) -> None:
     store = RecordingStore()
-    yard = Yard(store)
+    yard = VhostBench(store)
     queue = yard.queue(durable=True, **limits)
     client = yard.client(queue)
     yard.publish(count=MANY, persistent=True)
@@ -79,7 +79,7 @@ def test_entries_of_a_deleted_queue_leave_in_slices(limits: dict[str, Any]) -> N
 @pytest.mark.parametrize("way", ["settled", "released", "discarded", "lost", "kept"])
 def test_acquired_entries_are_taken_from_clients_in_slices(way: str) -> None:
     store = RecordingStore()
-    yard = Yard(store)
+    yard = VhostBench(store)
     queue = yard.queue(durable=True, delivery_limit=0, dead_letter_exchange="", dead_letter_routing_key="d")
     dead = yard.queue("d")
     client = yard.client(queue)
@@ -108,7 +108,7 @@ def test_acquired_entries_are_taken_from_clients_in_slices(way: str) -> None:
 
 def test_a_transaction_settles_nothing_of_a_deleted_queue() -> None:
     store = RecordingStore()
-    yard = Yard(store)
+    yard = VhostBench(store)
     queue = yard.queue(durable=True)
     client = yard.client(queue)
     yard.publish(count=MANY, persistent=True)
@@ -150,7 +150,7 @@ def test_no_group_is_left_to_the_garbage_collector() -> None:
 
 
 def test_delayed_messages_of_an_exchange_leave_in_slices_too() -> None:
-    site = Site(durable=True)
+    site = DelayBench(durable=True)
     for _ in range(MANY):
         site.publish(100, persistent=True)
     site.vhost.delete_exchange("x", False)
@@ -313,7 +313,7 @@ def test_delayed_messages_are_never_sent() -> None:
 def test_the_vhost_is_declared_again_during_the_deletion() -> None:
     land = LargeVhost()
     old = land.vhost
-    put(old, "limit", "^q", max_length=1)
+    set_policy(old, "limit", "^q", max_length=1)
     land.delete()
     highest = land.broker.next_number
     again = land.broker.declare_vhost("v")

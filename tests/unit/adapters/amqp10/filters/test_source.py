@@ -28,7 +28,7 @@ from protocol.amqp10.conditions import INVALID_FIELD, PeerError
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.types import Array, Char, Described, Map, Symbol, Timestamp, Ubyte, Uint, Ulong
 from tests.support.amqp10.contents import content10
-from tests.support.core.topology import Taker, content_of, new_vhost, pull
+from tests.support.core.topology import KeepingTarget, content_of, new_vhost, pull
 
 SELECTOR = Symbol("apache.org:selector-filter:string")
 SQL = Symbol("amqp:sql-filter")
@@ -272,7 +272,7 @@ def test_consumers_with_equal_filters_share_a_cursor_over_the_row_that_they_dema
         contents.append(content)
         queue.enqueue(Message(Address("", "q"), content, 4, False, 0))
     consumers = []
-    takers = [Taker(), Taker()]
+    takers = [KeepingTarget(), KeepingTarget()]
     for taker in takers:
         filters = read(sql=Described(SQL, "level > 1"), app=Described(APPLICATION, {"kind": "a"}))
         entry_filter = filters.entry_filter(vhost.store)

@@ -3,15 +3,15 @@
 import pytest
 
 from broker.adapters.amqp10.management.objects import ARGUMENTS, SLICE
-from tests.support.adapters.management_client import Desk, request
+from tests.support.adapters.management_client import ManagementClient, request
 from tests.support.core.topology import routed
 
 Shown = dict[object, object]
 
 
 @pytest.fixture
-def desk() -> Desk:
-    desk = Desk()
+def desk() -> ManagementClient:
+    desk = ManagementClient()
     for name in ("q", "odd; name=\N{SEE-NO-EVIL MONKEY}/%"):
         desk.vhost.declare_queue(name, False, None, False, {})
     for name, kind in (("x", "direct"), ("y", "fanout"), ("h", "headers")):
@@ -19,13 +19,13 @@ def desk() -> Desk:
     return desk
 
 
-def bound(desk: Desk, source: str) -> list[tuple[str, str, dict[str, object]]]:
+def bound(desk: ManagementClient, source: str) -> list[tuple[str, str, dict[str, object]]]:
     """Destination, key and arguments of every binding from an exchange."""
     bindings = desk.vhost.exchanges[source].bindings()
     return [(binding.destination_name, binding.routing_key, binding.arguments) for binding in bindings]
 
 
-def listed(desk: Desk, query: str) -> list[Shown]:
+def listed(desk: ManagementClient, query: str) -> list[Shown]:
     """The bindings that a query finds."""
     status, body = desk.ask("GET", f"/bindings?{query}")
     assert status == 200, body
@@ -33,7 +33,7 @@ def listed(desk: Desk, query: str) -> list[Shown]:
     return body
 
 
-def test_a_queue_is_bound_once(desk: Desk) -> None:
+def test_a_queue_is_bound_once(desk: ManagementClient) -> None:
     body = {"source": "x", "destination_queue": "q", "binding_key": "k", "arguments": {}}
     assert desk.ask("POST", "/bindings", body) == (204, None)
     assert desk.ask("POST", "/bindings", body) == (204, None)
@@ -41,7 +41,7 @@ def test_a_queue_is_bound_once(desk: Desk) -> None:
     assert routed(desk.vhost, "x", "k") == ["q"]
 
 
-def test_an_exchange_is_bound_without_a_key_if_none_is_given(desk: Desk) -> None:
+def test_an_exchange_is_bound_without_a_key_if_none_is_given(desk: ManagementClient) -> None:
     assert desk.ask("POST", "/bindings", {"source": "x", "destination_exchange": "y"}) == (204, None)
     assert bound(desk, "x") == [("y", "", {})]
 
@@ -72,14 +72,14 @@ def test_an_exchange_is_bound_without_a_key_if_none_is_given(desk: Desk) -> None
         ({"source": "x", "destination_exchange": ""}, 403, "operation not permitted on the default exchange"),
     ],
 )
-def test_a_binding_is_refused(desk: Desk, body: object, status: int, text: str) -> None:
+def test_a_binding_is_refused(desk: ManagementClient, body: object, status: int, text: str) -> None:
     found, why = desk.ask("POST", "/bindings", body)
     assert isinstance(why, str)
     assert (found, text in why) == (status, True), (found, why)
     assert bound(desk, "x") == []
 
 
-def test_a_binding_without_arguments_is_removed_by_its_path(desk: Desk) -> None:
+def test_a_binding_without_arguments_is_removed_by_its_path(desk: ManagementClient) -> None:
     desk.vhost.bind_queue("q", "x", "k 1", {})
     desk.vhost.bind_queue("q", "x", "k 1", {"n": 1})
     path = "/bindings/src=x;dstq=q;key=k%201;args="
@@ -89,7 +89,7 @@ def test_a_binding_without_arguments_is_removed_by_its_path(desk: Desk) -> None:
     assert desk.ask("DELETE", "/bindings/src=absent;dste=absent;key=;args=") == (204, None)
 
 
-def test_a_path_that_names_a_queue_is_for_an_exchange_if_there_is_only_that(desk: Desk) -> None:
+def test_a_path_that_names_a_queue_is_for_an_exchange_if_there_is_only_that(desk: ManagementClient) -> None:
     desk.vhost.bind_exchange("y", "x", "k", {})
     assert desk.ask("DELETE", "/bindings/src=x;dstq=y;key=k;args=") == (204, None)
     assert bound(desk, "x") == []
@@ -106,19 +106,19 @@ def test_a_path_that_names_a_queue_is_for_an_exchange_if_there_is_only_that(desk
         "dstq=q;src=x;key=k;args=",
     ],
 )
-def test_a_path_that_names_no_binding_is_refused(desk: Desk, segment: str) -> None:
+def test_a_path_that_names_no_binding_is_refused(desk: ManagementClient, segment: str) -> None:
     desk.vhost.bind_queue("q", "x", "k", {})
     assert desk.ask("DELETE", f"/bindings/{segment}") == (400, f"bad binding path segment '{segment}'")
     assert len(bound(desk, "x")) == 1
 
 
-def test_the_default_exchange_has_no_bindings_that_could_be_removed(desk: Desk) -> None:
+def test_the_default_exchange_has_no_bindings_that_could_be_removed(desk: ManagementClient) -> None:
     text = "operation not permitted on the default exchange"
     assert desk.ask("DELETE", "/bindings/src=;dstq=q;key=q;args=") == (403, text)
     assert listed(desk, "src=&dstq=q&key=q") == []
 
 
-def test_bindings_are_listed_by_both_ends_and_the_key(desk: Desk) -> None:
+def test_bindings_are_listed_by_both_ends_and_the_key(desk: ManagementClient) -> None:
     desk.vhost.bind_queue("q", "h", "", {"x-match": "all", "n": 3})
     desk.vhost.bind_queue("q", "h", "k", {})
     desk.vhost.bind_exchange("y", "h", "", {})
@@ -140,7 +140,7 @@ def test_bindings_are_listed_by_both_ends_and_the_key(desk: Desk) -> None:
     assert listed(desk, "src=h&dstq=absent&key=") == []
 
 
-def test_a_query_is_quoted_as_forms_are(desk: Desk) -> None:
+def test_a_query_is_quoted_as_forms_are(desk: ManagementClient) -> None:
     name = "odd; name=\N{SEE-NO-EVIL MONKEY}/%"
     desk.vhost.bind_queue(name, "h", "a+b c", {"n": 1})
     query = "src=h&dstq=odd%3B+name%3D%F0%9F%99%88%2F%25&key=a%2Bb+c"
@@ -151,13 +151,13 @@ def test_a_query_is_quoted_as_forms_are(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "src=x", "dstq=q&key=k", "src=x&dstq=q&dste=y&key=k"])
-def test_a_query_without_two_ends_is_refused(desk: Desk, query: str) -> None:
+def test_a_query_without_two_ends_is_refused(desk: ManagementClient, query: str) -> None:
     status, why = desk.ask("GET", f"/bindings?{query}")
     assert isinstance(why, str)
     assert (status, "needs src, one of dstq and dste" in why) == (400, True)
 
 
-def test_the_location_removes_the_binding_with_these_arguments_and_no_other(desk: Desk) -> None:
+def test_the_location_removes_the_binding_with_these_arguments_and_no_other(desk: ManagementClient) -> None:
     for number in (1, 2):
         desk.vhost.bind_queue("q", "h", "", {"n": number})
     (first, _) = listed(desk, "src=h&dstq=q&key=")
@@ -167,7 +167,7 @@ def test_the_location_removes_the_binding_with_these_arguments_and_no_other(desk
     assert len(bound(desk, "h")) == 1
 
 
-def test_many_bindings_are_listed_and_searched_in_slices(desk: Desk) -> None:
+def test_many_bindings_are_listed_and_searched_in_slices(desk: ManagementClient) -> None:
     for number in range(2 * SLICE + 1):
         desk.vhost.bind_queue("q", "h", "", {"n": number})
     desk.management.ask(request("GET", "/bindings?src=h&dstq=q&key="))
@@ -184,7 +184,7 @@ def test_many_bindings_are_listed_and_searched_in_slices(desk: Desk) -> None:
     assert desk.take().both == (204, None)
 
 
-def test_a_binding_deleted_during_the_search_counts_as_removed(desk: Desk) -> None:
+def test_a_binding_deleted_during_the_search_counts_as_removed(desk: ManagementClient) -> None:
     for number in range(SLICE + 1):
         desk.vhost.bind_queue("q", "h", "", {"n": number})
     desk.management.ask(request("DELETE", located(desk, SLICE)))
@@ -194,7 +194,7 @@ def test_a_binding_deleted_during_the_search_counts_as_removed(desk: Desk) -> No
     assert desk.take().both == (204, None)
 
 
-def located(desk: Desk, number: int) -> str:
+def located(desk: ManagementClient, number: int) -> str:
     """Return the path of the binding with this number."""
     desk.management.ask(request("GET", "/bindings?src=h&dstq=q&key="))
     desk.house.clock.advance(1)
@@ -203,7 +203,7 @@ def located(desk: Desk, number: int) -> str:
     return str(shown[number]["location"])
 
 
-def test_few_bindings_with_long_arguments_are_as_much_work_as_many(desk: Desk) -> None:
+def test_few_bindings_with_long_arguments_are_as_much_work_as_many(desk: ManagementClient) -> None:
     for number in range(3):
         desk.vhost.bind_queue("q", "h", "", {"n": number, "a": "v" * (SLICE * ARGUMENTS // 2)})
     desk.management.ask(request("GET", "/bindings?src=h&dstq=q&key="))

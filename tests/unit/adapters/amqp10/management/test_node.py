@@ -11,17 +11,17 @@ from broker.core.schedule import PAYLOAD, REQUEST, Worker
 from protocol.amqp10.descriptors import AMQP_SEQUENCE, DATA, PROPERTIES
 from protocol.amqp10.encoding import encode, encode_described
 from protocol.amqp10.types import Ulong
-from tests.support.adapters.connection_without_socket import House
-from tests.support.adapters.management_client import Desk, Response, request, sections
-from tests.support.auth.broker_with_users import furnished
-from tests.support.auth.open_login import Door
+from tests.support.adapters.connection_without_socket import BrokerBench
+from tests.support.adapters.management_client import ManagementClient, Response, request, sections
+from tests.support.auth.broker_with_users import user_bench
+from tests.support.auth.open_login import OpenAccess
 
 NULL = b"\x40"
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def desk() -> ManagementClient:
+    return ManagementClient()
 
 
 def properties(*fields: object) -> bytes:
@@ -47,7 +47,9 @@ def properties(*fields: object) -> bytes:
     ],
     ids=["ulong", "small ulong", "ulong 0", "uuid", "binary", "long binary", "string", "long string", "none"],
 )
-def test_the_response_has_the_id_of_the_request_octet_for_octet(desk: Desk, message_id: bytes) -> None:
+def test_the_response_has_the_id_of_the_request_octet_for_octet(
+    desk: ManagementClient, message_id: bytes
+) -> None:
     fields = message_id + NULL + encode("/queues/q") + encode("GET") + encode("$me")
     data = b"\x00\x53\x73\xc0" + bytes((len(fields) + 1, 5)) + fields
     desk.management.ask(data)
@@ -57,27 +59,27 @@ def test_the_response_has_the_id_of_the_request_octet_for_octet(desk: Desk, mess
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 1, 0), (1, 2)])
-def test_sections_may_come_in_any_order(desk: Desk, order: tuple[int, ...]) -> None:
+def test_sections_may_come_in_any_order(desk: ManagementClient, order: tuple[int, ...]) -> None:
     parts = sections("PUT", "/queues/q", {"durable": False})
     response = desk.send(b"".join(parts[index] for index in order))
     assert (response.status, response.correlation_id) == (201, encode(Ulong(1)))
 
 
-def test_a_request_without_a_body_has_none(desk: Desk) -> None:
+def test_a_request_without_a_body_has_none(desk: ManagementClient) -> None:
     assert desk.send(properties("1", None, "/queues/q", "DELETE")).both == (200, {"message_count": 0})
 
 
-def test_the_address_to_reply_to_may_be_missing(desk: Desk) -> None:
+def test_the_address_to_reply_to_may_be_missing(desk: ManagementClient) -> None:
     data = properties("1", None, "/exchanges/x", "DELETE", None)
     assert desk.send(data).status == 204
 
 
-def test_a_body_of_data_is_its_bytes(desk: Desk) -> None:
+def test_a_body_of_data_is_its_bytes(desk: ManagementClient) -> None:
     parts = properties("1", None, "/auth/tokens", "PUT", "$me"), encode_described(DATA, encode(b"t"))
     assert desk.send(b"".join((*parts, parts[1]))).status == 501
 
 
-def test_there_are_no_tokens_to_renew(desk: Desk) -> None:
+def test_there_are_no_tokens_to_renew(desk: ManagementClient) -> None:
     text = "this broker has no authentication by tokens"
     assert desk.ask("PUT", "/auth/tokens", b"token") == (501, text)
     assert desk.ask("PUT", "/auth/tokens", "token") == (400, "the body is not a binary, which a token is")
@@ -104,7 +106,7 @@ def test_there_are_no_tokens_to_renew(desk: Desk) -> None:
     ],
 )
 def test_a_malformed_request_is_told_why(
-    desk: Desk, data: bytes, text: str, correlation: bytes | None
+    desk: ManagementClient, data: bytes, text: str, correlation: bytes | None
 ) -> None:
     response = desk.send(data)
     assert isinstance(response.body, str)
@@ -112,7 +114,7 @@ def test_a_malformed_request_is_told_why(
     assert response.correlation_id == (correlation or b"\xa1\x01m")
 
 
-def test_an_id_that_is_no_value_is_not_sent_back(desk: Desk) -> None:
+def test_an_id_that_is_no_value_is_not_sent_back(desk: ManagementClient) -> None:
     data = b"\x00\x53\x73\xc0\x04\x01\xa1\x01\xff"
     response = desk.send(data)
     assert (response.status, response.correlation_id) == (400, NULL)
@@ -123,7 +125,7 @@ def large(path: str, size: int) -> bytes:
     return request("PUT", path, {"arguments": {"a": "v" * size}}, "m")
 
 
-def test_a_request_that_would_take_long_to_decode_is_refused(desk: Desk) -> None:
+def test_a_request_that_would_take_long_to_decode_is_refused(desk: ManagementClient) -> None:
     room = 60000 + REQUEST_BYTES_MAX - len(large("/queues/q", 60000))
     assert desk.send(large("/queues/q", room)).status == 201
     response = desk.send(large("/queues/r", room + 1))
@@ -156,7 +158,9 @@ def test_a_request_that_would_take_long_to_decode_is_refused(desk: Desk) -> None
         ("GET", "/bindings?src=%", 400, "address '/bindings?src=%' has a % without two hexadecimal digits"),
     ],
 )
-def test_missing_objects_are_refused(desk: Desk, method: str, path: str, status: int, text: str) -> None:
+def test_missing_objects_are_refused(
+    desk: ManagementClient, method: str, path: str, status: int, text: str
+) -> None:
     found, why = desk.ask(method, path)
     assert isinstance(why, str)
     assert (found, text in why) == (status, True), (found, why)
@@ -186,16 +190,18 @@ BINDING = {"source": "x", "destination_queue": "q", "binding_key": "k"}
 def test_a_user_without_permission_is_refused(
     method: str, path: str, body: object, what: str, kind: str, name: str
 ) -> None:
-    town = furnished()
+    town = user_bench()
     town.users.permit("ann", "/", "^none$", "^none$", "^none$")
     text = f"{what} access to {kind} '{name}' in vhost '/' refused for user 'ann'"
-    assert Desk(town, "ann").ask(method, path, body) == (403, text)
+    assert ManagementClient(town, "ann").ask(method, path, body) == (403, text)
 
 
 # --- when the answer comes
 
 
-def test_a_durable_change_is_answered_when_it_is_on_disk_and_what_follows_after_it(desk: Desk) -> None:
+def test_a_durable_change_is_answered_when_it_is_on_disk_and_what_follows_after_it(
+    desk: ManagementClient,
+) -> None:
     desk.management.ask(request("PUT", "/queues/q", {}, "first"))
     desk.management.ask(request("GET", "/queues/q", None, "second"))
     desk.management.ask(request("PUT", "/exchanges/x", {}, "third"))
@@ -208,14 +214,14 @@ def test_a_durable_change_is_answered_when_it_is_on_disk_and_what_follows_after_
     assert correlations == [encode("first"), encode("second"), encode("third")]
 
 
-def test_an_object_that_might_not_survive_is_not_confirmed(desk: Desk) -> None:
+def test_an_object_that_might_not_survive_is_not_confirmed(desk: ManagementClient) -> None:
     desk.management.ask(request("PUT", "/queues/q", {}))
     desk.house.store.fail("no space")
     assert desk.take().both == (503, "the log has failed: no space")
     assert desk.ask("PUT", "/queues/q2", {}) == (503, "the log has stopped: no space")
 
 
-def test_nothing_is_said_when_the_links_are_gone(desk: Desk) -> None:
+def test_nothing_is_said_when_the_links_are_gone(desk: ManagementClient) -> None:
     desk.management.ask(request("PUT", "/queues/q", {}))
     desk.management.ask(request("PUT", "/queues/q2", {}))
     desk.management.close()
@@ -224,7 +230,7 @@ def test_nothing_is_said_when_the_links_are_gone(desk: Desk) -> None:
     assert list(desk.vhost.queues) == ["q"]
 
 
-class Mistaken(Door):
+class Mistaken(OpenAccess):
     """An Access that fails."""
 
     def allowed(self, user: str, vhost: str, what: str, name: str) -> bool:
@@ -232,10 +238,13 @@ class Mistaken(Door):
 
 
 def test_a_mistake_of_the_broker_is_an_answer_too() -> None:
-    assert Desk(House(Mistaken())).ask("DELETE", "/queues/q") == (500, "internal error, see the broker's log")
+    assert ManagementClient(BrokerBench(Mistaken())).ask("DELETE", "/queues/q") == (
+        500,
+        "internal error, see the broker's log",
+    )
 
 
-def test_a_request_that_is_asked_for_while_another_is_answered_comes_after_it(desk: Desk) -> None:
+def test_a_request_that_is_asked_for_while_another_is_answered_comes_after_it(desk: ManagementClient) -> None:
     again: list[Callable[[], None]] = [lambda: desk.management.ask(request("GET", "/queues/b"))]
     said: list[bytes] = []
 
@@ -262,7 +271,7 @@ class Meter(Worker):
         self.spent += 1
 
 
-def test_requests_count_towards_what_a_connection_may_do_in_a_turn(desk: Desk) -> None:
+def test_requests_count_towards_what_a_connection_may_do_in_a_turn(desk: ManagementClient) -> None:
     allowance = desk.vhost.schedule.allowance
     meter = Meter()
     before = allowance.begin(meter)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.adapters.management_client import Desk
+from tests.support.adapters.management_client import ManagementClient
 
 Requests = list[tuple[int, str]]
 """Each with the status of its response."""
@@ -210,21 +210,23 @@ SECOND: Requests = [
 
 
 @pytest.fixture
-def desk() -> Desk:
-    desk = Desk()
+def desk() -> ManagementClient:
+    desk = ManagementClient()
     desk.vhost.declare_exchange("x2", "direct", True, False, False, {})
     return desk
 
 
 @pytest.mark.parametrize("requests", [FIRST, SECOND], ids=["1.0.1", "2.0.0b2"])
-def test_each_request_has_the_response_that_the_client_waits_for(desk: Desk, requests: Requests) -> None:
+def test_each_request_has_the_response_that_the_client_waits_for(
+    desk: ManagementClient, requests: Requests
+) -> None:
     for status, request in requests:
         assert desk.send(bytes.fromhex(request)).status == status
     assert list(desk.vhost.queues) == (["c", "s"] if requests is FIRST else ["c"])
     assert "orders" not in desk.vhost.exchanges
 
 
-def test_a_client_that_unbinds_a_queue_removes_the_binding_of_an_exchange(desk: Desk) -> None:
+def test_a_client_that_unbinds_a_queue_removes_the_binding_of_an_exchange(desk: ManagementClient) -> None:
     for _, request in FIRST[:9]:
         desk.send(bytes.fromhex(request))
     assert [binding.destination_name for binding in desk.vhost.exchanges["orders"].bindings()] == ["x2"]
@@ -232,7 +234,7 @@ def test_a_client_that_unbinds_a_queue_removes_the_binding_of_an_exchange(desk: 
     assert list(desk.vhost.exchanges["orders"].bindings()) == []
 
 
-def test_the_other_implementation_reads_the_responses(desk: Desk) -> None:
+def test_the_other_implementation_reads_the_responses(desk: ManagementClient) -> None:
     proton: Any = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
     answered = []
     for status, request in FIRST:

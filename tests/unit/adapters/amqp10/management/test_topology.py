@@ -8,8 +8,8 @@ import pytest
 from broker.core.queues.purge import SLICE
 from protocol.amqp10.types import Array, Map, Symbol, Timestamp, Uint, Ulong, Ushort
 from protocol.amqp10.types import Decimal as Decimal10
-from tests.support.adapters.management_client import Desk, request
-from tests.support.auth.broker_with_users import Town
+from tests.support.adapters.management_client import ManagementClient, request
+from tests.support.auth.broker_with_users import UserBench
 from tests.support.core.topology import publish
 
 SHOWN = {
@@ -32,20 +32,20 @@ LOCKED = (
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def desk() -> ManagementClient:
+    return ManagementClient()
 
 
 # --- queues
 
 
-def test_a_queue_is_made_once_and_shown_each_time(desk: Desk) -> None:
+def test_a_queue_is_made_once_and_shown_each_time(desk: ManagementClient) -> None:
     assert desk.ask("PUT", "/queues/q", {}) == (201, SHOWN)
     assert desk.ask("PUT", "/queues/q", {}) == (200, SHOWN)
     assert desk.ask("GET", "/queues/q") == (200, SHOWN)
 
 
-def test_counts_have_their_types_and_are_those_of_now(desk: Desk) -> None:
+def test_counts_have_their_types_and_are_those_of_now(desk: ManagementClient) -> None:
     desk.ask("PUT", "/queues/q", {"durable": False})
     publish(desk.vhost, "", "q")
     typed = desk.send(request("GET", "/queues/q")).typed
@@ -55,7 +55,7 @@ def test_counts_have_their_types_and_are_those_of_now(desk: Desk) -> None:
     assert (shown["consumer_count"], type(shown["consumer_count"])) == (0, Uint)
 
 
-def test_a_queue_has_the_properties_that_it_is_declared_with(desk: Desk) -> None:
+def test_a_queue_has_the_properties_that_it_is_declared_with(desk: ManagementClient) -> None:
     body = {"exclusive": True, "auto_delete": True, "durable": True, "arguments": {"x-max-length": Ushort(5)}}
     status, shown = desk.ask("PUT", "/queues/my%20queue%2F%F0%9F%99%88", body)
     assert isinstance(shown, dict)
@@ -66,19 +66,19 @@ def test_a_queue_has_the_properties_that_it_is_declared_with(desk: Desk) -> None
     assert queue.arguments == {"x-max-length": 5}
 
 
-def test_a_request_for_a_quorum_queue_is_answered_with_a_quorum_queue(desk: Desk) -> None:
+def test_a_request_for_a_quorum_queue_is_answered_with_a_quorum_queue(desk: ManagementClient) -> None:
     body = {"arguments": {"x-queue-type": "quorum"}}
     status, shown = desk.ask("PUT", "/queues/q", body)
     assert (status, shown) == (201, SHOWN | {"type": "quorum", "arguments": {"x-queue-type": "quorum"}})
 
 
-def test_the_virtual_host_says_which_type_a_queue_has_otherwise(desk: Desk) -> None:
+def test_the_virtual_host_says_which_type_a_queue_has_otherwise(desk: ManagementClient) -> None:
     desk.vhost.default_queue_type = "quorum"
     _, shown = desk.ask("PUT", "/queues/q", {})
     assert shown == SHOWN | {"type": "quorum", "arguments": {"x-queue-type": "quorum"}}
 
 
-def test_arguments_come_back_as_they_were_given(desk: Desk) -> None:
+def test_arguments_come_back_as_they_were_given(desk: ManagementClient) -> None:
     given = {
         "text": "\N{LATIN SMALL LETTER E WITH ACUTE}",
         "word": Symbol("w"),
@@ -100,7 +100,7 @@ def test_arguments_come_back_as_they_were_given(desk: Desk) -> None:
     assert desk.ask("PUT", "/queues/q", {"arguments": given})[0] == 200
 
 
-def test_a_decimal_that_came_over_0_9_1_is_shown(desk: Desk) -> None:
+def test_a_decimal_that_came_over_0_9_1_is_shown(desk: ManagementClient) -> None:
     desk.vhost.declare_queue("q", False, None, False, {"d": Decimal("1.25"), "raw": b"\xff"})
     _, shown = desk.ask("GET", "/queues/q")
     assert isinstance(shown, dict)
@@ -135,14 +135,14 @@ def test_a_decimal_that_came_over_0_9_1_is_shown(desk: Desk) -> None:
         ("n" * 256, {}, 400, "queue name is 256 bytes long, at most 255 are allowed"),
     ],
 )
-def test_a_queue_is_refused(desk: Desk, path: str, body: object, status: int, text: str) -> None:
+def test_a_queue_is_refused(desk: ManagementClient, path: str, body: object, status: int, text: str) -> None:
     found, why = desk.ask("PUT", f"/queues/{path}", body)
     assert isinstance(why, str)
     assert (found, text in why) == (status, True), (found, why)
     assert desk.vhost.queues == {}
 
 
-def test_a_queue_that_is_there_otherwise_is_a_conflict(desk: Desk) -> None:
+def test_a_queue_that_is_there_otherwise_is_a_conflict(desk: ManagementClient) -> None:
     desk.ask("PUT", "/queues/q", {})
     where = "queue 'q' in vhost '/'"
     text = f"inequivalent arg 'auto_delete' for {where}: received 'true' but current is 'false'"
@@ -151,27 +151,27 @@ def test_a_queue_that_is_there_otherwise_is_a_conflict(desk: Desk) -> None:
     assert status == 409
 
 
-def test_no_queue_is_made_beyond_the_limit(desk: Desk) -> None:
+def test_no_queue_is_made_beyond_the_limit(desk: ManagementClient) -> None:
     desk.vhost.queues_max = 0
     text = "cannot declare queue 'q': queue limit in vhost '/' (0) is reached"
     assert desk.ask("PUT", "/queues/q", {}) == (403, text)
 
 
 def test_the_exclusive_queue_of_another_is_shown_and_nothing_more() -> None:
-    town = Town()
-    assert Desk(town).ask("PUT", "/queues/q", {"exclusive": True})[0] == 201
-    other = Desk(town)
+    town = UserBench()
+    assert ManagementClient(town).ask("PUT", "/queues/q", {"exclusive": True})[0] == 201
+    other = ManagementClient(town)
     assert other.ask("GET", "/queues/q") == (200, SHOWN | {"exclusive": True, "durable": False})
     for method, path in (("PUT", "/queues/q"), ("DELETE", "/queues/q"), ("DELETE", "/queues/q/messages")):
         assert other.ask(method, path, {}) == (400, LOCKED)
 
 
-def test_a_queue_that_is_not_there_is_not_found(desk: Desk) -> None:
+def test_a_queue_that_is_not_there_is_not_found(desk: ManagementClient) -> None:
     assert desk.ask("GET", "/queues/q") == (404, "queue 'q' in vhost '/' not found")
     assert desk.ask("DELETE", "/queues/q/messages") == (404, "no queue 'q' in vhost '/'")
 
 
-def test_a_queue_is_deleted_with_what_is_in_it_and_once_more(desk: Desk) -> None:
+def test_a_queue_is_deleted_with_what_is_in_it_and_once_more(desk: ManagementClient) -> None:
     desk.ask("PUT", "/queues/q", {})
     publish(desk.vhost, "", "q")
     assert desk.ask("DELETE", "/queues/q") == (200, {"message_count": 1})
@@ -179,7 +179,9 @@ def test_a_queue_is_deleted_with_what_is_in_it_and_once_more(desk: Desk) -> None
     assert desk.ask("DELETE", "/queues/q") == (200, {"message_count": 0})
 
 
-def test_a_purge_is_answered_when_all_is_gone_and_what_was_asked_after_it_then(desk: Desk) -> None:
+def test_a_purge_is_answered_when_all_is_gone_and_what_was_asked_after_it_then(
+    desk: ManagementClient,
+) -> None:
     desk.ask("PUT", "/queues/q", {"durable": False})
     for _ in range(SLICE + 1):
         publish(desk.vhost, "", "q")
@@ -197,7 +199,7 @@ def test_a_purge_is_answered_when_all_is_gone_and_what_was_asked_after_it_then(d
 # --- exchanges
 
 
-def test_an_exchange_is_made_once_direct_and_durable(desk: Desk) -> None:
+def test_an_exchange_is_made_once_direct_and_durable(desk: ManagementClient) -> None:
     assert desk.ask("PUT", "/exchanges/x", {}) == (204, None)
     assert desk.ask("PUT", "/exchanges/x", {}) == (204, None)
     exchange = desk.vhost.exchanges["x"]
@@ -209,7 +211,7 @@ def test_an_exchange_is_made_once_direct_and_durable(desk: Desk) -> None:
     )
 
 
-def test_an_exchange_has_the_properties_that_it_is_declared_with(desk: Desk) -> None:
+def test_an_exchange_has_the_properties_that_it_is_declared_with(desk: ManagementClient) -> None:
     body = {"type": "topic", "durable": False, "auto_delete": True, "internal": True}
     assert desk.ask("PUT", "/exchanges/x", body | {"arguments": {"alternate-exchange": "y"}}) == (204, None)
     exchange = desk.vhost.exchanges["x"]
@@ -240,7 +242,9 @@ def test_an_exchange_has_the_properties_that_it_is_declared_with(desk: Desk) -> 
         ("a%0Db", {}, 400, "Bad name 'a\rb': line feed"),
     ],
 )
-def test_an_exchange_is_refused(desk: Desk, path: str, body: object, status: int, text: str) -> None:
+def test_an_exchange_is_refused(
+    desk: ManagementClient, path: str, body: object, status: int, text: str
+) -> None:
     before = list(desk.vhost.exchanges)
     found, why = desk.ask("PUT", f"/exchanges/{path}", body)
     assert isinstance(why, str)
@@ -248,21 +252,21 @@ def test_an_exchange_is_refused(desk: Desk, path: str, body: object, status: int
     assert list(desk.vhost.exchanges) == before
 
 
-def test_an_exchange_that_is_there_otherwise_is_a_conflict(desk: Desk) -> None:
+def test_an_exchange_that_is_there_otherwise_is_a_conflict(desk: ManagementClient) -> None:
     desk.ask("PUT", "/exchanges/x", {})
     where = "exchange 'x' in vhost '/'"
     text = f"inequivalent arg 'type' for {where}: received 'fanout' but current is 'direct'"
     assert desk.ask("PUT", "/exchanges/x", {"type": "fanout"}) == (409, text)
 
 
-def test_an_exchange_is_deleted_and_once_more(desk: Desk) -> None:
+def test_an_exchange_is_deleted_and_once_more(desk: ManagementClient) -> None:
     desk.ask("PUT", "/exchanges/x", {})
     assert desk.ask("DELETE", "/exchanges/x") == (204, None)
     assert "x" not in desk.vhost.exchanges
     assert desk.ask("DELETE", "/exchanges/x") == (204, None)
 
 
-def test_exchanges_that_are_always_there_are_not_deleted(desk: Desk) -> None:
+def test_exchanges_that_are_always_there_are_not_deleted(desk: ManagementClient) -> None:
     assert desk.ask("DELETE", "/exchanges/amq.direct") == (
         403,
         "deletion of system exchange 'amq.direct' in vhost '/' not allowed",
@@ -270,7 +274,7 @@ def test_exchanges_that_are_always_there_are_not_deleted(desk: Desk) -> None:
     assert desk.ask("DELETE", "/exchanges/") == (403, "operation not permitted on the default exchange")
 
 
-def test_nothing_new_is_declared_while_memory_is_short(desk: Desk) -> None:
+def test_nothing_new_is_declared_while_memory_is_short(desk: ManagementClient) -> None:
     shortage = desk.house.server.shortage
     queue: dict[str, object] = {"durable": False}
     exchange: dict[str, object] = {"type": "direct", "durable": False}
