@@ -17,26 +17,26 @@ def vhost(scale: float) -> list[Figure]:
     count = int(10_000 * scale)
     figures = []
     for clients in (1, 1000):
-        site = LoopBench()
-        opened = _fill(site, count, clients)
+        bench = LoopBench()
+        opened = _fill(bench, count, clients)
         what = f"deleting a vhost of {count:,} queues, {clients:,} clients"
-        site.loop.restart()
-        taken = site.loop.turn(lambda broker=site.broker: broker.delete_vhost(VHOST))  # type: ignore[misc]
+        bench.loop.restart()
+        taken = bench.loop.turn(lambda broker=bench.broker: broker.delete_vhost(VHOST))  # type: ignore[misc]
         figures.append(Figure(f"{what}: answer", taken * 1e3, "ms", 10))
-        site.loop.run()
+        bench.loop.run()
         assert all(client.edge.written.count(b"CONNECTION_FORCED") == 1 for client in opened)
-        figures.append(_longest(site, what))
+        figures.append(_longest(bench, what))
     return figures
 
 
-def _fill(site: LoopBench, count: int, clients: int) -> list[Client091]:
+def _fill(bench: LoopBench, count: int, clients: int) -> list[Client091]:
     """Make the virtual host; returns its clients, who share the consumers."""
-    broker = site.broker
-    broker.leaving.append(site.server.connections.vhost_deleted)
-    broker.left.append(site.server.connections.vhost_left)
+    broker = bench.broker
+    broker.leaving.append(bench.server.connections.vhost_deleted)
+    broker.left.append(bench.server.connections.vhost_left)
     there = broker.declare_vhost(VHOST)
     there.declare_exchange("x", "topic", True, False, False, {})
-    opened = [_open(site) for _ in range(clients)]
+    opened = [_open(bench) for _ in range(clients)]
     for number in range(count):
         arguments: dict[str, object] = {"x-message-ttl": 3_600_000} if number % 2 else {}
         name = f"q{number}"
@@ -46,14 +46,14 @@ def _fill(site: LoopBench, count: int, clients: int) -> list[Client091]:
         client = opened[number % clients]
         client.connection.receive(publish_bytes(name, b"x" * 10) * 10)
         client.send(Basic.Consume(queue=name, consumer_tag=name), 1)
-    site.loop.run()
+    bench.loop.run()
     for client in opened:
         client.edge.written.clear()
     return opened
 
 
-def _open(site: LoopBench) -> Client091:
-    client = site.connect()
+def _open(bench: LoopBench) -> Client091:
+    client = bench.connect()
     client.send(Connection.StartOk({"capabilities": CAPABILITIES}, "PLAIN", "\0guest\0guest"))
     client.send(Connection.TuneOk(2047, 131072, 0))
     client.send(Connection.Open(VHOST))
@@ -64,8 +64,8 @@ def _open(site: LoopBench) -> Client091:
 def declarations(scale: float) -> list[Figure]:
     """6,000 queues are declared by one write of a client, then bound, then deleted."""
     count = int(6000 * scale)
-    site = LoopBench()
-    client = site.open()
+    bench = LoopBench()
+    client = bench.open()
     figures = []
     for what, commands in (
         ("declarations", [Queue.Declare(queue=f"q{n}") for n in range(count)]),
@@ -78,12 +78,12 @@ def declarations(scale: float) -> list[Figure]:
         ("deletions", [Queue.Delete(queue=f"q{n}") for n in range(count)]),
     ):
         data = b"".join(method_bytes(command, 1) for command in commands)
-        site.loop.restart()
-        site.loop.turn(lambda data=data: client.connection.receive(data))  # type: ignore[misc]
-        site.loop.run()
+        bench.loop.restart()
+        bench.loop.turn(lambda data=data: client.connection.receive(data))  # type: ignore[misc]
+        bench.loop.run()
         answers = [answer for answer in client.frames() if not isinstance(answer, Basic.Cancel)]
         assert len(answers) == count, (what, len(answers))
-        figures.append(_longest(site, f"{count:,} {what} in one write"))
+        figures.append(_longest(bench, f"{count:,} {what} in one write"))
     return figures
 
 
@@ -101,18 +101,18 @@ def receipts(scale: float) -> list[Figure]:
 
 def _settled(what: str, count: int, headers: FieldTable, data: bytes) -> Figure:
     """A client settles all that it has by one write; each of them has another message come."""
-    site = LoopBench()
-    site.declare("q", dead_letter_exchange="", dead_letter_routing_key="told")
-    told = site.declare("told")
-    site.fill(site.open(), "q", count, lambda n: headers)
-    client = site.consumer("q")
-    site.loop.run()
-    site.loop.restart()
-    site.loop.turn(lambda: client.connection.receive(data))
-    site.loop.run()
+    bench = LoopBench()
+    bench.declare("q", dead_letter_exchange="", dead_letter_routing_key="told")
+    told = bench.declare("told")
+    bench.fill(bench.open(), "q", count, lambda n: headers)
+    client = bench.consumer("q")
+    bench.loop.run()
+    bench.loop.restart()
+    bench.loop.turn(lambda: client.connection.receive(data))
+    bench.loop.run()
     assert told.ready == count
-    return _longest(site, f"{what} in one write")
+    return _longest(bench, f"{what} in one write")
 
 
-def _longest(site: LoopBench, what: str) -> Figure:
-    return Figure(f"{what}: longest of {site.loop.turns} turns", site.loop.longest * 1e3, "ms", 10)
+def _longest(bench: LoopBench, what: str) -> Figure:
+    return Figure(f"{what}: longest of {bench.loop.turns} turns", bench.loop.longest * 1e3, "ms", 10)

@@ -18,17 +18,17 @@ ACK: Final = struct.Struct(">BHIHHQBB")
 class Traffic:
     """Transient messages of 1 KiB, acknowledged one by one; the consumer has a batch at most."""
 
-    def __init__(self, site: LoopBench, queue: str, arguments: FieldTable | None = None) -> None:
-        self.site = site
-        self._publisher = site.open()
-        self._consumer = site.consumer(queue, BATCH, arguments)
+    def __init__(self, bench: LoopBench, queue: str, arguments: FieldTable | None = None) -> None:
+        self.bench = bench
+        self._publisher = bench.open()
+        self._consumer = bench.consumer(queue, BATCH, arguments)
         self._data = publish_bytes(queue, BODY) * BATCH
         self._tag = 0
-        site.loop.run()
+        bench.loop.run()
 
     def cost(self, batches: int) -> float:
         """CPU microseconds per message, in and out and acknowledged, others' turns included."""
-        loop = self.site.loop
+        loop = self.bench.loop
         acks = [self._acks() for _ in range(batches)]
         began = time.thread_time()
         for acknowledgements in acks:
@@ -42,8 +42,8 @@ class Traffic:
 
     def _send(self, client: Client091, data: bytes) -> None:
         """A client's bytes, and one turn for whoever has got work by them."""
-        self.site.loop.turn(lambda: client.connection.receive(data))
-        self.site.loop.step()
+        self.bench.loop.turn(lambda: client.connection.receive(data))
+        self.bench.loop.step()
 
     def _acks(self) -> bytes:
         first = self._tag + 1

@@ -33,7 +33,7 @@ def people(users: Users, broker: Broker) -> None:
 
 
 @pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+def guarded_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A broker that has been restarted since these users were made."""
     folder = tmp_path_factory.mktemp("people")
     data = folder_with_users(folder / "data", people)
@@ -54,9 +54,9 @@ def connect(daemon: Daemon, user: str, vhost: str = "/") -> pika.BlockingConnect
 
 
 @pytest.fixture
-def ann(town: Daemon) -> Iterator[pika.BlockingConnection]:
+def ann(guarded_daemon: Daemon) -> Iterator[pika.BlockingConnection]:
     """Ann, with two exchanges and a queue of her own."""
-    with connect(town, "ann") as connection:
+    with connect(guarded_daemon, "ann") as connection:
         channel = connection.channel()
         channel.exchange_declare("ann.x", "direct")
         channel.exchange_declare("ann.topic", "topic")
@@ -146,15 +146,15 @@ def test_permitted_operations_work(ann: pika.BlockingConnection) -> None:
     channel.queue_delete("ann.dead")
 
 
-def test_virtual_hosts_and_their_limits(town: Daemon) -> None:
+def test_virtual_hosts_and_their_limits(guarded_daemon: Daemon) -> None:
     refused = pika.exceptions.ProbableAccessDeniedError
     with pytest.raises(refused, match="access to vhost 'other' refused for user 'ann'"):
-        connect(town, "ann", "other")
+        connect(guarded_daemon, "ann", "other")
     with pytest.raises(refused, match="vhost nope not found"):
-        connect(town, "ann", "nope")
-    with connect(town, "boss", "other") as boss:
+        connect(guarded_daemon, "ann", "nope")
+    with connect(guarded_daemon, "boss", "other") as boss:
         with pytest.raises(refused, match=r"connection limit \(1\) is reached"):
-            connect(town, "boss", "other")
+            connect(guarded_daemon, "boss", "other")
         channel = boss.channel()
         for name in ("one", "two"):
             channel.queue_declare(name, exclusive=True)
@@ -164,18 +164,18 @@ def test_virtual_hosts_and_their_limits(town: Daemon) -> None:
         assert caught.value.reply_text == (
             "PRECONDITION_FAILED - cannot declare queue 'three': queue limit in vhost 'other' (2) is reached"
         )
-        elsewhere = connect(town, "boss")
+        elsewhere = connect(guarded_daemon, "boss")
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no queue 'one' in vhost '/'"):
             elsewhere.channel().queue_declare("one", passive=True)
         elsewhere.close()
 
 
-def test_limits_of_a_user(town: Daemon) -> None:
-    guest = connect(town, "guest")
+def test_limits_of_a_user(guarded_daemon: Daemon) -> None:
+    guest = connect(guarded_daemon, "guest")
     with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="user connection limit"):
-        connect(town, "guest")
+        connect(guarded_daemon, "guest")
     guest.channel()
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="maximum allowed user limit of 1"):
         guest.channel()
-    with connect(town, "guest") as guest:
+    with connect(guarded_daemon, "guest") as guest:
         guest.channel()

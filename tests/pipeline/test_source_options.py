@@ -110,7 +110,7 @@ def test_arrow_batches_have_as_many_bytes_as_wanted(
 
 
 @pytest.fixture(scope="module")
-def houses(broker: Broker) -> str:
+def two_vhosts(broker: Broker) -> str:
     """A stream in `/` and one of its name in a virtual host which only another user may read."""
     broker.declare_stream("mine")
     broker.publish("mine", [b"guest's"])
@@ -127,9 +127,9 @@ def houses(broker: Broker) -> str:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_stream_of_another_virtual_host_is_read_by_its_user(
-    broker: Broker, houses: str, transport: str
+    broker: Broker, two_vhosts: str, transport: str
 ) -> None:
-    said = {"subscribe": houses, "transport": transport}
+    said = {"subscribe": two_vhosts, "transport": transport}
     assert column(batches(broker, **said, **HERS), "value") == [b"ann's"]
     assert column(batches(broker, **said), "value") == [b"guest's"]
     host = f"{broker.daemon.address.host}:{broker.daemon.address.port}"
@@ -156,10 +156,10 @@ def test_a_stream_of_another_virtual_host_is_read_by_its_user(
     ids=["password", "no user", "other user", "other vhost", "no vhost"],
 )
 def test_a_user_without_read_permission_gets_the_reason(
-    broker: Broker, houses: str, transport: str, wrong: dict[str, str], reasons: tuple[str, str]
+    broker: Broker, two_vhosts: str, transport: str, wrong: dict[str, str], reasons: tuple[str, str]
 ) -> None:
     with pytest.raises(PipelineError) as refused:
-        batches(broker, subscribe=houses, transport=transport, **HERS | wrong)
+        batches(broker, subscribe=two_vhosts, transport=transport, **HERS | wrong)
     assert reasons[TRANSPORTS.index(transport)] in str(refused.value)
 
 

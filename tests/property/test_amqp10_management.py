@@ -31,12 +31,12 @@ parts = st.sampled_from(["queues", "exchanges", "bindings", "auth", "tokens", "m
 paths = st.lists(parts, max_size=4).map("/".join).map("/".__add__) | st.text(max_size=6)
 
 
-def one_response(desk: ManagementClient, data: bytes) -> None:
+def one_response(client: ManagementClient, data: bytes) -> None:
     """Ask, and see that it is answered once, and not by an error of the broker's own."""
-    desk.management.ask(data)
-    if not desk.said:
-        desk.house.store.complete()
-    response = desk.take()
+    client.management.ask(data)
+    if not client.said:
+        client.bench.store.complete()
+    response = client.take()
     assert response.status < 300 or response.status in REFUSALS, response.both
 
 
@@ -47,22 +47,22 @@ def test_any_bytes(data: bytes) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(SOUND), st.integers(0, 200), st.integers(0, 255)), max_size=5))
 def test_requests_with_one_octet_changed(changes: list[tuple[bytes, int, int]]) -> None:
-    desk = ManagementClient()
+    client = ManagementClient()
     for sound, place, octet in changes:
         place %= len(sound)
-        one_response(desk, sound[:place] + bytes((octet,)) + sound[place + 1 :])
+        one_response(client, sound[:place] + bytes((octet,)) + sound[place + 1 :])
 
 
 @given(st.lists(st.tuples(st.sampled_from(["PUT", "GET", "POST", "DELETE", ""]), paths, values), max_size=6))
 def test_any_methods_paths_and_bodies(requests: list[tuple[str, str, object]]) -> None:
-    desk = ManagementClient()
+    client = ManagementClient()
     for method, path, body in requests:
-        one_response(desk, request(method, path, body))
+        one_response(client, request(method, path, body))
 
 
 def test_the_requests_are_sound() -> None:
-    desk = ManagementClient()
+    client = ManagementClient()
     for sound in SOUND:
-        desk.management.ask(sound)
-        desk.house.store.complete()
-        assert Response(desk.said.pop()).status < 300
+        client.management.ask(sound)
+        client.bench.store.complete()
+        assert Response(client.said.pop()).status < 300

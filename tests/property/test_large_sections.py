@@ -38,17 +38,17 @@ def test_a_body_in_pieces_is_what_it_would_be_as_a_whole(
             scan(front + sections, 0, len(front + sections))
         except DecodeError:
             whole = b""
-    house = BrokerBench()
-    client = house.open()
+    bench = BrokerBench()
+    client = bench.open()
     client.connection.frame_max = frame_max
     client.send(Queue.Declare(queue="q"), 1)
     client.frames()
-    put_large(house, sections, front, piece_bytes=piece_bytes)
-    queue = house.broker.vhosts["/"].queues["q"]
+    put_large(bench, sections, front, piece_bytes=piece_bytes)
+    queue = bench.broker.vhosts["/"].queues["q"]
     [entry] = queue.entries
-    shown = shown_message(house.server, queue, entry, 0, "base64", None)
+    shown = shown_message(bench.server, queue, entry, 0, "base64", None)
     client.send(Basic.Get(queue="q"), 1)
-    house.turns.run()
+    bench.turns.run()
     [(_, content)] = client.contents()
     if whole:
         assert body(content) == body(whole)

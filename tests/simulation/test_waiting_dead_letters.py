@@ -31,14 +31,14 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.yard = VhostBench()
+        self.bench = VhostBench()
         self.alive: set[int] = set()  # published, and neither consumed nor dropped by anybody
         self.died: dict[str, list[int]] = {name: [] for name in SOURCES}  # in their order
         self.came: dict[str, list[int]] = {name: [] for name in SOURCES}
         self.home: dict[int, str] = {}
         self.declare_targets()
         for name, to in zip(SOURCES, ("narrow", "narrow", "far", "between"), strict=True):
-            self.yard.queue(
+            self.bench.queue(
                 name,
                 dead_letter_exchange=EXCHANGE if to == "far" else "",
                 dead_letter_routing_key=to,
@@ -54,10 +54,10 @@ class World:
         """Declare the targets that are not there."""
         limits = {"narrow": 2, "last": 2}
         for name in TARGETS:
-            if name in self.yard.vhost.queues:
+            if name in self.bench.vhost.queues:
                 continue
             if name == "between":
-                self.yard.queue(
+                self.bench.queue(
                     name,
                     max_length=1,
                     overflow="reject-publish-dlx",
@@ -65,10 +65,10 @@ class World:
                     dead_letter_routing_key="last",
                 )
             else:
-                self.yard.queue(name, max_length=limits.get(name, 3), overflow="reject-publish")
+                self.bench.queue(name, max_length=limits.get(name, 3), overflow="reject-publish")
 
     def queue(self, name: str) -> Queue | None:
-        return self.yard.vhost.queues.get(name)
+        return self.bench.vhost.queues.get(name)
 
     # ---- steps
 
@@ -79,8 +79,8 @@ class World:
             (8, 6, 6, 4, 2, 0.3, 0.5),
         )
         chosen[0]()
-        self.yard.clock.advance(0)
-        self.yard.run()
+        self.bench.clock.advance(0)
+        self.bench.run()
         self.check()
 
     def publish(self) -> None:
@@ -92,14 +92,16 @@ class World:
         if queue is None:
             return
         sought = queue.rules is not None and bool(queue.rules.seekers)
-        count = self.yard.publish(name)
-        number = self.yard.published
+        count = self.bench.publish(name)
+        number = self.bench.published
         assert count in (1, REFUSED)
         if count == 1:
             assert not sought, "a publisher takes the room for which dead letters wait"
             self.alive.add(number)
             self.home[number] = name
-        elif name == "between" and any(number in numbers(found) for found in self.yard.vhost.queues.values()):
+        elif name == "between" and any(
+            number in numbers(found) for found in self.bench.vhost.queues.values()
+        ):
             self.alive.add(number)  # refused, and its dead letter has arrived
             self.home[number] = name
 
@@ -107,11 +109,11 @@ class World:
         """A client gets some and rejects them, gives them back, or goes."""
         queue = self.queue(self.random.choice(SOURCES))
         assert queue is not None
-        client = self.yard.client(queue, self.random.choice((1, 3)))
-        self.yard.run()
+        client = self.bench.client(queue, self.random.choice((1, 3)))
+        self.bench.run()
         if client.numbers:
             self.random.choice((client.reject, client.nack))(*client.numbers)
-        self.yard.run()
+        self.bench.run()
         client.vanish()
 
     def consume(self) -> None:
@@ -119,8 +121,8 @@ class World:
         queue = self.queue(self.random.choice(TARGETS))
         if queue is None:
             return
-        client = self.yard.client(queue, self.random.choice((1, 2)))
-        self.yard.run()
+        client = self.bench.client(queue, self.random.choice((1, 2)))
+        self.bench.run()
         for number in list(client.numbers):
             self.consumed(number)
         client.ack(*client.numbers)
@@ -134,25 +136,25 @@ class World:
             self.came[self.home[number]].append(number)
 
     def wait(self) -> None:
-        self.yard.clock.advance(self.random.choice((1, 10, 60, RETRY_MS)))
+        self.bench.clock.advance(self.random.choice((1, 10, 60, RETRY_MS)))
 
     def route(self) -> None:
         """The exchange and its binding come and go."""
-        vhost = self.yard.vhost
+        vhost = self.bench.vhost
         if EXCHANGE not in vhost.exchanges:
             vhost.declare_exchange(EXCHANGE, "direct", False, False, False, {})
         elif self.queue("far") is not None and self.random.random() < 0.6:
             vhost.bind_queue("far", EXCHANGE, "far", {})
         else:
             vhost.delete_exchange(EXCHANGE, False)
-        self.yard.clock.advance(SOON_MS)
+        self.bench.clock.advance(SOON_MS)
 
     def purge(self) -> None:
         name = self.random.choice(SOURCES)
         queue = self.queue(name)
         assert queue is not None
         gone = {*numbers(queue), *waiting(queue)}
-        self.yard.vhost.purge_queue(name)
+        self.bench.vhost.purge_queue(name)
         self.alive -= gone
         self.died[name] = [number for number in self.died[name] if number not in gone]
 
@@ -163,18 +165,18 @@ class World:
             self.declare_targets()
         else:
             gone = set(numbers(queue))
-            self.yard.vhost.delete_queue(queue.name, False, False)
+            self.bench.vhost.delete_queue(queue.name, False, False)
             self.alive -= gone
             for died in self.died.values():
                 died[:] = [number for number in died if number not in gone]
-        self.yard.clock.advance(SOON_MS)
+        self.bench.clock.advance(SOON_MS)
 
     # ---- what must be
 
     def check(self) -> None:
         """Each is in one place, and all counts are right."""
         places: list[int] = []
-        for queue in self.yard.vhost.queues.values():
+        for queue in self.bench.vhost.queues.values():
             dead = waiting(queue)
             places += [*numbers(queue), *dead]
             assert (queue.dead, queue.dead_bytes) == (len(dead), len(dead)), "counts of what waits"
@@ -194,19 +196,19 @@ class World:
                         self.died[name].append(number)
         assert len(places) == len(set(places)), "none is in two places"
         assert set(places) == self.alive, f"lost {self.alive - set(places)}, there {set(places) - self.alive}"
-        assert [name for name in self.yard.dropped() if not name.startswith("maxlen")] == []
+        assert [name for name in self.bench.dropped() if not name.startswith("maxlen")] == []
 
     def queues_with_backlogs(self) -> list[Queue]:
         """The queues whose messages are tried again when routes change."""
         queues: list[Queue] = []
-        for backlog in self.yard.vhost.dead_letters.backlogs:
+        for backlog in self.bench.vhost.dead_letters.backlogs:
             assert isinstance(backlog, Backlog)
             queues.append(backlog.queue)
         return queues
 
     def finish(self) -> None:
         """All ways are open: all that is there comes, in order."""
-        vhost = self.yard.vhost
+        vhost = self.bench.vhost
         self.declare_targets()
         if EXCHANGE not in vhost.exchanges:
             vhost.declare_exchange(EXCHANGE, "direct", False, False, False, {})
@@ -214,11 +216,11 @@ class World:
         for _ in range(1000):
             if not self.alive:
                 break
-            self.yard.clock.advance(SOON_MS)
+            self.bench.clock.advance(SOON_MS)
             for name in TARGETS:
                 queue = vhost.queues[name]
-                client = self.yard.client(queue, 1)
-                self.yard.run()
+                client = self.bench.client(queue, 1)
+                self.bench.run()
                 for number in list(client.numbers):
                     self.consumed(number)
                 client.ack(*client.numbers)

@@ -61,11 +61,11 @@ class ChanceClient:
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
-        self.house = BrokerBench()
-        self.vhost = self.house.broker.vhosts["/"]
+        self.bench = BrokerBench()
+        self.vhost = self.bench.broker.vhosts["/"]
         self.vhost.declare_queue("q", True, None, False, self._chance.choice(QUEUES))
         self.vhost.declare_queue("v", False, None, False, {})
-        self.wired = Client10(self.house, self._chance.choice([512, 4096]))
+        self.wired = Client10(self.bench, self._chance.choice([512, 4096]))
         self.heard: Counter[str] = Counter()
         self._forget()
         self._attach_all()
@@ -93,22 +93,22 @@ class ChanceClient:
         self._handles: set[int] = set()
 
     def _step(self) -> None:
-        chance, house = self._chance, self.house
+        chance, bench = self._chance, self.bench
         made = self._said()
         if made is not None:
             self.wired.send(made[0], payload=made[1])
         if chance.random() < 0.5:
-            house.turns.run()
+            bench.turns.run()
         if chance.random() < 0.3:
-            house.store.complete()
+            bench.store.complete()
         if chance.random() < 0.1:
-            house.clock.advance(5)
+            bench.clock.advance(5)
 
     def _settle_down(self) -> None:
-        self.house.turns.run()
-        self.house.store.complete()
-        self.house.clock.advance(5000)
-        self.house.turns.run()
+        self.bench.turns.run()
+        self.bench.store.complete()
+        self.bench.clock.advance(5000)
+        self.bench.turns.run()
 
     def _listen(self) -> None:
         """Record the received performatives, and answer them where an answer is required."""

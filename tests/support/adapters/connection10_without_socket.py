@@ -27,11 +27,11 @@ class WrittenFrame(NamedTuple):
 class Client10:
     """A logged-in client with an open connection and a session on channel 0."""
 
-    def __init__(self, house: BrokerBench, frame_max: int = 131072) -> None:
-        self.house = house
+    def __init__(self, bench: BrokerBench, frame_max: int = 131072) -> None:
+        self.bench = bench
         self.edge = RecordingEdge()
         origin = Origin("127.0.0.1", 1, True)
-        self.connection = Connection10(house.server, house.scheduler, self.edge, origin, True)
+        self.connection = Connection10(bench.server, bench.scheduler, self.edge, origin, True)
         self.connection.start()
         login = SaslInit(mechanism="PLAIN", initial_response=b"\0guest\0guest")
         self.connection.receive(sasl(login) + AMQP)
@@ -56,7 +56,7 @@ class Client10:
         flow = Flow(next_incoming_id=0, incoming_window=WINDOW, next_outgoing_id=0, outgoing_window=WINDOW)
         flow.handle, flow.delivery_count, flow.link_credit = handle, 0, credit
         self.send(flow)
-        self.house.turns.run()
+        self.bench.turns.run()
 
     def publish(self, *ids: int, handle: int = 0, durable: bool = False, **fields: object) -> None:
         """Send messages with these delivery-ids in a single turn."""

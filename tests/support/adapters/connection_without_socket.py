@@ -217,11 +217,11 @@ class BrokerBench:
 class Client091:
     """A client without a socket: a test sends its frames and reads the frames that the broker writes."""
 
-    def __init__(self, house: BrokerBench) -> None:
-        self.house = house
+    def __init__(self, bench: BrokerBench) -> None:
+        self.bench = bench
         self.edge = RecordingEdge()
         self.connection = Connection091(
-            house.server, house.scheduler, self.edge, Origin("127.0.0.1", 1, True)
+            bench.server, bench.scheduler, self.edge, Origin("127.0.0.1", 1, True)
         )
         self.edge.connection = self.connection
         self.connection.start()

@@ -7,9 +7,9 @@ from tests.support.adapters.connection_without_socket import BrokerBench, Client
 TIMEOUT = "x-consumer-timeout"
 
 
-def client_with_queue(house: BrokerBench) -> Client091:
+def client_with_queue(bench: BrokerBench) -> Client091:
     """A client that has declared the queue `q`."""
-    client = house.open()
+    client = bench.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.frames()
     return client
@@ -23,7 +23,7 @@ def consume(client: Client091, milliseconds: int, prefetch: int = 0, tag: str = 
 
 def deliveries(client: Client091) -> list[tuple[int | None, bool | None]]:
     """Deliveries since the last call: tag, redelivered; nothing else may have been said."""
-    client.house.turns.run()
+    client.bench.turns.run()
     deliveries: list[tuple[int | None, bool | None]] = []
     for frame in client.frames():
         assert not isinstance(frame, Channel.Close), frame.reply_text
@@ -32,6 +32,6 @@ def deliveries(client: Client091) -> list[tuple[int | None, bool | None]]:
     return deliveries
 
 
-def counts(house: BrokerBench) -> tuple[int, int]:
-    queue = house.broker.vhosts["/"].queues["q"]
+def counts(bench: BrokerBench) -> tuple[int, int]:
+    queue = bench.broker.vhosts["/"].queues["q"]
     return queue.ready, queue.unacked

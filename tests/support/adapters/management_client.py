@@ -41,12 +41,12 @@ class Response:
 class ManagementClient:
     """The pair of links of a user. `said`: the responses that no test has read yet."""
 
-    def __init__(self, house: BrokerBench | None = None, user: str = "boss", vhost: str = "/") -> None:
-        self.house = house or UserBench()
-        server = self.house.server
-        self.vhost = self.house.broker.vhosts[vhost]
+    def __init__(self, bench: BrokerBench | None = None, user: str = "boss", vhost: str = "/") -> None:
+        self.bench = bench or UserBench()
+        server = self.bench.server
+        self.vhost = self.bench.broker.vhosts[vhost]
         origin = Origin("127.0.0.1", 1, True)
-        self.connection = Connection10(server, self.house.scheduler, RecordingEdge(), origin, secured=False)
+        self.connection = Connection10(server, self.bench.scheduler, RecordingEdge(), origin, secured=False)
         self.connection.user = user
         self.connection.rights = Rights(server.access, user, vhost)
         self.said: list[bytes] = []
@@ -57,7 +57,7 @@ class ManagementClient:
         assert self.said == []
         self.management.ask(data)
         if not self.said:
-            self.house.store.complete()
+            self.bench.store.complete()
         return self.take()
 
     def take(self) -> Response:

@@ -15,14 +15,14 @@ def data(payload: bytes) -> bytes:
 
 
 def put(
-    house: BrokerBench, content: bytes, name: str = "q", expiration: int = -1, size: int = len(BODY)
+    bench: BrokerBench, content: bytes, name: str = "q", expiration: int = -1, size: int = len(BODY)
 ) -> Message:
     """A message that has been published to the queue of this name."""
-    return _publish(house, content, name, expiration, size, None)
+    return _publish(bench, content, name, expiration, size, None)
 
 
 def put_large(
-    house: BrokerBench,
+    bench: BrokerBench,
     sections: bytes,
     front: bytes | None = None,
     name: str = "q",
@@ -36,16 +36,16 @@ def put_large(
         piece = piece_of(body, cut, len(cut))
         if on_disk:
             piece.sequence = ON_DISK + len(body.pieces)
-            house.store.contents[piece.sequence] = cut
+            bench.store.contents[piece.sequence] = cut
             piece.content = None
     front = content10(body=b"") if front is None else front
-    return _publish(house, front, name, -1, len(sections), body)
+    return _publish(bench, front, name, -1, len(sections), body)
 
 
 def _publish(
-    house: BrokerBench, content: bytes, name: str, expiration: int, size: int, body: Body | None
+    bench: BrokerBench, content: bytes, name: str, expiration: int, size: int, body: Body | None
 ) -> Message:
-    vhost = house.broker.vhosts["/"]
+    vhost = bench.broker.vhosts["/"]
     route = vhost.route("", name)
     message = Message(route.address, content, size, True, 0)
     message.expiration = expiration

@@ -18,16 +18,16 @@ RECEIVES: Final = 1
 
 def bench_with_queues(arguments: dict[str, object] | None = None) -> BrokerBench:
     """A broker with the queues `kept`, which is durable, and `q`, which has these arguments."""
-    house = BrokerBench()
-    vhost = house.broker.vhosts["/"]
+    bench = BrokerBench()
+    vhost = bench.broker.vhosts["/"]
     vhost.declare_queue("kept", True, None, False, {})
     vhost.declare_queue("q", False, None, False, arguments or {})
-    return house
+    return bench
 
 
-def counts_of_q(house: BrokerBench) -> tuple[int, int]:
+def counts_of_q(bench: BrokerBench) -> tuple[int, int]:
     """Return the numbers of ready and of acquired messages of `q`."""
-    queue = house.broker.vhosts["/"].queues["q"]
+    queue = bench.broker.vhosts["/"].queues["q"]
     return int(queue.ready), int(queue.unacked)
 
 
@@ -75,14 +75,14 @@ def credit_flow(credit: int, sent: int = 0) -> Flow:
 def delivered(client: Client10, count: int) -> list[bytes]:
     """The tags of so many messages of `q`, which are sent now and which the client has not settled."""
     for _ in range(count):
-        put(client.house, content10())
+        put(client.bench, content10())
     client.send(receiver_attach(), credit_flow(count))
     return [transfer.delivery_tag or b"" for transfer in transfers(client)]
 
 
 def transfers(client: Client10) -> list[Transfer]:
     """Return the transfers that the broker wrote since the last call, after the waiting loop turns."""
-    client.house.turns.run()
+    client.bench.turns.run()
     said = [each.performative for each in client.said()]
     return [each for each in said if isinstance(each, Transfer)]
 

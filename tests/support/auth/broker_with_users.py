@@ -78,16 +78,16 @@ class UserBench(BrokerBench):
 
 
 def user_bench() -> UserBench:
-    """A town with queues q and dlq, exchanges x (direct), y (fanout) and t (topic)."""
-    town = UserBench()
-    vhost = town.broker.vhosts["/"]
+    """Return a bench with queues q and dlq, exchanges x (direct), y (fanout) and t (topic)."""
+    bench = UserBench()
+    vhost = bench.broker.vhosts["/"]
     for name in ("q", "dlq"):
         vhost.declare_queue(name, False, None, False, {})
     for name, kind in (("x", "direct"), ("y", "fanout"), ("t", "topic")):
         vhost.declare_exchange(name, kind, False, False, False, {})
     vhost.bind_queue("q", "x", "k", {})
     vhost.bind_exchange("y", "x", "k", {})
-    return town
+    return bench
 
 
 def access_refused_text(what: str, kind: str, name: str) -> str:
@@ -98,7 +98,7 @@ def access_refused_text(what: str, kind: str, name: str) -> str:
 def refusal(client: Client091, command: base.Frame) -> str | None:
     """Send a method and return the reply text if the broker closes channel 1, else None."""
     client.send(command, 1)
-    client.house.store.complete()
+    client.bench.store.complete()
     return close_text(client)
 
 

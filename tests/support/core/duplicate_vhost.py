@@ -1,4 +1,4 @@
-"""Publishing messages that say who they are, in a yard."""
+"""A virtual host whose messages have ids, producers and sequences."""
 
 from typing import Any
 

@@ -8,10 +8,10 @@ from tests.support.core.queue_bench import Client
 from tests.support.core.timed_vhost import VhostBench
 
 
-def run_schedule(yard: VhostBench) -> None:
+def run_schedule(bench: VhostBench) -> None:
     """Run the schedule once."""
-    yard.clock.wakes.clear()
-    yard.clock.schedule.run()
+    bench.clock.wakes.clear()
+    bench.clock.schedule.run()
 
 
 def close_client(queue: Queue, client: Client) -> None:

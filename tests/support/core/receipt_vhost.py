@@ -50,7 +50,7 @@ class SlowStore(RecordingStore):
 
 
 class ReceiptBench(VhostBench):
-    """A yard with the queues `q` and `back`, both durable, and a slow disk."""
+    """A bench with the queues `q` and `back`, both durable, and a slow disk."""
 
     def __init__(self, **back: object) -> None:
         self.slow = SlowStore()

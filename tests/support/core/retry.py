@@ -6,14 +6,14 @@ from tests.support.core.queue_bench import Client
 from tests.support.core.timed_vhost import VhostBench
 
 
-def retry_delay(yard: VhostBench, queue: Queue, client: Client, outcome: int = NACK) -> int:
+def retry_delay(bench: VhostBench, queue: Queue, client: Client, outcome: int = NACK) -> int:
     """Give the only delivery back with `outcome`; return the milliseconds until its redelivery."""
     client.nack(outcome=outcome)
-    yard.run()
+    bench.run()
     passed = 0
     while not client.held:
-        yard.clock.advance(1)
-        yard.run()
+        bench.clock.advance(1)
+        bench.run()
         passed += 1
         assert passed < 100_000
     return passed

@@ -112,9 +112,9 @@ class Reader(PullingTarget):
     """A consumer of a stream. `held`: its unsettled deliveries."""
 
     def __init__(
-        self, yard: VhostBench, queue: Queue, extent: Extent | None = None, prefetch: int = 100
+        self, bench: VhostBench, queue: Queue, extent: Extent | None = None, prefetch: int = 100
     ) -> None:
-        super().__init__(Session(Connection(yard.scheduler)), Credit(prefetch, 0), None)
+        super().__init__(Session(Connection(bench.scheduler)), Credit(prefetch, 0), None)
         self.deliveries: list[QueueEntry] = []
         self.ended = False
         self.consumer = QueueConsumer(self, queue, acquires=False)
@@ -142,7 +142,7 @@ class Reader(PullingTarget):
 
 
 class StreamBench(VhostBench):
-    """A yard with a stream `q`."""
+    """A bench with a stream `q`."""
 
     def __init__(self, **arguments: object) -> None:
         self.lists = ListStore()

@@ -102,9 +102,9 @@ def delivered_bench(
     count: int = 1, prefetch: int = 0, **arguments: object
 ) -> tuple[VhostBench, Queue, Client]:
     """Return a bench, a queue with these arguments, and its client with the published deliveries."""
-    yard = VhostBench()
-    queue = yard.queue(**arguments)  # type: ignore[arg-type]
-    client = yard.client(queue, prefetch)
-    yard.publish(count=count)
-    yard.run()
-    return yard, queue, client
+    bench = VhostBench()
+    queue = bench.queue(**arguments)  # type: ignore[arg-type]
+    client = bench.client(queue, prefetch)
+    bench.publish(count=count)
+    bench.run()
+    return bench, queue, client

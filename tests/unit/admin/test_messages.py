@@ -153,21 +153,21 @@ TWO = bytes(range(256)) * 8192
 
 
 @pytest.fixture
-def client(house: BrokerBench) -> Client091:
+def client(bench: BrokerBench) -> Client091:
     """The client that has declared the queue."""
-    client = house.open()
+    client = bench.open()
     client.send(Method.Declare(queue="q"), 1)
     return client
 
 
-def shown(house: BrokerBench, limit: int | None = None, encoding: str = "auto") -> dict[str, Any]:
-    queue = house.broker.vhosts["/"].queues["q"]
+def shown(bench: BrokerBench, limit: int | None = None, encoding: str = "auto") -> dict[str, Any]:
+    queue = bench.broker.vhosts["/"].queues["q"]
     [entry] = queue.entries
-    return shown_message(house.server, queue, entry, 3, encoding, limit)
+    return shown_message(bench.server, queue, entry, 3, encoding, limit)
 
 
 def test_a_message_of_amqp_10_is_shown_with_the_names_of_amqp_091(
-    house: BrokerBench, client: Client091
+    bench: BrokerBench, client: Client091
 ) -> None:
     content = content10(
         {"x-own": ["a"], "x-basic-type": "t", "x-cc": ["k"]},
@@ -179,8 +179,8 @@ def test_a_message_of_amqp_10_is_shown_with_the_names_of_amqp_091(
         reply_to="/queues/back",
         group_id="g",
     )
-    put(house, content + FOOT)
-    assert shown(house) == {
+    put(bench, content + FOOT)
+    assert shown(bench) == {
         "payload_bytes": 4,
         "redelivered": False,
         "exchange": "",
@@ -199,12 +199,12 @@ def test_a_message_of_amqp_10_is_shown_with_the_names_of_amqp_091(
         "payload": "body",
         "payload_encoding": "string",
     }
-    assert shown(house, 2, "base64")["payload"] == "Ym8="
+    assert shown(bench, 2, "base64")["payload"] == "Ym8="
 
 
-def test_a_message_of_amqp_091_says_so(house: BrokerBench, client: Client091) -> None:
+def test_a_message_of_amqp_091_says_so(bench: BrokerBench, client: Client091) -> None:
     client.publish("q", b"hello")
-    found = shown(house, 3)
+    found = shown(bench, 3)
     assert (found["protocol"], found["payload"], found["payload_bytes"]) == ("amqp-0-9-1", "hel", 5)
 
 
@@ -220,7 +220,7 @@ def test_a_message_of_amqp_091_says_so(house: BrokerBench, client: Client091) ->
     ],
 )
 def test_a_large_body_is_shown_as_consumers_get_it(
-    house: BrokerBench,
+    bench: BrokerBench,
     client: Client091,
     sections: bytes,
     payload: bytes | None,
@@ -228,22 +228,22 @@ def test_a_large_body_is_shown_as_consumers_get_it(
     limit: int | None,
     on_disk: bool,
 ) -> None:
-    put_large(house, sections, content10({"x-own": 1}, body=b""), on_disk=on_disk)
-    found = shown(house, limit, "base64")
+    put_large(bench, sections, content10({"x-own": 1}, body=b""), on_disk=on_disk)
+    found = shown(bench, limit, "base64")
     assert found["payload_bytes"] == len(sections)
     assert found["properties"].get("type") == kind
     assert found["properties"]["headers"] == {"x-own": 1}
     assert base64.b64decode(found["payload"]) == (payload or sections)[:limit]
 
 
-def test_a_large_body_of_amqp_091_is_shown_too(house: BrokerBench, client: Client091) -> None:
+def test_a_large_body_of_amqp_091_is_shown_too(bench: BrokerBench, client: Client091) -> None:
     client.publish("q", TWO)
-    found = shown(house, 70_000)
+    found = shown(bench, 70_000)
     assert (found["payload_bytes"], found["payload_encoding"]) == (len(TWO), "base64")
 
 
-def test_more_than_an_answer_holds_is_refused(house: BrokerBench, client: Client091) -> None:
-    put_large(house, data(bytes(BYTES_MAX)))
+def test_more_than_an_answer_holds_is_refused(bench: BrokerBench, client: Client091) -> None:
+    put_large(bench, data(bytes(BYTES_MAX)))
     with pytest.raises(ApiError, match="ask for less with 'truncate'"):
-        shown(house)
-    assert shown(house, 5)["payload"] == "\0" * 5
+        shown(bench)
+    assert shown(bench, 5)["payload"] == "\0" * 5

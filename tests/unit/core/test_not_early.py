@@ -24,13 +24,13 @@ def clock() -> HandClock:
 
 
 def test_a_retry_delay() -> None:
-    yard, queue, client = delivered_bench(retry_min=100)
-    yard.clock.fraction = HALF
+    bench, queue, client = delivered_bench(retry_min=100)
+    bench.clock.fraction = HALF
     client.nack(1)
-    yard.clock.fraction = 0
-    yard.clock.advance(100)
+    bench.clock.fraction = 0
+    bench.clock.advance(100)
     assert (queue.ready, queue.held) == (0, 1), "99.5 ms have passed"
-    yard.clock.advance(1)
+    bench.clock.advance(1)
     assert (queue.ready, queue.held) == (1, 0)
 
 

@@ -11,17 +11,17 @@ ALSO = "x-also-consume"
 
 
 @pytest.fixture
-def client(house: BrokerBench) -> Client091:
+def client(bench: BrokerBench) -> Client091:
     """Has declared the queues `a`, `b` and `c`."""
-    client = house.open()
+    client = bench.open()
     for name in "abc":
         client.send(Queue.Declare(queue=name), 1)
     client.frames()
     return client
 
 
-def queue(house: BrokerBench, name: str) -> CoreQueue:
-    return house.broker.vhosts["/"].queues[name]
+def queue(bench: BrokerBench, name: str) -> CoreQueue:
+    return bench.broker.vhosts["/"].queues[name]
 
 
 def consume(client: Client091, *others: str, prefetch: int = 0, **arguments: object) -> None:
@@ -33,9 +33,9 @@ def consume(client: Client091, *others: str, prefetch: int = 0, **arguments: obj
 
 def told(client: Client091) -> list[str]:
     """Return the queues of the deliveries since the last call; other methods by their names."""
-    client.house.turns.run()
-    client.house.clock.advance(0)
-    client.house.turns.run()
+    client.bench.turns.run()
+    client.bench.clock.advance(0)
+    client.bench.turns.run()
     frames = client.frames()
     return [str(frame.routing_key) if isinstance(frame, Basic.Deliver) else frame.name for frame in frames]
 
@@ -51,7 +51,7 @@ def test_queues_take_turns_by_message(client: Client091) -> None:
     assert told(client) == list("abcabcaba")
 
 
-def test_the_queues_share_a_window(house: BrokerBench, client: Client091) -> None:
+def test_the_queues_share_a_window(bench: BrokerBench, client: Client091) -> None:
     publish(client, *"aaabbb")
     consume(client, "b", prefetch=3)
     assert told(client) == list("aba")
@@ -59,23 +59,23 @@ def test_the_queues_share_a_window(house: BrokerBench, client: Client091) -> Non
     assert told(client) == ["b"]
     client.send(Basic.Nack(0, multiple=True), 1)
     assert sorted(told(client)) in (list("aab"), list("abb"))
-    assert queue(house, "a").unacked + queue(house, "b").unacked == 3
+    assert queue(bench, "a").unacked + queue(bench, "b").unacked == 3
 
 
-def test_cancelling_leaves_all_of_them(house: BrokerBench, client: Client091) -> None:
+def test_cancelling_leaves_all_of_them(bench: BrokerBench, client: Client091) -> None:
     consume(client, "b", "c")
-    assert [queue(house, name).consumer_count for name in "abc"] == [1, 1, 1]
+    assert [queue(bench, name).consumer_count for name in "abc"] == [1, 1, 1]
     client.send(Basic.Cancel("t"), 1)
     publish(client, *"abc")
     assert told(client) == ["Basic.CancelOk"]
-    assert [queue(house, name).consumer_count for name in "abc"] == [0, 0, 0]
+    assert [queue(bench, name).consumer_count for name in "abc"] == [0, 0, 0]
 
 
 def test_a_queue_that_is_deleted_is_left_out_and_the_last_one_cancels(
-    house: BrokerBench, client: Client091
+    bench: BrokerBench, client: Client091
 ) -> None:
     consume(client, "b", "c")
-    other = house.open()
+    other = bench.open()
     other.send(Queue.Delete(queue="a"), 1)
     publish(client, *"bc")
     assert told(client) == ["b", "c"]
@@ -89,30 +89,30 @@ def test_a_queue_that_is_deleted_is_left_out_and_the_last_one_cancels(
     consume(client)  # the tag is free again
 
 
-def test_deliveries_return_to_their_places_in_each_queue(house: BrokerBench, client: Client091) -> None:
+def test_deliveries_return_to_their_places_in_each_queue(bench: BrokerBench, client: Client091) -> None:
     publish(client, *"aabb")
     consume(client, "b")
     assert told(client) == list("abab")
     client.send(Basic.Recover(requeue=False), 1)
     assert told(client) == [*"abab", "Basic.RecoverOk"]
     client.send(Channel.Close(0, "", 0, 0), 1)
-    assert [(queue(house, name).ready, queue(house, name).unacked) for name in "ab"] == [(2, 0), (2, 0)]
+    assert [(queue(bench, name).ready, queue(bench, name).unacked) for name in "ab"] == [(2, 0), (2, 0)]
 
 
-def test_deliveries_of_each_queue_have_a_lease(house: BrokerBench, client: Client091) -> None:
+def test_deliveries_of_each_queue_have_a_lease(bench: BrokerBench, client: Client091) -> None:
     publish(client, *"ab")
     consume(client, "b", consumer_timeout=100)
     assert told(client) == list("ab")
-    house.clock.advance(100)
+    bench.clock.advance(100)
     assert sorted(told(client)) == ["a", "b"]
 
 
 def test_a_priority_and_an_exclusive_consumer_are_meant_for_each_of_them(
-    house: BrokerBench, client: Client091
+    bench: BrokerBench, client: Client091
 ) -> None:
     consume(client, "b", exclusive_consumer=True, priority=7)
     for name in "ab":
-        (consumer,) = queue(house, name).manager.all
+        (consumer,) = queue(bench, name).manager.all
         assert (consumer.candidate, consumer.priority, is_served(consumer)) == (True, 7, True)
 
 
@@ -130,9 +130,9 @@ def test_a_priority_and_an_exclusive_consumer_are_meant_for_each_of_them(
     ],
 )
 def test_refusals_leave_nothing_behind(
-    house: BrokerBench, client: Client091, others: object, code: int, text: str
+    bench: BrokerBench, client: Client091, others: object, code: int, text: str
 ) -> None:
-    other = house.open()
+    other = bench.open()
     other.send(Queue.Declare(queue="taken"), 1)
     other.send(Basic.Consume(queue="taken", exclusive=True), 1)
     arguments = {ALSO: others}
@@ -141,4 +141,4 @@ def test_refusals_leave_nothing_behind(
     assert isinstance(refusal, Channel.Close)
     assert refusal.reply_code == code
     assert text in refusal.reply_text
-    assert [queue(house, name).consumer_count for name in "ab"] == [0, 0]
+    assert [queue(bench, name).consumer_count for name in "ab"] == [0, 0]

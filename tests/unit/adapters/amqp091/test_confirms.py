@@ -8,11 +8,11 @@ from tests.support.amqp091.frames import header_bytes, method_bytes, publish_byt
 
 
 @pytest.fixture
-def client(house: BrokerBench) -> Client091:
+def client(bench: BrokerBench) -> Client091:
     """A publisher in confirm mode; `d` is a durable queue, `t` a transient one."""
-    client = house.open()
+    client = bench.open()
     client.send(Queue.Declare(queue="d", durable=True), 1)
-    house.store.complete()
+    bench.store.complete()
     client.send(Queue.Declare(queue="t"), 1)
     client.send(Confirm.Select(), 1)
     client.frames()
@@ -26,40 +26,40 @@ def test_transient_messages_are_confirmed_at_the_end_of_the_turn(client: Client0
     assert client.told() == [("Ack", 4, False)]
 
 
-def test_persistent_ones_when_their_batch_is_on_disk(client: Client091, house: BrokerBench) -> None:
+def test_persistent_ones_when_their_batch_is_on_disk(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
     assert client.told() == []
-    house.store.seal()
+    bench.store.seal()
     client.publish("d", persistent=True)
     assert client.told() == []
-    house.store.sync()
+    bench.store.sync()
     assert client.told() == [("Ack", 1, False)]
-    house.store.complete()
+    bench.store.complete()
     assert client.told() == [("Ack", 2, False)]
 
 
-def test_a_transient_message_does_not_overtake(client: Client091, house: BrokerBench) -> None:
+def test_a_transient_message_does_not_overtake(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
     client.publish("t")
     assert client.told() == []
-    house.store.complete()
+    bench.store.complete()
     assert client.told() == [("Ack", 2, True)]
 
 
-def test_a_turn_during_the_sync_belongs_to_the_next_batch(client: Client091, house: BrokerBench) -> None:
+def test_a_turn_during_the_sync_belongs_to_the_next_batch(client: Client091, bench: BrokerBench) -> None:
     client.connection.receive(publish_bytes("d", persistent=True) * 2)
-    house.store.seal()
+    bench.store.seal()
     client.publish("t")
     client.publish("d", persistent=True)
     client.publish("t")
-    house.store.sync()
+    bench.store.sync()
     told = client.told()
     assert told == [("Ack", 3, True)], "the transient one waited for the first batch only"
-    house.store.complete()
+    bench.store.complete()
     assert client.told() == [("Ack", 5, True)]
 
 
-def test_channels_are_confirmed_by_themselves(client: Client091, house: BrokerBench) -> None:
+def test_channels_are_confirmed_by_themselves(client: Client091, bench: BrokerBench) -> None:
     client.send(Channel.Open(), 2)
     client.send(Confirm.Select(), 2)
     client.frames()
@@ -69,52 +69,52 @@ def test_channels_are_confirmed_by_themselves(client: Client091, house: BrokerBe
         + publish_bytes("d", persistent=True, channel=2)
     )
     assert client.told() == []
-    house.store.complete()
+    bench.store.complete()
     assert client.told() == [("Ack", 1, False), ("Ack", 2, True)]
 
 
-def test_a_failing_store_refuses_what_waits(client: Client091, house: BrokerBench) -> None:
+def test_a_failing_store_refuses_what_waits(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
-    house.store.seal()
+    bench.store.seal()
     client.publish("d", persistent=True)
-    house.store.fail("no disk")
+    bench.store.fail("no disk")
     assert client.told() == [("Nack", 2, True)]
 
 
-def test_after_a_failure_each_message_has_exactly_one_answer(client: Client091, house: BrokerBench) -> None:
-    house.store.fail("no disk")
+def test_after_a_failure_each_message_has_exactly_one_answer(client: Client091, bench: BrokerBench) -> None:
+    bench.store.fail("no disk")
     client.connection.receive(
         publish_bytes("t") + publish_bytes("d", persistent=True) + publish_bytes("t") + publish_bytes("t")
     )
     assert client.told() == [("Ack", 1, False), ("Nack", 2, False), ("Ack", 4, True)]
-    assert house.server.counters.confirmed == 3
-    assert house.server.counters.refused == 1
+    assert bench.server.counters.confirmed == 3
+    assert bench.server.counters.refused == 1
 
 
-def test_a_failure_within_the_turn_refuses_what_was_appended(client: Client091, house: BrokerBench) -> None:
+def test_a_failure_within_the_turn_refuses_what_was_appended(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
-    house.store.failure = "the disk is full"  # those who wait will be told in a moment
+    bench.store.failure = "the disk is full"  # those who wait will be told in a moment
     client.publish("d", persistent=True)
     assert client.told() == [("Nack", 1, False), ("Nack", 2, False)]
-    house.store.fail("the disk is full")
+    bench.store.fail("the disk is full")
     assert client.told() == []
 
 
-def test_a_store_that_works_again_confirms_again(client: Client091, house: BrokerBench) -> None:
+def test_a_store_that_works_again_confirms_again(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
-    house.store.fail("the disk is full")
-    house.store.failure = ""
+    bench.store.fail("the disk is full")
+    bench.store.failure = ""
     client.publish("d", persistent=True)
     assert client.told() == [("Nack", 1, False)]
-    house.store.complete()
+    bench.store.complete()
     assert client.told() == [("Ack", 2, False)]
 
 
-def test_without_confirms_a_refused_publish_ends_the_channel(house: BrokerBench) -> None:
-    client = house.open()
+def test_without_confirms_a_refused_publish_ends_the_channel(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Queue.Declare(queue="d", durable=True), 1)
-    house.store.complete()
-    house.store.fail("no disk")
+    bench.store.complete()
+    bench.store.fail("no disk")
     client.frames()
     client.publish("d", persistent=True)
     (close,) = client.frames()
@@ -122,12 +122,12 @@ def test_without_confirms_a_refused_publish_ends_the_channel(house: BrokerBench)
     assert close.reply_code == 406
 
 
-def test_a_closed_channel_is_told_nothing_more(client: Client091, house: BrokerBench) -> None:
+def test_a_closed_channel_is_told_nothing_more(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
     client.send(Channel.Close(200, "", 0, 0), 1)
     client.send(Channel.Open(), 1)
     assert [type(frame) for frame in client.frames()] == [Channel.CloseOk, Channel.OpenOk]
-    house.store.complete()
+    bench.store.complete()
     assert client.frames() == []
 
 
@@ -143,24 +143,24 @@ def test_publishes_before_an_error_are_confirmed_before_the_close(client: Client
     assert [type(frame) for frame in client.frames()] == [Basic.Ack, Channel.Close]
 
 
-def test_a_return_comes_before_its_ack(client: Client091, house: BrokerBench) -> None:
+def test_a_return_comes_before_its_ack(client: Client091, bench: BrokerBench) -> None:
     client.publish("nowhere", mandatory=True)
     assert [type(frame) for frame in client.frames()] == [Basic.Return, Basic.Ack]
 
 
-def test_a_lost_connection_is_told_nothing(client: Client091, house: BrokerBench) -> None:
+def test_a_lost_connection_is_told_nothing(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
     client.connection.lost("")
     client.frames()
-    house.store.complete()
+    bench.store.complete()
     assert client.frames() == []
 
 
 def test_a_duplicate_waits_for_what_another_channel_has_published(
-    client: Client091, house: BrokerBench
+    client: Client091, bench: BrokerBench
 ) -> None:
     client.send(Queue.Declare(queue="once", durable=True, arguments={"x-dedup-window": 60_000}), 1)
-    house.store.complete()
+    bench.store.complete()
     client.send(Channel.Open(), 2)
     client.send(Confirm.Select(), 2)
     client.frames()
@@ -169,6 +169,6 @@ def test_a_duplicate_waits_for_what_another_channel_has_published(
         command = method_bytes(Basic.Publish(routing_key="once"), channel)
         client.connection.receive(command + header_bytes(0, properties, channel))
     assert client.told() == []
-    assert house.broker.vhosts["/"].queues["once"].ready == 1
-    house.store.complete()
+    assert bench.broker.vhosts["/"].queues["once"].ready == 1
+    bench.store.complete()
     assert client.told() == [("Ack", 1, False), ("Ack", 1, False)]

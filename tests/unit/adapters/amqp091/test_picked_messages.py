@@ -16,16 +16,16 @@ def fill(client: Client091, count: int, durable: bool = False) -> None:
     client.send(Queue.Declare(queue="q", durable=durable), 1)
     for _ in range(count):
         client.publish("q", persistent=durable)
-    client.house.store.complete()
+    client.bench.store.complete()
     names(client)
 
 
 def names(client: Client091, milliseconds: int = 0) -> list[str]:
     """The methods that were written since the last call, after so much time."""
-    client.house.clock.advance(milliseconds)
-    client.house.turns.run()
-    client.house.clock.advance(0)
-    client.house.turns.run()
+    client.bench.clock.advance(milliseconds)
+    client.bench.turns.run()
+    client.bench.clock.advance(0)
+    client.bench.turns.run()
     return [frame.name for frame in client.frames()]
 
 
@@ -36,9 +36,9 @@ def consume(client: Client091, **arguments: object) -> None:
 
 @pytest.mark.parametrize("prefetch", [0, 1])
 def test_a_counted_consumer_ends_when_a_purge_in_slices_leaves_nothing_for_it(
-    house: BrokerBench, prefetch: int
+    bench: BrokerBench, prefetch: int
 ) -> None:
-    client, operator = house.open(), house.open()
+    client, operator = bench.open(), bench.open()
     client.send(Basic.Qos(prefetch_count=prefetch), 1)
     count = int(SLICE) + 10
     fill(client, count)
@@ -52,28 +52,28 @@ def test_a_counted_consumer_ends_when_a_purge_in_slices_leaves_nothing_for_it(
     assert "Basic.Cancel" in names(client, int(picked.LOOK_AGAIN_MS))
     client.publish("q")
     assert names(client, 10_000) == [], "it is not there any more"
-    assert house.broker.vhosts["/"].queues["q"].ready == 1
+    assert bench.broker.vhosts["/"].queues["q"].ready == 1
 
 
-def test_a_message_that_the_disk_does_not_give_back_ends_the_connection_and_stays(house: BrokerBench) -> None:
-    client = house.open()
+def test_a_message_that_the_disk_does_not_give_back_ends_the_connection_and_stays(bench: BrokerBench) -> None:
+    client = bench.open()
     fill(client, FAR + 1, durable=True)
-    house.store.drop_contents()
-    house.store.unreadable = True
+    bench.store.drop_contents()
+    bench.store.unreadable = True
     consume(client, get_position=FAR)
     assert names(client, 1)[-1] == "Connection.Close"
-    queue = house.broker.vhosts["/"].queues["q"]
+    queue = bench.broker.vhosts["/"].queues["q"]
     assert (queue.ready, queue.unacked) == (FAR + 1, 0)
 
 
 @pytest.mark.parametrize("browse", [False, True])
 def test_rights_that_are_taken_away_meanwhile_are_missed(
-    house: BrokerBench, monkeypatch: pytest.MonkeyPatch, browse: bool
+    bench: BrokerBench, monkeypatch: pytest.MonkeyPatch, browse: bool
 ) -> None:
-    client = house.open()
+    client = bench.open()
     fill(client, FAR + 1)
     consume(client, get_position=FAR, browse=browse)
     assert client.frames() == []
-    monkeypatch.setattr(house.door, "allowed", lambda user, vhost, what, name: what != READ)
+    monkeypatch.setattr(bench.door, "allowed", lambda user, vhost, what, name: what != READ)
     client.connection.rights_changed()
     assert names(client, 1) == ["Channel.Close"]

@@ -70,92 +70,92 @@ def test_no_such_exchange(virtual_host: VirtualHost) -> None:
 
 
 @pytest.fixture
-def town() -> UserBench:
+def bench() -> UserBench:
     return user_bench()
 
 
-def test_publishing_needs_write_on_the_exchange(town: UserBench) -> None:
-    town.users.permit("ann", "/", ALL, "^(?!x$)(?!amq[.]default$)", ALL)
-    ann = town.enter("ann")
+def test_publishing_needs_write_on_the_exchange(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", ALL, "^(?!x$)(?!amq[.]default$)", ALL)
+    ann = bench.enter("ann")
     for exchange, name in (("x", "x"), ("", "amq.default")):
         ann.connection.receive(publish(exchange, "k"))
         assert close_text(ann) == access_refused_text("write", "exchange", name)
-    town.users.permit("ann", "/", "", "^(x|amq[.]default)$", "")
+    bench.users.permit("ann", "/", "", "^(x|amq[.]default)$", "")
     for exchange in ("x", ""):
         ann.connection.receive(publish(exchange, "k"))
         assert close_text(ann) is None
-    assert town.broker.vhosts["/"].queues["q"].ready == 1
+    assert bench.broker.vhosts["/"].queues["q"].ready == 1
 
 
-def test_a_permission_that_is_taken_away_stops_the_next_message(town: UserBench) -> None:
-    town.users.permit("ann", "/", "", "^x$", "")
-    ann = town.enter("ann")
-    queue = town.broker.vhosts["/"].queues["q"]
+def test_a_permission_that_is_taken_away_stops_the_next_message(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", "", "^x$", "")
+    ann = bench.enter("ann")
+    queue = bench.broker.vhosts["/"].queues["q"]
     for _ in range(3):
         ann.connection.receive(publish("x", "k"))
     assert queue.ready == 3
-    town.users.permit("ann", "/", "", "^y$", "")
+    bench.users.permit("ann", "/", "", "^y$", "")
     ann.connection.receive(publish("x", "k"))
     assert close_text(ann) == access_refused_text("write", "exchange", "x")
-    town.users.forbid("ann", "/")
+    bench.users.forbid("ann", "/")
     ann.connection.receive(publish("y", "k"))
     assert close_text(ann) == access_refused_text("write", "exchange", "y")
     assert queue.ready == 3
 
 
-def test_the_permission_is_asked_once_per_route(town: UserBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    town.users.permit("ann", "/", "", "^x$", "")
-    ann = town.enter("ann")
+def test_the_permission_is_asked_once_per_route(bench: UserBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.users.permit("ann", "/", "", "^x$", "")
+    ann = bench.enter("ann")
     asked: list[str] = []
-    allowed = town.users.allowed
+    allowed = bench.users.allowed
 
     def counting(user: str, vhost: str, what: str, name: str) -> bool:
         asked.append(name)
         return allowed(user, vhost, what, name)
 
-    monkeypatch.setattr(town.users, "allowed", counting)
+    monkeypatch.setattr(bench.users, "allowed", counting)
     for _ in range(5):
         ann.connection.receive(publish("x", "k"))
     assert asked == ["x"]
 
 
-def test_permissions_of_a_user_do_not_count_for_another_user(town: UserBench) -> None:
-    town.users.permit("ann", "/", "", "^x$", "")
-    ann, boss = town.enter("ann"), town.enter("boss")
+def test_permissions_of_a_user_do_not_count_for_another_user(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", "", "^x$", "")
+    ann, boss = bench.enter("ann"), bench.enter("boss")
     boss.connection.receive(publish("x", "k"))
-    town.users.permit("ann", "/", "", "", "")
+    bench.users.permit("ann", "/", "", "", "")
     boss.connection.receive(publish("x", "k"))
     assert close_text(boss) is None
     ann.connection.receive(publish("x", "k"))
     assert close_text(ann) == access_refused_text("write", "exchange", "x")
 
 
-def test_consumers_lose_the_queue_with_the_permission(town: UserBench) -> None:
-    town.users.permit("ann", "/", "", "", "^d?l?q$")
-    ann = town.enter("ann")
+def test_consumers_lose_the_queue_with_the_permission(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", "", "", "^d?l?q$")
+    ann = bench.enter("ann")
     for queue in ("q", "dlq"):
         ann.send(Basic.Consume(queue=queue, consumer_tag=queue), 1)
     ann.frames()
-    town.users.permit("ann", "/", "", "", "^dlq$")
-    town.turns.run()
+    bench.users.permit("ann", "/", "", "", "^dlq$")
+    bench.turns.run()
     (cancelled,) = ann.frames()
     assert isinstance(cancelled, Basic.Cancel)
     assert cancelled.consumer_tag == "q"
-    queues = town.broker.vhosts["/"].queues
+    queues = bench.broker.vhosts["/"].queues
     assert (queues["q"].consumer_count, queues["dlq"].consumer_count) == (0, 1)
-    town.enter("boss").connection.receive(publish("x", "k"))
-    town.turns.run()
+    bench.enter("boss").connection.receive(publish("x", "k"))
+    bench.turns.run()
     assert ann.frames() == []
 
 
-def test_deliveries_of_a_forbidden_consumer_stay_with_the_channel(town: UserBench) -> None:
-    town.users.permit("ann", "/", "", "", "q")
-    ann = town.enter("ann")
+def test_deliveries_of_a_forbidden_consumer_stay_with_the_channel(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", "", "", "q")
+    ann = bench.enter("ann")
     ann.send(Basic.Consume(queue="q", consumer_tag="c"), 1)
-    town.enter("boss").connection.receive(publish("x", "k"))
-    town.turns.run()
-    town.users.permit("ann", "/", "", "", "")
-    queue = town.broker.vhosts["/"].queues["q"]
+    bench.enter("boss").connection.receive(publish("x", "k"))
+    bench.turns.run()
+    bench.users.permit("ann", "/", "", "", "")
+    queue = bench.broker.vhosts["/"].queues["q"]
     assert (queue.ready, queue.unacked) == (0, 1)
     ann.send(Basic.Ack(1), 1)
     assert close_text(ann) is None
@@ -173,10 +173,10 @@ def topic_text(what: str, key: str) -> str:
     )
 
 
-def test_topic_permissions_on_publish(town: UserBench) -> None:
-    town.users.permit("ann", "/", ALL, ALL, ALL)
-    town.users.permit_topic("ann", "/", "t", r"^{username}\.", "")
-    ann = town.enter("ann")
+def test_topic_permissions_on_publish(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", ALL, ALL, ALL)
+    bench.users.permit_topic("ann", "/", "t", r"^{username}\.", "")
+    ann = bench.enter("ann")
     ann.connection.receive(publish("t", "ann.news"))
     assert close_text(ann) is None
     ann.connection.receive(publish("t", "bob.news"))
@@ -184,13 +184,13 @@ def test_topic_permissions_on_publish(town: UserBench) -> None:
     for exchange in ("x", "y", ""):
         ann.connection.receive(publish(exchange, "bob.news"))
         assert close_text(ann) is None
-    town.enter("boss").connection.receive(publish("t", "bob.news"))
+    bench.enter("boss").connection.receive(publish("t", "bob.news"))
 
 
-def test_topic_permissions_on_the_copies_of_a_message(town: UserBench) -> None:
-    town.users.permit("ann", "/", ALL, ALL, ALL)
-    town.users.permit_topic("ann", "/", "t", "^ann", "")
-    ann = town.enter("ann")
+def test_topic_permissions_on_the_copies_of_a_message(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", ALL, ALL, ALL)
+    bench.users.permit_topic("ann", "/", "t", "^ann", "")
+    ann = bench.enter("ann")
     for header in ("CC", "BCC"):
         ann.connection.receive(publish("t", "ann", Basic.Properties(headers={header: ["ann.2"]})))
         assert close_text(ann) is None
@@ -199,10 +199,10 @@ def test_topic_permissions_on_the_copies_of_a_message(town: UserBench) -> None:
 
 
 @pytest.mark.parametrize("unbind", [False, True])
-def test_topic_permissions_on_bindings(town: UserBench, unbind: bool) -> None:
-    town.users.permit("ann", "/", ALL, ALL, ALL)
-    town.users.permit_topic("ann", "/", "t", "", r"^{vhost}\.")
-    ann = town.enter("ann")
+def test_topic_permissions_on_bindings(bench: UserBench, unbind: bool) -> None:
+    bench.users.permit("ann", "/", ALL, ALL, ALL)
+    bench.users.permit_topic("ann", "/", "t", "", r"^{vhost}\.")
+    ann = bench.enter("ann")
     queue, exchange = (Queue.Unbind, Exchange.Unbind) if unbind else (Queue.Bind, Exchange.Bind)
     assert refusal(ann, queue(queue="q", exchange="t", routing_key="/.a")) is None
     assert refusal(ann, queue(queue="q", exchange="t", routing_key="b")) == topic_text("read", "b")
@@ -211,23 +211,23 @@ def test_topic_permissions_on_bindings(town: UserBench, unbind: bool) -> None:
     assert refusal(ann, queue(queue="q", exchange="x", routing_key="b")) is None
 
 
-def test_a_topic_permission_that_changes_stops_the_next_message(town: UserBench) -> None:
-    town.users.permit("ann", "/", ALL, ALL, ALL)
-    ann = town.enter("ann")
+def test_a_topic_permission_that_changes_stops_the_next_message(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", ALL, ALL, ALL)
+    ann = bench.enter("ann")
     ann.connection.receive(publish("t", "k"))
-    town.users.permit_topic("ann", "/", "t", "^other$", "")
+    bench.users.permit_topic("ann", "/", "t", "^other$", "")
     ann.connection.receive(publish("t", "k"))
     assert close_text(ann) == topic_text("write", "k")
-    town.users.forget_topic("ann", "/", "t")
+    bench.users.forget_topic("ann", "/", "t")
     ann.connection.receive(publish("t", "k"))
     assert close_text(ann) is None
 
 
-def test_an_exchange_that_becomes_a_topic_exchange_is_asked_for_anew(town: UserBench) -> None:
-    town.users.permit("ann", "/", ALL, ALL, ALL)
-    town.users.permit_topic("ann", "/", "x", "^other$", "")
-    ann = town.enter("ann")
-    vhost = town.broker.vhosts["/"]
+def test_an_exchange_that_becomes_a_topic_exchange_is_asked_for_anew(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", ALL, ALL, ALL)
+    bench.users.permit_topic("ann", "/", "x", "^other$", "")
+    ann = bench.enter("ann")
+    vhost = bench.broker.vhosts["/"]
     ann.connection.receive(publish("x", "k"))
     assert vhost.queues["q"].ready == 1
     vhost.delete_exchange("x", False)
@@ -240,11 +240,11 @@ def test_an_exchange_that_becomes_a_topic_exchange_is_asked_for_anew(town: UserB
     assert vhost.queues["q"].ready == 1
 
 
-def test_an_exchange_that_comes_back_as_it_was_takes_the_message_once(town: UserBench) -> None:
-    town.users.permit("ann", "/", ALL, ALL, ALL)
-    ann = town.enter("ann")
+def test_an_exchange_that_comes_back_as_it_was_takes_the_message_once(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", ALL, ALL, ALL)
+    ann = bench.enter("ann")
     ann.send(Confirm.Select(), 1)
-    vhost = town.broker.vhosts["/"]
+    vhost = bench.broker.vhosts["/"]
     ann.connection.receive(publish("x", "k"))
     vhost.delete_exchange("x", False)
     vhost.declare_exchange("x", "direct", False, False, False, {})
@@ -258,15 +258,15 @@ def test_an_exchange_that_comes_back_as_it_was_takes_the_message_once(town: User
 # -- in the name of others
 
 
-def test_only_an_impersonator_publishes_in_the_name_of_others(town: UserBench) -> None:
-    town.users.permit("ann", "/", "", ALL, "")
-    ann = town.enter("ann")
+def test_only_an_impersonator_publishes_in_the_name_of_others(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", "", ALL, "")
+    ann = bench.enter("ann")
     ann.connection.receive(publish("x", "k", Basic.Properties(user_id="ann")))
     assert close_text(ann) is None
     ann.connection.receive(publish("x", "k", Basic.Properties(user_id="boss")))
     assert close_text(ann) == (
         "406 PRECONDITION_FAILED - user_id property set to 'boss' but authenticated user was 'ann'"
     )
-    town.users.put("ann", None, ("impersonator",))
+    bench.users.put("ann", None, ("impersonator",))
     ann.connection.receive(publish("x", "k", Basic.Properties(user_id="boss")))
     assert close_text(ann) is None

@@ -71,16 +71,16 @@ def consume(
     client.send(Basic.Consume(queue=queue, no_ack=no_ack, arguments=arguments), channel)
 
 
-def go_on(house: BrokerBench) -> None:
+def go_on(bench: BrokerBench) -> None:
     """Run all turns and alarms."""
-    house.turns.run()
-    house.clock.advance(0)
-    house.turns.run()
+    bench.turns.run()
+    bench.clock.advance(0)
+    bench.turns.run()
 
 
 @watchable
-def test_nobody_calls_back(house: BrokerBench) -> None:
-    watch, client, other = Watch(), house.open(), house.open()
+def test_nobody_calls_back(bench: BrokerBench) -> None:
+    watch, client, other = Watch(), bench.open(), bench.open()
     with watch.on():
         for name in ("q", "notices", "empty"):
             client.send(Queue.Declare(queue=name, arguments={"x-get-wait": 1000, "x-delivery-limit": 3}), 1)
@@ -90,29 +90,29 @@ def test_nobody_calls_back(house: BrokerBench) -> None:
         consume(client, notify_active="notices")
         consume(other, no_ack=True)
         consume(other, browse="snapshot")
-        go_on(house)
+        go_on(bench)
         client.send(Basic.Nack(1, requeue=True), 1)
         client.send(Basic.Recover(requeue=False), 1)
-        go_on(house)
+        go_on(bench)
         client.send(Channel.Open(), 2)
         client.send(Basic.Get(queue="notices"), 2)
         client.send(Basic.Get(queue="notices", no_ack=True), 2)
-        go_on(house)
+        go_on(bench)
         consume(client, exclusive_consumer=True, notify_active="notices")
-        go_on(house)
+        go_on(bench)
         client.publish("q", b"last")
-        go_on(house)
+        go_on(bench)
         other.send(Basic.Get(queue="empty"), 1)
         for name in ("q", "empty"):
             client.send(Queue.Delete(queue=name), 1)
-        go_on(house)
+        go_on(bench)
     assert watch.called >= {name for name in CALLS.values() if not name.startswith("WaitingGet.acq")}
     assert watch.caught == {("Target091.shown_all", "detach")}
 
 
 @watchable
-def test_a_delivery_with_too_long_headers_ends_the_connection_later(house: BrokerBench) -> None:
-    watch, small, client = Watch(), house.connect(), house.open()
+def test_a_delivery_with_too_long_headers_ends_the_connection_later(bench: BrokerBench) -> None:
+    watch, small, client = Watch(), bench.connect(), bench.open()
     small.send(Connection.StartOk({"capabilities": CAPABILITIES}, "PLAIN", "\0guest\0guest"))
     small.send(Connection.TuneOk(2047, 4096, 0))
     small.send(Connection.Open("/"))
@@ -122,19 +122,19 @@ def test_a_delivery_with_too_long_headers_ends_the_connection_later(house: Broke
     with watch.on():
         consume(small)
         client.connection.receive(publish_bytes("q", properties=Basic.Properties(headers=headers)))
-        house.turns.run()
+        bench.turns.run()
         assert "Target091.deliver" in watch.called
-        go_on(house)
+        go_on(bench)
     assert watch.caught == set()
-    assert house.broker.vhosts["/"].queues["q"].ready == 1
+    assert bench.broker.vhosts["/"].queues["q"].ready == 1
 
 
 @watchable
-def test_a_call_back_into_a_queue_is_detected(house: BrokerBench) -> None:
-    watch, client = Watch(), house.open()
+def test_a_call_back_into_a_queue_is_detected(bench: BrokerBench) -> None:
+    watch, client = Watch(), bench.open()
     client.send(Queue.Declare(queue="q"), 1)
     consume(client)
-    queue = house.broker.vhosts["/"].queues["q"]
+    queue = bench.broker.vhosts["/"].queues["q"]
     (target,) = [consumer.target for consumer in queue.manager.all]
     assert isinstance(target, Target091)
     with watch.on():

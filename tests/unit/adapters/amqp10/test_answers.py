@@ -13,16 +13,16 @@ from tests.support.adapters.connection_without_socket import BrokerBench
 
 
 @pytest.fixture
-def client(house: BrokerBench) -> Client10:
-    return publisher(house)
+def client(bench: BrokerBench) -> Client10:
+    return publisher(bench)
 
 
-def publisher(house: BrokerBench, **fields: object) -> Client10:
+def publisher(bench: BrokerBench, **fields: object) -> Client10:
     """Sends to the queue `kept` on handle 0, and to `volatile` on handle 1."""
-    vhost = house.broker.vhosts["/"]
+    vhost = bench.broker.vhosts["/"]
     vhost.declare_queue("kept", True, None, False, {})
     vhost.declare_queue("volatile", False, None, False, {"x-max-length": 4, "x-overflow": "reject-publish"})
-    client = Client10(house)
+    client = Client10(bench)
     client.sends("kept", 0, **fields)
     client.sends("volatile", 1, **fields)
     return client
@@ -48,7 +48,7 @@ def test_consecutive_deliveries_with_the_same_outcome_have_a_single_answer(clien
     assert answers(client) == [(0, 2, "Accepted", True)]
 
 
-def test_another_link_or_outcome_or_a_gap_is_another_answer(client: Client10, house: BrokerBench) -> None:
+def test_another_link_or_outcome_or_a_gap_is_another_answer(client: Client10, bench: BrokerBench) -> None:
     client.publish(0, 1, handle=1)
     client.publish(4, 5, 6, 7, handle=1)
     client.publish(9)
@@ -60,27 +60,27 @@ def test_another_link_or_outcome_or_a_gap_is_another_answer(client: Client10, ho
         (6, 7, "Rejected", True),  # the queue is full
         (9, 9, "Accepted", True),
     ]
-    assert house.broker.vhosts["/"].queues["volatile"].ready == 4
+    assert bench.broker.vhosts["/"].queues["volatile"].ready == 4
 
 
-def test_durable_deliveries_wait_for_their_batch(client: Client10, house: BrokerBench) -> None:
+def test_durable_deliveries_wait_for_their_batch(client: Client10, bench: BrokerBench) -> None:
     client.publish(0, 1, durable=True)
     assert answers(client) == []
-    house.store.seal()
+    bench.store.seal()
     client.publish(2, durable=True)
     assert answers(client) == []
-    house.store.sync()
+    bench.store.sync()
 
     assert answers(client) == [(0, 1, "Accepted", True)]
-    house.store.complete()
+    bench.store.complete()
     assert answers(client) == [(2, 2, "Accepted", True)]
 
 
-def test_transient_deliveries_do_not_overtake_durable_ones(client: Client10, house: BrokerBench) -> None:
+def test_transient_deliveries_do_not_overtake_durable_ones(client: Client10, bench: BrokerBench) -> None:
     client.publish(0, durable=True)
     client.publish(1, 2, handle=1)
     assert answers(client) == []
-    house.store.complete()
+    bench.store.complete()
 
     assert answers(client) == [(0, 0, "Accepted", True), (1, 2, "Accepted", True)]
 
@@ -92,10 +92,10 @@ def test_ids_that_wrap_are_one_answer(client: Client10) -> None:
 
 
 def test_a_log_that_fails_ends_the_session_and_nothing_is_accepted(
-    client: Client10, house: BrokerBench
+    client: Client10, bench: BrokerBench
 ) -> None:
     client.publish(0, durable=True)
-    house.store.fail("the disk is gone")
+    bench.store.fail("the disk is gone")
     said = [made.performative for made in client.said()]
 
     assert [type(made) for made in said] == [End]
@@ -104,10 +104,10 @@ def test_a_log_that_fails_ends_the_session_and_nothing_is_accepted(
     assert said[0].error.condition == "amqp:internal-error"
 
 
-def test_a_link_that_has_ended_is_answered_before_it(client: Client10, house: BrokerBench) -> None:
+def test_a_link_that_has_ended_is_answered_before_it(client: Client10, bench: BrokerBench) -> None:
     client.publish(0, durable=True)
     client.send(End())
-    house.store.complete()
+    bench.store.complete()
 
     assert [type(made.performative) for made in client.said()] == [End]
 
@@ -115,25 +115,25 @@ def test_a_link_that_has_ended_is_answered_before_it(client: Client10, house: Br
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.sampled_from(["kept", "volatile", "sync", "seal"]), max_size=12))
 def test_each_delivery_has_one_answer_and_all_are_in_order(steps: list[str]) -> None:
-    house = BrokerBench()
-    client = publisher(house)
+    bench = BrokerBench()
+    client = publisher(bench)
     sent: list[bool] = []
     found: list[tuple[int, int, str, bool]] = []
     sealed = False
     for step in steps:
         if step == "sync" and sealed:
-            house.store.sync()
+            bench.store.sync()
             sealed = False
         elif step == "seal" and not sealed:
-            house.store.seal()
+            bench.store.seal()
             sealed = True
         elif step in ("kept", "volatile"):
             client.publish(len(sent), handle=int(step == "volatile"), durable=True)
             sent.append(step == "kept" or sent.count(False) < 4)
         found += answers(client)
     if sealed:
-        house.store.sync()
-    house.store.complete()
+        bench.store.sync()
+    bench.store.complete()
     found += answers(client)
 
     told = [(number, name) for first, last, name, _ in found for number in range(first, last + 1)]
@@ -146,8 +146,8 @@ def test_each_delivery_has_one_answer_and_all_are_in_order(steps: list[str]) -> 
 # -- deliveries of which the sender settles last
 
 
-def second(house: BrokerBench) -> Client10:
-    return publisher(house, rcv_settle_mode=1)
+def second(bench: BrokerBench) -> Client10:
+    return publisher(bench, rcv_settle_mode=1)
 
 
 def unanswered(client: Client10) -> int:
@@ -159,8 +159,8 @@ def settled(first: int, last: int | None = None) -> Disposition:
     return Disposition(role=False, first=first, last=last, settled=True, state=Accepted())
 
 
-def test_halves_wait_until_the_sender_settles_them(house: BrokerBench) -> None:
-    client = second(house)
+def test_halves_wait_until_the_sender_settles_them(bench: BrokerBench) -> None:
+    client = second(bench)
     client.publish(0, 1, 2)
 
     assert answers(client) == [(0, 2, "Accepted", False)]
@@ -177,8 +177,8 @@ def test_halves_wait_until_the_sender_settles_them(house: BrokerBench) -> None:
     st.lists(st.tuples(st.integers(0, 11), st.integers(0, 40)), max_size=8),
 )
 def test_ranges_settle_the_halves_in_them_over_the_wrap_too(base: int, ranges: list[tuple[int, int]]) -> None:
-    house = BrokerBench()
-    client = second(house)
+    bench = BrokerBench()
+    client = second(bench)
     ids = [base + at & 0xFFFFFFFF for at in range(10)]
     client.publish(*ids[:5], handle=0)
     client.publish(*ids[5:], handle=0)
@@ -190,8 +190,8 @@ def test_ranges_settle_the_halves_in_them_over_the_wrap_too(base: int, ranges: l
         assert unanswered(client) == len(left)
 
 
-def test_halves_of_a_link_go_with_it(house: BrokerBench) -> None:
-    client = second(house)
+def test_halves_of_a_link_go_with_it(bench: BrokerBench) -> None:
+    client = second(bench)
     client.publish(0, 1)
     client.publish(2, handle=1)
     [session] = client.connection.mapped.all()

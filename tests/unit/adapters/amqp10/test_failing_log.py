@@ -29,35 +29,35 @@ ENDINGS = [
 
 
 @pytest.fixture
-def house() -> BrokerBench:
+def bench() -> BrokerBench:
     return bench_with_queues()
 
 
 @pytest.mark.parametrize("ending", ENDINGS, ids=["detach", "error", "end", "steal"])
-def test_a_session_ends_once_and_holds_nothing(house: BrokerBench, ending: Composite) -> None:
+def test_a_session_ends_once_and_holds_nothing(bench: BrokerBench, ending: Composite) -> None:
     """The answer to an unsettled delivery waits for the log, which has failed."""
-    client = Client10(house)
+    client = Client10(bench)
     assert len(delivered(client, 2)) == 2
-    house.store.failure = "the disk is full"
+    bench.store.failure = "the disk is full"
     client.send(Disposition(role=True, first=0, settled=False, state=Accepted()), ending)
-    house.store.failure = ""
+    bench.store.failure = ""
 
     assert performative_types(client) == [End]
     if not isinstance(ending, End):
         client.send(End())
-    house.clock.advance(MINUTES)
-    assert counts_of_q(house) == (1, 0)
-    assert house.broker.vhosts["/"].queues["q"].consumer_count == 0
+    bench.clock.advance(MINUTES)
+    assert counts_of_q(bench) == (1, 0)
+    assert bench.broker.vhosts["/"].queues["q"].consumer_count == 0
 
 
-def test_a_link_that_waits_for_the_log_holds_up_no_other_session(house: BrokerBench) -> None:
+def test_a_link_that_waits_for_the_log_holds_up_no_other_session(bench: BrokerBench) -> None:
     """The answers of the earlier link of its name have ended its session before it hears of the failure."""
-    client = Client10(house)
+    client = Client10(bench)
     client.send(sender_attach())
     client.publish(0, durable=True)
     client.send(Detach(handle=SENDS, closed=False), sender_attach(b"0"))
     performative_types(client)
-    house.store.fail("the disk is full")
+    bench.store.fail("the disk is full")
 
     assert performative_types(client) == [End]
     client.send(End(), Begin(next_outgoing_id=0, incoming_window=WINDOW, outgoing_window=WINDOW))

@@ -20,9 +20,9 @@ FRONT = content10({"x-own": 1}, {"x-b": 2}, durable=True, priority=3, ttl=5000, 
 FOOT = described(0x78, b"\xc1\x01\x00")
 
 
-def arrives(house: BrokerBench, parts: list[bytes]) -> LargeArrival:
+def arrives(bench: BrokerBench, parts: list[bytes]) -> LargeArrival:
     """Return a large message of which all parts have arrived."""
-    large = LargeArrival(Client10(house).connection, parts[0], Header())
+    large = LargeArrival(Client10(bench).connection, parts[0], Header())
     for part in parts[1:]:
         large.feed(part)
     return large
@@ -55,21 +55,21 @@ def test_however_it_is_cut_it_is_what_it_would_be_as_a_whole(sent: bytes, draw: 
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_pieces_are_kept_as_they_come_and_logged_if_they_are_durable(
-    house: BrokerBench, durable: bool
+    bench: BrokerBench, durable: bool
 ) -> None:
     front = content10(durable=durable, body=b"")
     sections = data(b"x" * (2 * PIECE_BYTES)) + FOOT
     sent = front + sections
     step = PIECE_BYTES // 4
     parts = [sent[at : at + step] for at in range(0, len(sent), step)]
-    large = arrives(house, parts)
-    logged = [piece.size for piece in house.store.pieces]
+    large = arrives(bench, parts)
+    logged = [piece.size for piece in bench.store.pieces]
     assert [PIECE_BYTES <= size < PIECE_BYTES + step for size in logged] == [True] * (durable * len(logged))
     assert bool(logged) == durable
 
     assert kept_body(large) == sections
     assert large.arrival.size == len(sections)
-    assert sum(int(piece.size) for piece in house.store.pieces) == durable * len(sections)
+    assert sum(int(piece.size) for piece in bench.store.pieces) == durable * len(sections)
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_pieces_are_kept_as_they_come_and_logged_if_they_are_durable(
     ],
 )
 @pytest.mark.parametrize("step", [1, 5, 10000])
-def test_an_invalid_body_is_refused(house: BrokerBench, rest: bytes, step: int) -> None:
+def test_an_invalid_body_is_refused(bench: BrokerBench, rest: bytes, step: int) -> None:
     parts = [FRONT, *(rest[at : at + step] for at in range(0, len(rest), step))]
     with pytest.raises(DecodeError):
-        arrives(house, parts).end()
+        arrives(bench, parts).end()
 
 
-def test_the_sections_before_the_body_are_checked_before_anything_is_stored(house: BrokerBench) -> None:
-    connection = Client10(house).connection
+def test_the_sections_before_the_body_are_checked_before_anything_is_stored(bench: BrokerBench) -> None:
+    connection = Client10(bench).connection
     wrong = described(0x70, compound(0xC0, [b"\xa1\x01x"])) + data(b"x")
     long = content10({"x-long": "x" * 140_000}, body=b"") + data(b"x")
     with pytest.raises(DecodeError):
@@ -103,4 +103,4 @@ def test_the_sections_before_the_body_are_checked_before_anything_is_stored(hous
     with pytest.raises(PeerError, match="before the body"):
         LargeArrival(connection, long, Header())
 
-    assert house.store.pieces == []
+    assert bench.store.pieces == []

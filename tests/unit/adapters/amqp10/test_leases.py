@@ -22,34 +22,34 @@ SUSPEND = Detach(handle=RECEIVES, closed=False)
 
 
 @pytest.fixture
-def house() -> BrokerBench:
+def bench() -> BrokerBench:
     return bench_with_queues({"x-consumer-timeout": LEASE})
 
 
 @pytest.mark.parametrize("ending", [SUSPEND, End()], ids=["detached", "ended"])
-def test_deliveries_of_a_suspended_link_return_in_time(house: BrokerBench, ending: Composite) -> None:
-    client = Client10(house)
+def test_deliveries_of_a_suspended_link_return_in_time(bench: BrokerBench, ending: Composite) -> None:
+    client = Client10(bench)
     delivered(client, 2)
     client.send(ending)
-    assert counts_of_q(house) == (0, 2)
-    house.clock.advance(LEASE + 1)
+    assert counts_of_q(bench) == (0, 2)
+    bench.clock.advance(LEASE + 1)
 
-    assert counts_of_q(house) == (2, 0)
+    assert counts_of_q(bench) == (2, 0)
 
 
 @pytest.mark.parametrize("all_said", [True, False])
-def test_deliveries_that_wait_for_a_resume_return_in_time(house: BrokerBench, all_said: bool) -> None:
+def test_deliveries_that_wait_for_a_resume_return_in_time(bench: BrokerBench, all_said: bool) -> None:
     """The link is there, and allows nothing; or has not said all that it has."""
-    client = Client10(house)
+    client = Client10(bench)
     tags = delivered(client, 2)
     attach = receiver_attach(dict.fromkeys(tags if all_said else []))
     attach.incomplete_unsettled = not all_said
     client.send(SUSPEND, attach)
-    assert counts_of_q(house) == (0, 2)
-    house.clock.advance(LEASE + 1)
+    assert counts_of_q(bench) == (0, 2)
+    bench.clock.advance(LEASE + 1)
 
-    assert counts_of_q(house) == (2, 0)
-    assert house.server.counters.timed_out == 2
+    assert counts_of_q(bench) == (2, 0)
+    assert bench.server.counters.timed_out == 2
     performative_types(client)
     client.send(credit_flow(2))
     new = transfers(client)
@@ -57,15 +57,15 @@ def test_deliveries_that_wait_for_a_resume_return_in_time(house: BrokerBench, al
     assert not any(each.resume or each.delivery_tag in tags for each in new)
 
 
-def test_a_delivery_resumed_in_time_has_a_new_lease(house: BrokerBench) -> None:
-    client = Client10(house)
+def test_a_delivery_resumed_in_time_has_a_new_lease(bench: BrokerBench) -> None:
+    client = Client10(bench)
     tags = delivered(client, 2)
     client.send(SUSPEND)
-    house.clock.advance(LEASE - 1)
+    bench.clock.advance(LEASE - 1)
     client.send(receiver_attach(dict.fromkeys(tags)), credit_flow(2))
     assert len(transfers(client)) == 2
-    house.clock.advance(LEASE - 1)
-    assert counts_of_q(house) == (0, 2)
-    house.clock.advance(LEASE)
+    bench.clock.advance(LEASE - 1)
+    assert counts_of_q(bench) == (0, 2)
+    bench.clock.advance(LEASE)
 
-    assert counts_of_q(house) == (2, 0)
+    assert counts_of_q(bench) == (2, 0)

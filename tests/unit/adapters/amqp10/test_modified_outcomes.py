@@ -27,31 +27,31 @@ def said(first: int, *names: str) -> Disposition:
     return Disposition(role=True, first=first, settled=True, state=Modified(message_annotations=added))
 
 
-def annotations(house: BrokerBench) -> list[list[bytes]]:
+def annotations(bench: BrokerBench) -> list[list[bytes]]:
     """Return the names of the annotations of each entry in the queue, in order."""
-    entries = house.broker.vhosts["/"].queues["q"].entries
+    entries = bench.broker.vhosts["/"].queues["q"].entries
     return [
         entries_of(entries.annotations_of(entry))[0] for entry in entries if entries.annotations_of(entry)
     ]
 
 
 def test_many_that_are_modified_one_by_one_count() -> None:
-    house = bench_with_queues()
-    client = Client10(house)
+    bench = bench_with_queues()
+    client = Client10(bench)
     delivered(client, MANY)
     client.send(*[said(number, "x-opt-why") for number in range(MANY)])
-    back, _ = counts_of_q(house)
+    back, _ = counts_of_q(bench)
     assert 0 < back <= TURN // MODIFICATION + 1 < MANY
-    house.clock.advance(0)
-    assert counts_of_q(house) == (MANY, 0)
-    assert annotations(house) == [[b"x-opt-why"]] * MANY
+    bench.clock.advance(0)
+    assert counts_of_q(bench) == (MANY, 0)
+    assert annotations(bench) == [[b"x-opt-why"]] * MANY
 
 
 @pytest.mark.parametrize("before", [0, 1])
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_message_has_only_so_many(before: int, more: int) -> None:
-    house = bench_with_queues()
-    client = Client10(house)
+    bench = bench_with_queues()
+    client = Client10(bench)
     delivered(client, 1)
     many = [f"x-{number}" for number in range(ANNOTATIONS_MAX - before + more)]
     if before:
@@ -59,31 +59,31 @@ def test_a_message_has_only_so_many(before: int, more: int) -> None:
         client.receives("q", 5, 1)
         client.said()
     client.send(said(before, *many))
-    house.clock.advance(0)
+    bench.clock.advance(0)
     assert performative_types(client) == ([Detach] if more else [])
     first = [b"x-first"] if before else []
-    assert annotations(house) == ([first] * before if more else [first + [name.encode() for name in many]])
+    assert annotations(bench) == ([first] * before if more else [first + [name.encode() for name in many]])
 
 
 def test_the_last_of_two_annotations_with_the_same_key_is_added() -> None:
     """A map with a repeated key is invalid, and must not produce another invalid map."""
-    house = bench_with_queues()
-    client = Client10(house)
+    bench = bench_with_queues()
+    client = Client10(bench)
     delivered(client, 1)
     frame = amqp(said(0, "x-1", "x-2", "x-3"))
     client.connection.receive(frame.replace(b"\xa3\x03x-3", b"\xa3\x03x-1"))
-    assert annotations(house) == [[b"x-1", b"x-2"]]
-    entries = house.broker.vhosts["/"].queues["q"].entries
+    assert annotations(bench) == [[b"x-1", b"x-2"]]
+    entries = bench.broker.vhosts["/"].queues["q"].entries
     assert entries_of(entries.annotations_of(next(iter(entries))))[1] == [b"\x50\x02", b"\x50\x01"]
 
 
 def test_a_queue_may_go_with_the_link_that_would_add_too_much_while_it_is_deleted() -> None:
     """A delivery that is returned while its queue is deleted may have waited until then."""
-    house = BrokerBench()
-    vhost = house.broker.vhosts["/"]
+    bench = BrokerBench()
+    vhost = bench.broker.vhosts["/"]
     vhost.declare_queue("dear", False, None, False, {"x-max-length": 1000})
     vhost.declare_queue("q", False, None, True, {"x-delivery-limit": 5})
-    client, other = Client10(house), Client10(house)
+    client, other = Client10(bench), Client10(bench)
     for handle, name in enumerate(("dear", "q")):
         first = 200 * handle
         other.sends(name, handle)
@@ -99,6 +99,6 @@ def test_a_queue_may_go_with_the_link_that_would_add_too_much_while_it_is_delete
     assert vhost.queues["q"].unacked == 200
     vhost.delete_queue("q", False, False)
     assert list(vhost.queues) == ["dear"]
-    house.clock.advance(0)
+    bench.clock.advance(0)
     assert performative_types(client).count(Detach) == 1
     assert vhost.queues["dear"].ready + vhost.queues["dear"].unacked == 200

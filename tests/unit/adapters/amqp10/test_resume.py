@@ -26,42 +26,42 @@ from tests.support.adapters.resumed_links10 import (
 
 
 @pytest.fixture
-def house() -> BrokerBench:
+def bench() -> BrokerBench:
     return bench_with_queues()
 
 
 @pytest.fixture
-def client(house: BrokerBench) -> Client10:
-    return Client10(house)
+def client(bench: BrokerBench) -> Client10:
+    return Client10(bench)
 
 
-def test_two_that_wait_for_the_log_to_take_up_one(house: BrokerBench, client: Client10) -> None:
+def test_two_that_wait_for_the_log_to_take_up_one(bench: BrokerBench, client: Client10) -> None:
     """The second takes from the first, which has published meanwhile, and so waits once more."""
     client.send(sender_attach())
     client.publish(0, durable=True)
     client.send(Detach(handle=SENDS, closed=False))
-    first, second = Client10(house), Client10(house)
+    first, second = Client10(bench), Client10(bench)
     first.send(sender_attach(b"0"))
     first.publish(1, durable=True)
     second.send(sender_attach(b"0"))
     second.publish(2, durable=True)
     assert performative_types(first) == performative_types(second) == []
-    house.store.complete()
+    bench.store.complete()
 
     assert performative_types(first) == [Attach, Flow, Detach]
     assert performative_types(second) == []
-    house.store.complete()
+    bench.store.complete()
     assert performative_types(second) == [Attach, Flow]
-    house.store.complete()
+    bench.store.complete()
     assert performative_types(second) == [Disposition]
 
 
-def test_frames_behind_a_detach_are_not_waited_for(house: BrokerBench, client: Client10) -> None:
+def test_frames_behind_a_detach_are_not_waited_for(bench: BrokerBench, client: Client10) -> None:
     """The sender settles the delivery on the resuming link, or never."""
     client.send(sender_attach())
     client.publish(0, 1, 2, durable=True)
     client.send(Detach(handle=SENDS, closed=False))
-    house.store.complete()
+    bench.store.complete()
 
     assert performative_types(client) == [Attach, Flow, Detach, Disposition]
     [session] = client.connection.mapped.all()
@@ -74,13 +74,13 @@ SUSPEND = Detach(handle=RECEIVES, closed=False)
 
 def later(client: Client10) -> list[Composite]:
     """Return the performatives that the broker writes after all waiting work."""
-    client.house.clock.advance(0)
+    client.bench.clock.advance(0)
     return [each.performative for each in client.said()]
 
 
 def test_very_many_go_in_several_turns() -> None:
-    house = bench_with_queues()
-    client = Client10(house)
+    bench = bench_with_queues()
+    client = Client10(bench)
     tags = delivered(client, MANY)
     settled = {tag: Accepted() for tag in tags[: MANY // 2]}
     client.send(SUSPEND, receiver_attach({**dict.fromkeys(tags), **settled}))
@@ -90,8 +90,8 @@ def test_very_many_go_in_several_turns() -> None:
     sent = len(client.said())
     assert 0 < sent < MANY // 2
     turns = 0
-    while house.turns.waiting:
-        house.turns.waiting.popleft().pump(MANY)
+    while bench.turns.waiting:
+        bench.turns.waiting.popleft().pump(MANY)
         turns += 1
     assert turns > 2
     assert sent + len(client.said()) == MANY
@@ -100,8 +100,8 @@ def test_very_many_go_in_several_turns() -> None:
 @pytest.mark.parametrize("state", [None, Accepted(), Modified(delivery_failed=True)])
 def test_as_many_as_are_kept_are_in_one_complete_map(state: DeliveryState | None) -> None:
     """Frames of the size that the broker accepts have room for the map, whatever the usual outcome."""
-    house = bench_with_queues()
-    client = Client10(house)
+    bench = bench_with_queues()
+    client = Client10(bench)
     tags = delivered(client, KEPT_MAX + 1)
     client.send(SUSPEND, receiver_attach(dict.fromkeys(tags[:KEPT_MAX], state)))
     detached, answer, *_ = later(client)
@@ -111,18 +111,18 @@ def test_as_many_as_are_kept_are_in_one_complete_map(state: DeliveryState | None
     assert answer.incomplete_unsettled is False
 
     client.send(credit_flow(KEPT_MAX))
-    house.clock.advance(0)
+    bench.clock.advance(0)
     again = transfers(client)
     assert [transfer.delivery_tag for transfer in again] == tags[:KEPT_MAX]
     assert all(transfer.resume for transfer in again)
     assert all(transfer.settled == (state is not None) for transfer in again)
     failed = isinstance(state, Modified)
-    assert counts_of_q(house) == (KEPT_MAX + 1 if failed else 1, KEPT_MAX if state is None else 0)
+    assert counts_of_q(bench) == (KEPT_MAX + 1 if failed else 1, KEPT_MAX if state is None else 0)
 
 
 def test_a_map_with_what_is_no_state_costs_the_link_and_not_the_connection() -> None:
-    house = bench_with_queues()
-    client = Client10(house)
+    bench = bench_with_queues()
+    client = Client10(bench)
     tags = delivered(client, MANY)
     wrong = dataclasses.replace(receiver_attach({}), unsettled=dict.fromkeys(tags, "x" * 50))
     client.send(SUSPEND, wrong)
@@ -132,23 +132,23 @@ def test_a_map_with_what_is_no_state_costs_the_link_and_not_the_connection() -> 
     assert isinstance(told, Detach)
     assert (refused.source, told.error and told.error.condition) == (None, "amqp:decode-error")
     assert client.connection.is_open()
-    assert counts_of_q(house) == (0, MANY)
+    assert counts_of_q(bench) == (0, MANY)
 
 
 def test_deliveries_of_a_deleted_queue_are_not_sent() -> None:
     """The link ends with its queue, after the answers that the peer waits for."""
-    house = bench_with_queues()
-    client = Client10(house)
+    bench = bench_with_queues()
+    client = Client10(bench)
     tags = delivered(client, 3)
     client.send(SUSPEND, receiver_attach(dict.fromkeys(tags)))
     client.send(sender_attach())
     client.publish(0, durable=True)
-    house.broker.vhosts["/"].delete_queue("q", False, False, None)
+    bench.broker.vhosts["/"].delete_queue("q", False, False, None)
     performative_types(client)
     client.send(credit_flow(3, sent=1))
 
     assert transfers(client) == []
-    house.store.complete()
+    bench.store.complete()
     assert Detach in performative_types(client)
     client.publish(1, handle=SENDS)
     assert client.connection.is_open()
@@ -156,8 +156,8 @@ def test_deliveries_of_a_deleted_queue_are_not_sent() -> None:
 
 def test_an_outcome_that_is_larger_than_a_frame_is_not_repeated() -> None:
     """The receiver knows it, and hears that it is settled."""
-    house = bench_with_queues()
-    client = Client10(house, 512)
+    bench = bench_with_queues()
+    client = Client10(bench, 512)
     tags = delivered(client, 2)
     long = Rejected(error=Error(condition="test:long", description="x" * 600))
     client.send(SUSPEND, receiver_attach({tags[0]: long, tags[1]: None}))
@@ -172,17 +172,17 @@ def test_an_outcome_that_is_larger_than_a_frame_is_not_repeated() -> None:
 @pytest.mark.parametrize(("count", "window"), [(3, 0), (300, 100_000)])
 def test_a_link_may_be_detached_before_all_of_it_has_gone_out_again(count: int, window: int) -> None:
     """The remaining deliveries wait for the window, or for a later turn of the connection."""
-    house = bench_with_queues()
-    first = Client10(house)
+    bench = bench_with_queues()
+    first = Client10(bench)
     tags = delivered(first, count)
     first.connection.lost("gone")
-    client = Client10(house)
+    client = Client10(bench)
     flow = credit_flow(count)
     flow.incoming_window = window
     opening = Flow(next_incoming_id=0, incoming_window=window, next_outgoing_id=0, outgoing_window=100)
     client.send(opening, receiver_attach(dict.fromkeys(tags)), flow, Detach(handle=RECEIVES, closed=True))
     client.connection.schedule()
-    house.turns.run()
+    bench.turns.run()
     assert performative_types(client)[-1] is Detach
     assert client.connection.is_open()
-    assert counts_of_q(house) == (count, 0)
+    assert counts_of_q(bench) == (count, 0)

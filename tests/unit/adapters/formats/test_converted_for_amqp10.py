@@ -20,9 +20,9 @@ PAYLOAD = bytes(range(256)) * 20_000
 
 
 @pytest.fixture
-def client(house: BrokerBench) -> Client091:
+def client(bench: BrokerBench) -> Client091:
     """The client that has declared the queue."""
-    client = house.open()
+    client = bench.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.frames()
     return client
@@ -35,13 +35,13 @@ def given(message: Message, store: MessageStore) -> list[bytes]:
 
 
 def published(
-    house: BrokerBench, client: Client091, payload: bytes, frame_max: int, **fields: object
+    bench: BrokerBench, client: Client091, payload: bytes, frame_max: int, **fields: object
 ) -> Message:
     """Return the stored message of a client's publish."""
     properties = Basic.Properties(**fields)  # type: ignore[arg-type]
     stream = method_bytes(Basic.Publish(routing_key="q"), 1) + header_bytes(len(payload), properties, 1)
     client.connection.receive(stream + b"".join(body_frames(payload, 1, frame_max)))
-    [entry] = house.broker.vhosts["/"].queues["q"].entries
+    [entry] = bench.broker.vhosts["/"].queues["q"].entries
     return entry.message
 
 
@@ -50,8 +50,8 @@ def kept(message: Message) -> bytes:
     return message.content
 
 
-def test_a_message_is_its_sections(house: BrokerBench, client: Client091) -> None:
-    message = published(house, client, b"hello", 4096, message_id="m", headers={"x-own": 1, "a": "b"})
+def test_a_message_is_its_sections(bench: BrokerBench, client: Client091) -> None:
+    message = published(bench, client, b"hello", 4096, message_id="m", headers={"x-own": 1, "a": "b"})
     made = content_for10(message, kept(message))
     assert made == content10(kept(message), "", "q")
     found = sections(made)
@@ -63,16 +63,16 @@ def test_a_message_is_its_sections(house: BrokerBench, client: Client091) -> Non
 @pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize("frame_max", [4096, 131072])
 def test_a_large_body_is_one_data_section_that_comes_piece_by_piece(
-    house: BrokerBench, client: Client091, frame_max: int, on_disk: bool
+    bench: BrokerBench, client: Client091, frame_max: int, on_disk: bool
 ) -> None:
-    message = published(house, client, PAYLOAD, frame_max, message_id="m")
+    message = published(bench, client, PAYLOAD, frame_max, message_id="m")
     assert message.body is not None
     if on_disk:
         for number, piece in enumerate(message.body.pieces, 1):
             piece.sequence = number
-            house.store.contents[number] = kept(piece)
+            bench.store.contents[number] = kept(piece)
             piece.content = None
-    front, *pieces = given(message, house.store)
+    front, *pieces = given(message, bench.store)
     assert front == content_for10(message, kept(message))
     assert len(pieces) == len(message.body.pieces)
     assert b"".join(pieces) == PAYLOAD
@@ -86,10 +86,10 @@ def test_a_large_body_is_one_data_section_that_comes_piece_by_piece(
 
 
 def test_a_large_body_that_says_that_it_is_sections_is_not_believed(
-    house: BrokerBench, client: Client091
+    bench: BrokerBench, client: Client091
 ) -> None:
-    message = published(house, client, PAYLOAD, 131072, message_type="amqp-1.0")
-    whole = b"".join(given(message, house.store))
+    message = published(bench, client, PAYLOAD, 131072, message_type="amqp-1.0")
+    whole = b"".join(given(message, bench.store))
     layout = scan(whole, 0, len(whole))
     assert (layout.body_code, layout.body_count, layout.body_end) == (DATA, 1, len(whole))
     assert sections(whole)[ANNOTATIONS] == {
@@ -101,19 +101,19 @@ def test_a_large_body_that_says_that_it_is_sections_is_not_believed(
 
 @pytest.mark.parametrize("payload", [b"", b"hello", PAYLOAD])
 def test_a_message_from_amqp_091_returns_there_unchanged(
-    house: BrokerBench, client: Client091, payload: bytes
+    bench: BrokerBench, client: Client091, payload: bytes
 ) -> None:
-    message = published(house, client, payload, 131072, delivery_mode=1, headers={"x-own": 1, "a": "b"})
-    parts = given(message, house.store)
+    message = published(bench, client, payload, 131072, delivery_mode=1, headers={"x-own": 1, "a": "b"})
+    parts = given(message, bench.store)
     client.send(Queue.Purge(queue="q"), 1)
     client.frames()
     if message.body is None:
-        put(house, parts[0])
+        put(bench, parts[0])
     else:
         layout = scan(parts[0] + bytes(len(PAYLOAD)), 0, len(parts[0]) + len(PAYLOAD))
-        put_large(house, parts[0][layout.body :] + b"".join(parts[1:]), parts[0][: layout.body])
+        put_large(bench, parts[0][layout.body :] + b"".join(parts[1:]), parts[0][: layout.body])
     client.send(Basic.Get(queue="q"), 1)
-    house.turns.run()
+    bench.turns.run()
     [(_, got)] = client.contents()
     properties = Properties(got)
     assert properties.headers() == {"x-own": 1, "a": "b"}

@@ -168,29 +168,29 @@ MILLION = 1_000_000
 
 @pytest.mark.nightly
 def test_a_million_scattered_times_are_each_kept_to_the_millisecond() -> None:
-    yard = VhostBench()
-    queue = yard.queue(max_priority=3)
+    bench = VhostBench()
+    queue = bench.queue(max_priority=3)
     choice = random.Random(1)
-    route = yard.vhost.route("", "q")
+    route = bench.vhost.route("", "q")
     ends: list[int] = []
     for number in range(MILLION):
         message = Message(route.address, b"", 0, False, number % 4)
         message.expiration = choice.randrange(10_000, 100_000)
         ends.append(message.expiration)
-        yard.vhost.publish_carefully(route, message)
+        bench.vhost.publish_carefully(route, message)
     assert queue.rules is not None
     assert queue.rules.timers.count == queue.ready == MILLION
-    began, rings, sets = yard.clock.now, 0, 0
+    began, rings, sets = bench.clock.now, 0, 0
     ends.sort()
     done = 0
-    while yard.clock.wakes:
-        sets += len(yard.clock.wakes)
-        due = yard.clock.wakes[-1]
-        yard.clock.wakes.clear()
-        yard.clock.now = max(yard.clock.now, due)
-        yard.clock.schedule.run()
+    while bench.clock.wakes:
+        sets += len(bench.clock.wakes)
+        due = bench.clock.wakes[-1]
+        bench.clock.wakes.clear()
+        bench.clock.now = max(bench.clock.now, due)
+        bench.clock.schedule.run()
         rings += 1
-        elapsed = yard.clock.now - began
+        elapsed = bench.clock.now - began
         while done < MILLION and ends[done] <= elapsed:
             done += 1
         left = MILLION - done
@@ -202,18 +202,18 @@ def test_a_million_scattered_times_are_each_kept_to_the_millisecond() -> None:
 
 @pytest.mark.nightly
 def test_a_million_of_one_age_behind_one_that_stays() -> None:
-    yard = VhostBench()
-    queue = yard.queue(message_ttl=10_000)
-    plain = yard.queue("plain")
-    yard.publish("plain", expiration=NEVER)
-    route = yard.vhost.route("", "q")
+    bench = VhostBench()
+    queue = bench.queue(message_ttl=10_000)
+    plain = bench.queue("plain")
+    bench.publish("plain", expiration=NEVER)
+    route = bench.vhost.route("", "q")
     for number in range(MILLION):
         if number % 1000 == 0:
-            yard.clock.now += 1
-        yard.vhost.publish(route, Message(route.address, b"", 0, False, 0))
+            bench.clock.now += 1
+        bench.vhost.publish(route, Message(route.address, b"", 0, False, 0))
     assert queue.ready == MILLION
-    assert yard.clock.wakes == [1001 + 10_000], "one alarm, set once"
-    yard.clock.advance(10_000 - 1001)
+    assert bench.clock.wakes == [1001 + 10_000], "one alarm, set once"
+    bench.clock.advance(10_000 - 1001)
     assert queue.ready == MILLION
-    yard.clock.advance(1001)
+    bench.clock.advance(1001)
     assert (queue.ready, plain.ready) == (0, 1)

@@ -172,7 +172,9 @@ def test_messages_without_a_destination_are_refused() -> None:
         operation.commit()
 
 
-def source(yard: VhostBench, count: int, durable: bool = False, **arguments: object) -> tuple[Queue, Backlog]:
+def source(
+    bench: VhostBench, count: int, durable: bool = False, **arguments: object
+) -> tuple[Queue, Backlog]:
     """A queue of which so many messages wait, for room in the queue `dead` which does not exist yet."""
     settings: dict[str, object] = {
         "dead_letter_exchange": "",
@@ -181,9 +183,9 @@ def source(yard: VhostBench, count: int, durable: bool = False, **arguments: obj
         "overflow": "reject-publish",
         "message_ttl": 10,
     }
-    queue = yard.queue("q", durable, **settings | arguments)
-    yard.publish(count=count, persistent=durable)
-    yard.clock.advance(10)
+    queue = bench.queue("q", durable, **settings | arguments)
+    bench.publish(count=count, persistent=durable)
+    bench.clock.advance(10)
     assert queue.dead == count
     backlog = existing_backlog(queue)
     assert backlog is not None
@@ -196,8 +198,8 @@ def waiting(backlog: Backlog) -> list[int]:
 
 
 def test_waiting_dead_letters_are_found_in_order_from_any_position() -> None:
-    yard = VhostBench()
-    queue, backlog = source(yard, 5)
+    bench = VhostBench()
+    queue, backlog = source(bench, 5)
     deaths = backlog.after(0, 10)
     assert [int(death.message.content or b"") for death in deaths] == [1, 2, 3, 4, 5]
     assert backlog.after(deaths[1].number, 2) == deaths[2:4]
@@ -213,9 +215,9 @@ def test_waiting_dead_letters_are_found_in_order_from_any_position() -> None:
 
 
 def test_numbers_of_what_has_left_are_swept() -> None:
-    yard = VhostBench()
-    queue, backlog = source(yard, 3 * STALE_MIN)
-    operation = RecordedOperation(yard.vhost, queue)
+    bench = VhostBench()
+    queue, backlog = source(bench, 3 * STALE_MIN)
+    operation = RecordedOperation(bench.vhost, queue)
     for death in backlog.after(0, 1000)[1:]:
         operation.remove_dead(death)
     operation.commit()
@@ -224,41 +226,41 @@ def test_numbers_of_what_has_left_are_swept() -> None:
 
 
 def test_a_seized_dead_letter_is_not_tried_and_returns_after_an_abort() -> None:
-    yard = VhostBench()
-    queue, backlog = source(yard, 4)
-    operation = RecordedOperation(yard.vhost, queue)
+    bench = VhostBench()
+    queue, backlog = source(bench, 4)
+    operation = RecordedOperation(bench.vhost, queue)
     for death in backlog.after(0, 2):
         operation.remove_dead(death)
-    dead = yard.queue("dead")
-    yard.clock.advance(5000)
+    dead = bench.queue("dead")
+    bench.clock.advance(5000)
     assert (queue.dead, queue.messages, numbers(dead)) == (4, 4, []), "others wait behind it"
     operation.abort()
-    yard.clock.advance(0)
+    bench.clock.advance(0)
     assert (queue.dead, numbers(dead), operation.end) == (0, [1, 2, 3, 4], "")
 
 
 def test_a_removed_message_is_not_dead_lettered() -> None:
-    yard = VhostBench()
-    queue, backlog = source(yard, 4)
-    operation = RecordedOperation(yard.vhost, queue)
+    bench = VhostBench()
+    queue, backlog = source(bench, 4)
+    operation = RecordedOperation(bench.vhost, queue)
     for death in backlog.after(0, 4)[::2]:
         operation.remove_dead(death)
     operation.commit()
     assert operation.end == "committed"
     assert (queue.dead, queue.dead_bytes, waiting(backlog)) == (2, 2, [2, 4])
-    dead = yard.queue("dead")
-    yard.clock.advance(20)
-    assert (queue.dead, numbers(dead), list(yard.vhost.dead_letters.backlogs)) == (0, [2, 4], [])
+    dead = bench.queue("dead")
+    bench.clock.advance(20)
+    assert (queue.dead, numbers(dead), list(bench.vhost.dead_letters.backlogs)) == (0, [2, 4], [])
 
 
 def test_nothing_is_taken_away_before_that_is_durable() -> None:
     store = SlowStore()
-    yard = VhostBench(store)
-    queue, backlog = source(yard, 3, durable=True)
-    other = yard.queue("other", durable=True)
-    operation = RecordedOperation(yard.vhost, queue)
+    bench = VhostBench(store)
+    queue, backlog = source(bench, 3, durable=True)
+    other = bench.queue("other", durable=True)
+    operation = RecordedOperation(bench.vhost, queue)
     first = backlog.after(0, 1)[0]
-    operation.publish(yard.vhost.route("", "other"), copy_of(first.message, first.message.content or b""))
+    operation.publish(bench.vhost.route("", "other"), copy_of(first.message, first.message.content or b""))
     operation.remove_dead(first)
     operation.commit()
     assert store.last_words == [first.message]
@@ -270,9 +272,9 @@ def test_nothing_is_taken_away_before_that_is_durable() -> None:
 
 def test_when_the_log_fails_all_waits_as_before() -> None:
     store = SlowStore()
-    yard = VhostBench(store)
-    queue, backlog = source(yard, 3, durable=True)
-    operation = RecordedOperation(yard.vhost, queue)
+    bench = VhostBench(store)
+    queue, backlog = source(bench, 3, durable=True)
+    operation = RecordedOperation(bench.vhost, queue)
     for death in backlog.after(0, 3):
         operation.remove_dead(death)
     operation.commit()
@@ -281,15 +283,15 @@ def test_when_the_log_fails_all_waits_as_before() -> None:
     assert waiting(backlog) == [1, 2, 3]
     assert queue.rules is not None
     assert (queue.rules.reserved, queue.rules.reserved_bytes) == (0, 0)
-    dead = yard.queue("dead")
-    yard.clock.advance(20)
+    dead = bench.queue("dead")
+    bench.clock.advance(20)
     assert numbers(dead) == [1, 2, 3]
 
 
 def test_a_purge_leaves_what_is_seized() -> None:
-    yard = VhostBench()
-    queue, backlog = source(yard, 4)
-    operation = RecordedOperation(yard.vhost, queue)
+    bench = VhostBench()
+    queue, backlog = source(bench, 4)
+    operation = RecordedOperation(bench.vhost, queue)
     operation.remove_dead(backlog.after(0, 2)[1])
     assert purge(queue) == 3
     assert waiting(backlog) == [2]
@@ -299,38 +301,38 @@ def test_a_purge_leaves_what_is_seized() -> None:
 
 
 def test_a_deleted_queue_ends_what_is_seized() -> None:
-    yard = VhostBench(store := SlowStore())
-    queue, backlog = source(yard, 2, durable=True)
-    committed, aborted = RecordedOperation(yard.vhost, queue), RecordedOperation(yard.vhost, queue)
+    bench = VhostBench(store := SlowStore())
+    queue, backlog = source(bench, 2, durable=True)
+    committed, aborted = RecordedOperation(bench.vhost, queue), RecordedOperation(bench.vhost, queue)
     committed.remove_dead(backlog.after(0, 1)[0])
     aborted.remove_dead(backlog.after(0, 2)[1])
     committed.commit()
-    yard.vhost.delete_queue("q", False, False)
+    bench.vhost.delete_queue("q", False, False)
     aborted.abort()
     store.waiting.pop().on_durable(1)
-    yard.clock.advance(0)
+    bench.clock.advance(0)
     assert (committed.end, queue.dead, backlog.deaths()) == ("committed", 0, [])
 
 
 def test_the_room_of_what_is_seized_is_free_as_that_of_what_is_marked() -> None:
-    yard = VhostBench()
-    queue, backlog = source(yard, 2, max_length=2)
-    assert yard.publish() == REFUSED
-    operation = RecordedOperation(yard.vhost, queue)
+    bench = VhostBench()
+    queue, backlog = source(bench, 2, max_length=2)
+    assert bench.publish() == REFUSED
+    operation = RecordedOperation(bench.vhost, queue)
     first = backlog.after(0, 1)[0]
-    operation.publish(yard.vhost.route("", "q"), copy_of(first.message, b"7"))
+    operation.publish(bench.vhost.route("", "q"), copy_of(first.message, b"7"))
     operation.remove_dead(first)
     operation.commit()
     assert (operation.end, numbers(queue), waiting(backlog)) == ("committed", [7], [2])
-    assert yard.publish() == REFUSED
+    assert bench.publish() == REFUSED
 
 
 def test_the_next_one_is_tried_when_the_first_one_has_been_taken_away() -> None:
     """A waiting message may be smaller, and have room where the first message had none."""
-    yard = VhostBench()
-    dead = yard.queue("dead", max_length_bytes=5, overflow="reject-publish")
-    yard.publish("dead", size=3)
-    queue = yard.queue(
+    bench = VhostBench()
+    dead = bench.queue("dead", max_length_bytes=5, overflow="reject-publish")
+    bench.publish("dead", size=3)
+    queue = bench.queue(
         "q",
         dead_letter_exchange="",
         dead_letter_routing_key="dead",
@@ -338,14 +340,14 @@ def test_the_next_one_is_tried_when_the_first_one_has_been_taken_away() -> None:
         overflow="reject-publish",
         message_ttl=10,
     )
-    yard.publish(size=4)
-    yard.publish(size=2)
-    yard.clock.advance(10)
+    bench.publish(size=4)
+    bench.publish(size=2)
+    bench.clock.advance(10)
     assert (queue.dead, dead.ready) == (2, 1)
     backlog = existing_backlog(queue)
     assert backlog is not None
-    operation = RecordedOperation(yard.vhost, queue)
+    operation = RecordedOperation(bench.vhost, queue)
     operation.remove_dead(backlog.after(0, 1)[0])
     operation.commit()
-    yard.clock.advance(0)
+    bench.clock.advance(0)
     assert (queue.dead, numbers(dead), dead.awaited) == (0, [1, 3], {})

@@ -403,11 +403,11 @@ MILLION = 1_000_000
 
 @pytest.mark.nightly
 def test_a_million_scattered_dates_are_each_kept_to_the_millisecond() -> None:
-    yard = VhostBench()
-    queue = yard.queue()
+    bench = VhostBench()
+    queue = bench.queue()
     choice = random.Random(1)
-    route = yard.vhost.route("", "q")
-    began = yard.clock.date()
+    route = bench.vhost.route("", "q")
+    began = bench.clock.date()
     dates: list[int] = []
     for number in range(MILLION):
         message = Message(route.address, b"", 0, False, 0)
@@ -417,19 +417,19 @@ def test_a_million_scattered_dates_are_each_kept_to_the_millisecond() -> None:
         if number % 2:
             restore(queue, message, False)  # as after a restart
         else:
-            yard.vhost.publish_carefully(route, message)
+            bench.vhost.publish_carefully(route, message)
     assert (queue.ready, delayed_in(queue)) == (0, MILLION)
     dates.sort()
-    soonest = soonest_first(delays_of(queue, yard.vhost).places())
+    soonest = soonest_first(delays_of(queue, bench.vhost).places())
     assert [next(soonest).date for _ in range(1000)] == dates[:1000]
     rings = done = 0
-    while yard.clock.wakes:
-        due = yard.clock.wakes[-1]
-        yard.clock.wakes.clear()
-        yard.clock.now = max(yard.clock.now, due)
-        yard.clock.schedule.run()
+    while bench.clock.wakes:
+        due = bench.clock.wakes[-1]
+        bench.clock.wakes.clear()
+        bench.clock.now = max(bench.clock.now, due)
+        bench.clock.schedule.run()
         rings += 1
-        while done < MILLION and dates[done] <= yard.clock.date():
+        while done < MILLION and dates[done] <= bench.clock.date():
             done += 1
         assert done - 10 * SLICE <= queue.ready <= done, "each comes in the millisecond in which it is due"
     assert (queue.ready, delayed_in(queue)) == (MILLION, 0)

@@ -94,14 +94,14 @@ def test_annotations_are_added_before_the_next_delivery() -> None:
 @pytest.mark.parametrize(("cost", "known", "most"), [(0, b"", 5000), (49, b"", 100), (0, b"k" * 800, 100)])
 def test_very_many_are_annotated_in_slices(cost: int, known: bytes, most: int) -> None:
     """Earlier annotations of each entry must be read first."""
-    yard, queue, client = delivered_bench(12_000)
+    bench, queue, client = delivered_bench(12_000)
     for entry in client.held if known else ():
         annotate(queue, entry, known)
     words = Words(b"why", cost)
     entries, client.held = client.held, []
     give_back([(client.consumer, entries)], NACK, client.session, queue.host, words)
     while queue.unacked > 0:
-        run_schedule(yard)
+        run_schedule(bench)
     assert max(words.slices) <= most
     assert sum(words.slices) == 12_000
     assert {queue.entries.annotations_of(entry) for entry in queue.entries} == {b"why"}

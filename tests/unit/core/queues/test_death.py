@@ -200,13 +200,13 @@ def test_choices_that_make_no_sense_are_refused(arguments: dict[str, object], wh
 ALL = "rejected,expired,maxlen,delivery_limit,queue_expired,queue_deleted"
 
 
-def there(yard: VhostBench, name: str = "q") -> bool:
-    return name in yard.vhost.queues
+def there(bench: VhostBench, name: str = "q") -> bool:
+    return name in bench.vhost.queues
 
 
-def source(yard: VhostBench, durable: bool = False, **arguments: Any) -> Queue:
+def source(bench: VhostBench, durable: bool = False, **arguments: Any) -> Queue:
     """A queue whose messages go to the queue `dead`, whatever ends them."""
-    return yard.queue(
+    return bench.queue(
         "q",
         durable,
         dead_letter_exchange="",
@@ -220,191 +220,191 @@ def source(yard: VhostBench, durable: bool = False, **arguments: Any) -> Queue:
 
 
 def test_a_queue_with_messages_is_spared_and_goes_when_it_has_been_empty_for_so_long() -> None:
-    yard = VhostBench()
-    queue = yard.queue(expires=800, expires_if_empty=True)
-    yard.publish()
-    yard.clock.advance(10_000)
-    assert there(yard)
-    yard.vhost.purge_queue("q")
-    yard.clock.advance(799)
-    assert there(yard), "it has not been empty for so long"
-    yard.clock.advance(800 // LOOKS + 2)
-    assert not there(yard)
+    bench = VhostBench()
+    queue = bench.queue(expires=800, expires_if_empty=True)
+    bench.publish()
+    bench.clock.advance(10_000)
+    assert there(bench)
+    bench.vhost.purge_queue("q")
+    bench.clock.advance(799)
+    assert there(bench), "it has not been empty for so long"
+    bench.clock.advance(800 // LOOKS + 2)
+    assert not there(bench)
     assert queue.deleted
 
 
 def test_a_message_that_expires_leaves_it_empty() -> None:
-    yard = VhostBench()
-    yard.queue(expires=100, expires_if_empty=True, message_ttl=1000)
-    yard.publish()
-    yard.clock.advance(1099)
-    assert there(yard)
-    yard.clock.advance(100 // LOOKS + 2)
-    assert not there(yard)
+    bench = VhostBench()
+    bench.queue(expires=100, expires_if_empty=True, message_ttl=1000)
+    bench.publish()
+    bench.clock.advance(1099)
+    assert there(bench)
+    bench.clock.advance(100 // LOOKS + 2)
+    assert not there(bench)
 
 
 def test_an_acquired_message_keeps_the_queue_from_expiring() -> None:
-    yard = VhostBench()
-    queue = yard.queue(expires=100, expires_if_empty=True)
-    client = yard.client(queue)
-    yard.publish()
-    yard.run()
+    bench = VhostBench()
+    queue = bench.queue(expires=100, expires_if_empty=True)
+    client = bench.client(queue)
+    bench.publish()
+    bench.run()
     client.cancel()
-    yard.clock.advance(10_000)
-    assert there(yard)
+    bench.clock.advance(10_000)
+    assert there(bench)
     client.ack(1)
-    yard.clock.advance(100 + 100 // LOOKS + 2)
-    assert not there(yard)
+    bench.clock.advance(100 + 100 // LOOKS + 2)
+    assert not there(bench)
 
 
 def test_an_empty_one_goes_as_ever_and_a_policy_can_spare() -> None:
-    yard = VhostBench()
-    yard.queue(expires=100, expires_if_empty=True)
-    yard.clock.advance(100)
-    assert not there(yard)
-    yard.queue(expires=100)
-    yard.vhost.policies.set(Policy("spare", "", {"expires-if-empty": True}))
-    yard.vhost.policies.apply_now()
-    yard.publish()
-    yard.clock.advance(10_000)
-    assert there(yard)
+    bench = VhostBench()
+    bench.queue(expires=100, expires_if_empty=True)
+    bench.clock.advance(100)
+    assert not there(bench)
+    bench.queue(expires=100)
+    bench.vhost.policies.set(Policy("spare", "", {"expires-if-empty": True}))
+    bench.vhost.policies.apply_now()
+    bench.publish()
+    bench.clock.advance(10_000)
+    assert there(bench)
 
 
 # ---- deaths with the queue
 
 
 def test_by_default_messages_go_with_their_queue() -> None:
-    yard = VhostBench()
-    dead = yard.queue("dead")
-    yard.queue(dead_letter_exchange="", dead_letter_routing_key="dead", expires=10)
-    yard.publish()
-    yard.clock.advance(10)
-    assert not there(yard)
+    bench = VhostBench()
+    dead = bench.queue("dead")
+    bench.queue(dead_letter_exchange="", dead_letter_routing_key="dead", expires=10)
+    bench.publish()
+    bench.clock.advance(10)
+    assert not there(bench)
     assert numbers(dead) == []
 
 
 @pytest.mark.parametrize("count", [1, 3 * SLICE])
 def test_messages_of_an_expiring_queue_are_dead_lettered(count: int) -> None:
-    yard = VhostBench()
-    dead = yard.queue("dead")
-    source(yard, expires=10)
-    yard.publish(count=count)
-    yard.clock.advance(10)
-    assert not there(yard)
+    bench = VhostBench()
+    dead = bench.queue("dead")
+    source(bench, expires=10)
+    bench.publish(count=count)
+    bench.clock.advance(10)
+    assert not there(bench)
     assert numbers(dead) == list(range(1, count + 1))
-    assert yard.died() == {"queue_expired": count}
+    assert bench.died() == {"queue_expired": count}
 
 
 @pytest.mark.parametrize("count", [2, 3 * SLICE])
 def test_messages_of_a_deleted_queue_are_dead_lettered_with_and_without_consumers(count: int) -> None:
     store = RecordingStore()
-    yard = VhostBench(store)
-    dead = yard.queue("dead", durable=True)
-    queue = source(yard, durable=True)
-    client = yard.client(queue, 1)
-    yard.publish(count=count, persistent=True)
-    yard.run()
+    bench = VhostBench(store)
+    dead = bench.queue("dead", durable=True)
+    queue = source(bench, durable=True)
+    client = bench.client(queue, 1)
+    bench.publish(count=count, persistent=True)
+    bench.run()
     assert client.numbers == [1]
-    assert yard.vhost.delete_queue("q", False, False) == count - 1
-    assert there(yard) is (count > SLICE)
-    yard.clock.advance(10)
-    assert not there(yard)
+    assert bench.vhost.delete_queue("q", False, False) == count - 1
+    assert there(bench) is (count > SLICE)
+    bench.clock.advance(10)
+    assert not there(bench)
     assert numbers(dead) == list(range(1, count + 1))
-    assert yard.died() == {"queue_deleted": count}
+    assert bench.died() == {"queue_deleted": count}
     assert store.forgotten == []
     client.ack(1)
     assert len(store.settled) == count
 
 
 def test_a_policy_has_them_dead_lettered() -> None:
-    yard = VhostBench()
-    dead = yard.queue("dead")
+    bench = VhostBench()
+    dead = bench.queue("dead")
     definition: dict[str, object] = {
         "dead-letter-exchange": "",
         "dead-letter-routing-key": "dead",
         "dead-letter-reasons": ALL,
     }
-    yard.vhost.policies.set(Policy("last", "^q$", definition))
-    yard.vhost.policies.apply_now()
-    yard.queue()
-    yard.publish()
-    yard.vhost.delete_queue("q", False, False)
-    assert (there(yard), numbers(dead)) == (False, [1])
+    bench.vhost.policies.set(Policy("last", "^q$", definition))
+    bench.vhost.policies.apply_now()
+    bench.queue()
+    bench.publish()
+    bench.vhost.delete_queue("q", False, False)
+    assert (there(bench), numbers(dead)) == (False, [1])
 
 
 def test_where_they_are_dead_lettered_at_least_once_the_queue_goes_after_the_last() -> None:
-    yard = VhostBench()
-    queue = source(yard, dead_letter_strategy="at-least-once", overflow="reject-publish", expires=10)
-    yard.publish(count=2)
-    yard.clock.advance(10 * RETRY_MS)
-    assert there(yard)
+    bench = VhostBench()
+    queue = source(bench, dead_letter_strategy="at-least-once", overflow="reject-publish", expires=10)
+    bench.publish(count=2)
+    bench.clock.advance(10 * RETRY_MS)
+    assert there(bench)
     assert (queue.depth, queue.dead) == (0, 2)
-    dead = yard.queue("dead")
-    yard.clock.advance(SOON_MS)
-    assert not there(yard)
+    dead = bench.queue("dead")
+    bench.clock.advance(SOON_MS)
+    assert not there(bench)
     assert numbers(dead) == [1, 2]
 
 
 def test_a_deletion_that_waits_is_undone_by_a_declaration() -> None:
-    yard = VhostBench()
+    bench = VhostBench()
     arguments: dict[str, Any] = {"dead_letter_strategy": "at-least-once", "overflow": "reject-publish"}
-    queue = source(yard, **arguments)
-    yard.publish()
-    yard.vhost.delete_queue("q", False, False)
-    assert (there(yard), queue.dead) == (True, 1)
-    assert source(yard, **arguments) is queue
-    yard.queue("dead")
-    yard.clock.advance(RETRY_MS)
-    assert (there(yard), queue.dead) == (True, 0)
-    yard.vhost.delete_queue("q", False, False)
-    assert not there(yard)
+    queue = source(bench, **arguments)
+    bench.publish()
+    bench.vhost.delete_queue("q", False, False)
+    assert (there(bench), queue.dead) == (True, 1)
+    assert source(bench, **arguments) is queue
+    bench.queue("dead")
+    bench.clock.advance(RETRY_MS)
+    assert (there(bench), queue.dead) == (True, 0)
+    bench.vhost.delete_queue("q", False, False)
+    assert not there(bench)
 
 
 def test_a_consumer_that_comes_keeps_a_queue_that_expires_but_not_one_that_is_deleted() -> None:
     for deletes in (False, True):
-        yard = VhostBench()
-        dead = yard.queue("dead")
-        queue = source(yard, expires=10)
-        yard.publish(count=3 * SLICE)
+        bench = VhostBench()
+        dead = bench.queue("dead")
+        queue = source(bench, expires=10)
+        bench.publish(count=3 * SLICE)
         if deletes:
-            yard.vhost.delete_queue("q", False, False)
+            bench.vhost.delete_queue("q", False, False)
         else:
-            yard.clock.now += 10
-            yard.clock.schedule.run()
+            bench.clock.now += 10
+            bench.clock.schedule.run()
         assert len(numbers(dead)) == SLICE
-        client = yard.client(queue, 1)
-        yard.run()
-        yard.clock.advance(100)
-        assert there(yard) is not deletes
+        client = bench.client(queue, 1)
+        bench.run()
+        bench.clock.advance(100)
+        assert there(bench) is not deletes
         assert client.numbers == [SLICE + 1]
 
 
 def test_a_letter_does_not_come_back_into_the_queue_that_goes() -> None:
-    yard = VhostBench()
-    yard.queue("q", dead_letter_exchange="", dead_letter_routing_key="q", dead_letter_reasons=ALL)
-    yard.publish()
-    yard.vhost.delete_queue("q", False, False)
-    assert not there(yard)
-    assert yard.dropped() == {"queue_deleted, cycle": 1}
+    bench = VhostBench()
+    bench.queue("q", dead_letter_exchange="", dead_letter_routing_key="q", dead_letter_reasons=ALL)
+    bench.publish()
+    bench.vhost.delete_queue("q", False, False)
+    assert not there(bench)
+    assert bench.dropped() == {"queue_deleted, cycle": 1}
 
 
 def test_auto_delete_and_exclusive_queues_leave_their_messages_too() -> None:
-    yard = VhostBench()
-    dead = yard.queue("dead")
+    bench = VhostBench()
+    dead = bench.queue("dead")
     held: dict[str, object] = {
         "x-dead-letter-exchange": "",
         "x-dead-letter-routing-key": "dead",
         "x-dead-letter-reasons": ALL,
     }
     owner = object()
-    yard.vhost.declare_queue("mine", False, owner, False, held)
-    queue = yard.vhost.declare_queue("q", False, None, True, held)
-    yard.publish("mine")
-    yard.publish("q")
-    yard.vhost.delete_exclusive_queues(owner)
+    bench.vhost.declare_queue("mine", False, owner, False, held)
+    queue = bench.vhost.declare_queue("q", False, None, True, held)
+    bench.publish("mine")
+    bench.publish("q")
+    bench.vhost.delete_exclusive_queues(owner)
     assert numbers(dead) == [1]
-    client = yard.client(queue, 1)
+    client = bench.client(queue, 1)
     client.cancel()
-    yard.vhost.consumer_gone(queue)
+    bench.vhost.consumer_gone(queue)
     assert numbers(dead) == [1, 2]
-    assert list(yard.vhost.queues) == ["dead"]
+    assert list(bench.vhost.queues) == ["dead"]

@@ -190,19 +190,19 @@ def test_a_filter_beyond_the_limit_changes_nothing() -> None:
 
 
 def test_groups_stay_with_their_owner_except_the_revoked_one() -> None:
-    yard = GroupBench()
-    first = yard.client()
-    yard.send("away", "b", "b", "c")
-    yard.run()
+    bench = GroupBench()
+    first = bench.client()
+    bench.send("away", "b", "b", "c")
+    bench.run()
     first.ack(2, 3)
-    second = yard.client()
+    second = bench.client()
     entries = [entry for entry in first.held if entry.message.content == b"1"]
-    change_filter(yard.queue, first.consumer, NumberFilter(lambda number: number != 1))
-    yard.groups.sent_away(first.consumer, entries)
+    change_filter(bench.queue, first.consumer, NumberFilter(lambda number: number != 1))
+    bench.groups.sent_away(first.consumer, entries)
     first.nack(1)
-    yard.send("b", "c", "b", "c")
-    yard.run()
+    bench.send("b", "c", "b", "c")
+    bench.run()
     assert (first.numbers, second.numbers) == ([1, 2, 3, 4, 5, 6, 7, 8], [1])
-    yard.send("away")
-    yard.run()
+    bench.send("away")
+    bench.run()
     assert second.numbers == [1, 9]

@@ -106,18 +106,18 @@ def test_a_browser_cannot_take_it() -> None:
 
 @pytest.mark.parametrize("expiration", [NEVER, 0])
 def test_a_suspended_consumer_gets_an_earlier_message_that_fits(expiration: int) -> None:
-    yard = VhostBench()
-    queue = yard.queue(max_priority=3)
-    low = yard.client(queue, prefetch_bytes=3)
-    yard.publish(size=2)
-    yard.run()
-    high = yard.client(queue, prefetch_bytes=3, priority=1)
-    yard.publish(size=2)
-    yard.publish(size=3)
-    yard.run()
+    bench = VhostBench()
+    queue = bench.queue(max_priority=3)
+    low = bench.client(queue, prefetch_bytes=3)
+    bench.publish(size=2)
+    bench.run()
+    high = bench.client(queue, prefetch_bytes=3, priority=1)
+    bench.publish(size=2)
+    bench.publish(size=3)
+    bench.run()
     assert (high.numbers, low.numbers, queue.ready) == ([2], [1], 1), "the third has room nowhere"
     if expiration == 0:
-        yard.publish(expiration=0, priority=2)
+        bench.publish(expiration=0, priority=2)
     else:
         assert enqueue_immediate(queue, message(4, priority=2))
     assert (high.numbers, low.numbers) == ([2, 4], [1])

@@ -102,20 +102,20 @@ def test_the_queue_s_argument_decides_also_after_a_restart(value: str, strict: b
 
 
 def test_a_policy_counts_from_when_there_is_no_consumer() -> None:
-    yard = VhostBench()
-    queue = yard.queue()
-    clients = [yard.client(queue) for _ in range(2)]
-    set_policy(yard.vhost, "p", "", dispatch="strict")
-    yard.publish(count=2)
-    yard.run()
+    bench = VhostBench()
+    queue = bench.queue()
+    clients = [bench.client(queue) for _ in range(2)]
+    set_policy(bench.vhost, "p", "", dispatch="strict")
+    bench.publish(count=2)
+    bench.run()
     assert received(*clients) == [[1], [2]]
     for client in clients:
         client.cancel()
-    clients = [yard.client(queue) for _ in range(2)]
-    set_policy(yard.vhost, "p", "", dispatch="round-robin")
+    clients = [bench.client(queue) for _ in range(2)]
+    set_policy(bench.vhost, "p", "", dispatch="round-robin")
     for _ in range(3):
-        yard.publish()
-        yard.run()
+        bench.publish()
+        bench.run()
     assert received(*clients) == [[3, 4, 5], []]
 
 

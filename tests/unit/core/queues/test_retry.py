@@ -27,45 +27,45 @@ def state(queue: Queue) -> tuple[int, int, int]:
 
 
 def test_a_returned_entry_keeps_its_place_and_waits_while_others_pass() -> None:
-    yard, queue, client = delivered_bench(count=3, prefetch=1, retry_min=100)
+    bench, queue, client = delivered_bench(count=3, prefetch=1, retry_min=100)
     client.nack(1)
     assert (numbers(queue), state(queue), queue.held_bytes) == ([1, 2, 3], (2, 0, 1), 1)
     assert entry_of(queue, 1).state == HELD
-    yard.run()
+    bench.run()
     assert client.numbers == [1, 2]
-    yard.clock.advance(99)
+    bench.clock.advance(99)
     assert state(queue) == (1, 1, 1)
-    yard.clock.advance(1)
+    bench.clock.advance(1)
     assert (state(queue), queue.held_bytes) == ((2, 1, 0), 0)
     client.ack(2)
-    yard.run()
+    bench.run()
     assert client.numbers == [1, 2, 1], "it is before what came later"
     assert client.flags[-1]
 
 
 def test_a_waiting_consumer_gets_the_entry_when_the_delay_ends() -> None:
-    yard, _, client = delivered_bench(retry_min=100)
+    bench, _, client = delivered_bench(retry_min=100)
     client.nack(outcome=CRASH)
-    yard.run()
+    bench.run()
     assert client.numbers == [1]
-    yard.clock.advance(100)
-    yard.run()
+    bench.clock.advance(100)
+    bench.run()
     assert client.numbers == [1, 1]
 
 
 def test_waits_grow_with_every_return_up_to_the_longest() -> None:
-    yard, queue, client = delivered_bench(retry_min=10, retry_max=60)
-    assert [retry_delay(yard, queue, client) for _ in range(5)] == [10, 20, 40, 60, 60]
+    bench, queue, client = delivered_bench(retry_min=10, retry_max=60)
+    assert [retry_delay(bench, queue, client) for _ in range(5)] == [10, 20, 40, 60, 60]
 
 
 def test_the_multiplier_says_how_they_grow() -> None:
-    yard, queue, client = delivered_bench(retry_min=10, retry_multiplier=1.5)
-    assert [retry_delay(yard, queue, client) for _ in range(4)] == [10, 15, 22, 33]
+    bench, queue, client = delivered_bench(retry_min=10, retry_multiplier=1.5)
+    assert [retry_delay(bench, queue, client) for _ in range(4)] == [10, 15, 22, 33]
 
 
 def test_chance_adds_up_to_its_share() -> None:
-    yard, queue, client = delivered_bench(retry_min=100, retry_multiplier=1, retry_jitter=0.5)
-    found = [retry_delay(yard, queue, client) for _ in range(200)]
+    bench, queue, client = delivered_bench(retry_min=100, retry_multiplier=1, retry_jitter=0.5)
+    found = [retry_delay(bench, queue, client) for _ in range(200)]
     assert min(found) >= 100
     assert max(found) <= 150
     assert len(set(found)) > 20
@@ -74,13 +74,13 @@ def test_chance_adds_up_to_its_share() -> None:
 
 @pytest.mark.parametrize("outcome", [NACK, REJECT, RECOVER, TIMEOUT, CRASH])
 def test_everything_that_was_tried_waits(outcome: int) -> None:
-    yard, queue, client = delivered_bench(retry_min=10)
-    assert retry_delay(yard, queue, client, outcome) == 10
+    bench, queue, client = delivered_bench(retry_min=10)
+    assert retry_delay(bench, queue, client, outcome) == 10
 
 
 def test_a_released_entry_does_not_wait() -> None:
-    yard, queue, client = delivered_bench(retry_min=10)
-    assert retry_delay(yard, queue, client, RELEASED) == 0
+    bench, queue, client = delivered_bench(retry_min=10)
+    assert retry_delay(bench, queue, client, RELEASED) == 0
 
 
 @pytest.mark.parametrize(
@@ -94,147 +94,147 @@ def test_a_released_entry_does_not_wait() -> None:
 )
 def test_rabbitmqs_delayed_retries_are_linear_and_for_some(kind: str, waiting: set[int]) -> None:
     for outcome in (NACK, REJECT, RECOVER, TIMEOUT, CRASH, RELEASED):
-        yard, queue, client = delivered_bench(
+        bench, queue, client = delivered_bench(
             delayed_retry_type=kind, delayed_retry_min=10, delayed_retry_max=25
         )
         expected = [10, 20, 25, 25] if outcome in waiting else [0, 0, 0, 0]
-        assert [retry_delay(yard, queue, client, outcome) for _ in range(4)] == expected
+        assert [retry_delay(bench, queue, client, outcome) for _ in range(4)] == expected
 
 
 def test_sending_again_to_the_same_consumer_is_a_retry_too() -> None:
-    yard, queue, client = delivered_bench(retry_min=10)
+    bench, queue, client = delivered_bench(retry_min=10)
     assert not deliver_again(queue, client.held[0], client.consumer)
     assert state(queue) == (0, 0, 1)
-    yard.clock.advance(10)
+    bench.clock.advance(10)
     assert state(queue) == (1, 0, 0)
 
 
 def test_many_come_back_together_and_are_in_order_again() -> None:
-    yard, queue, client = delivered_bench(count=2000, retry_min=10)
+    bench, queue, client = delivered_bench(count=2000, retry_min=10)
     client.vanish()
     assert state(queue) == (0, 0, 2000)
-    other = yard.client(queue)
-    yard.run()
+    other = bench.client(queue)
+    bench.run()
     assert other.numbers == []
-    yard.clock.advance(10)
-    yard.run()
+    bench.clock.advance(10)
+    bench.run()
     assert sorted(other.numbers) == list(range(1, 2001))
     assert state(queue) == (0, 2000, 0)
 
 
 def test_browsers_are_not_shown_it_again() -> None:
-    yard = VhostBench()
-    queue = yard.queue(retry_min=10)
-    browser = yard.client(queue, acquires=False)
-    yard.publish()
-    yard.run()
-    client = yard.client(queue)
-    yard.run()
+    bench = VhostBench()
+    queue = bench.queue(retry_min=10)
+    browser = bench.client(queue, acquires=False)
+    bench.publish()
+    bench.run()
+    client = bench.client(queue)
+    bench.run()
     client.nack()
     client.cancel()
     assert state(queue) == (0, 0, 1), "an empty queue would reset cursors"
-    yard.clock.advance(10)
-    yard.publish()
-    yard.run()
+    bench.clock.advance(10)
+    bench.publish()
+    bench.run()
     assert browser.numbers == [1, 2]
 
 
 def test_the_time_to_live_runs_during_the_delay() -> None:
-    yard, queue, client = delivered_bench(retry_min=100, message_ttl=30)
+    bench, queue, client = delivered_bench(retry_min=100, message_ttl=30)
     client.nack()
-    yard.clock.advance(29)
+    bench.clock.advance(29)
     assert state(queue) == (0, 0, 1)
-    yard.clock.advance(1)
+    bench.clock.advance(1)
     assert state(queue) == (0, 0, 0)
-    assert yard.died() == {"expired": 1}
-    yard.clock.advance(1000)
+    assert bench.died() == {"expired": 1}
+    bench.clock.advance(1000)
     assert (numbers(queue), state(queue)) == ([], (0, 0, 0))
 
 
 def test_an_entry_expires_after_its_retry_delay() -> None:
-    yard, queue, client = delivered_bench(retry_min=10, message_ttl=30)
+    bench, queue, client = delivered_bench(retry_min=10, message_ttl=30)
     client.nack()
     client.cancel()
-    yard.clock.advance(10)
+    bench.clock.advance(10)
     assert state(queue) == (1, 0, 0)
-    yard.clock.advance(20)
-    assert yard.died() == {"expired": 1}
+    bench.clock.advance(20)
+    assert bench.died() == {"expired": 1}
 
 
 def test_a_delayed_entry_does_not_count_towards_the_length() -> None:
-    yard, queue, client = delivered_bench(prefetch=1, retry_min=10, max_length=1)
+    bench, queue, client = delivered_bench(prefetch=1, retry_min=10, max_length=1)
     client.nack()
     client.cancel()
-    yard.publish()
+    bench.publish()
     assert numbers(queue) == [1, 2]
-    yard.clock.advance(10)
+    bench.clock.advance(10)
     assert numbers(queue) == [2], "the oldest goes"
     assert state(queue) == (1, 0, 0)
 
 
 def test_purging_and_deleting_drop_it() -> None:
-    yard, queue, client = delivered_bench(count=3, retry_min=10)
+    bench, queue, client = delivered_bench(count=3, retry_min=10)
     client.nack(1, 2)
     with pytest.raises(PreconditionFailed, match="not empty"):
-        yard.vhost.delete_queue("q", False, True, None)
+        bench.vhost.delete_queue("q", False, True, None)
     assert purge(queue) == 2
     assert state(queue) == (0, 1, 0)
     client.nack(3)
     entry = entry_of(queue, 3)
-    yard.vhost.delete_queue("q", False, False, None)
-    yard.clock.advance(100)
+    bench.vhost.delete_queue("q", False, False, None)
+    bench.clock.advance(100)
     assert (entry.state, state(queue)) == (DEQUEUED, (0, 0, 0))
 
 
 def test_beyond_the_limit_nothing_waits() -> None:
-    yard, queue, client = delivered_bench(retry_min=10, delivery_limit=1)
-    assert retry_delay(yard, queue, client) == 10
+    bench, queue, client = delivered_bench(retry_min=10, delivery_limit=1)
+    assert retry_delay(bench, queue, client) == 10
     client.nack()
-    assert (numbers(queue), yard.died()) == ([], {"delivery_limit": 1})
+    assert (numbers(queue), bench.died()) == ([], {"delivery_limit": 1})
 
 
 def test_the_active_consumer_changes_when_its_deliveries_are_held() -> None:
-    yard = VhostBench()
-    queue = yard.queue(retry_min=10, single_active_consumer=True)
-    first, second = yard.client(queue), yard.client(queue)
-    yard.publish()
-    yard.run()
+    bench = VhostBench()
+    queue = bench.queue(retry_min=10, single_active_consumer=True)
+    first, second = bench.client(queue), bench.client(queue)
+    bench.publish()
+    bench.run()
     first.cancel()
     assert activity_of(second.consumer) == WAITING
     first.nack()
     assert activity_of(second.consumer) == SINGLE_ACTIVE
-    yard.clock.advance(10)
-    yard.run()
+    bench.clock.advance(10)
+    bench.run()
     assert second.numbers == [1]
 
 
 def test_policies_come_and_go() -> None:
-    yard = VhostBench()
-    queue = yard.queue()
+    bench = VhostBench()
+    queue = bench.queue()
     assert queue.retry is None
-    yard.vhost.policies.set(Policy("p", "q", {"retry-min": 10, "retry-multiplier": 1, "retry-max": 5}))
-    yard.vhost.policies.apply_now()
-    client = yard.client(queue)
-    yard.publish()
-    yard.run()
-    assert retry_delay(yard, queue, client) == 5
+    bench.vhost.policies.set(Policy("p", "q", {"retry-min": 10, "retry-multiplier": 1, "retry-max": 5}))
+    bench.vhost.policies.apply_now()
+    client = bench.client(queue)
+    bench.publish()
+    bench.run()
+    assert retry_delay(bench, queue, client) == 5
     client.nack(outcome=NACK)
-    yard.vhost.policies.delete("p")
-    yard.vhost.policies.apply_now()
+    bench.vhost.policies.delete("p")
+    bench.vhost.policies.apply_now()
     assert state(queue) == (0, 0, 1), "what waits goes on waiting"
-    yard.clock.advance(5)
-    yard.run()
-    assert retry_delay(yard, queue, client) == 0
+    bench.clock.advance(5)
+    bench.run()
+    assert retry_delay(bench, queue, client) == 0
 
 
 def lasts(counted: str, outcome: int) -> bool:
     """Whether a message survives any number of returns of this kind."""
-    yard = VhostBench()
-    queue = yard.queue(delivery_limit=2, delivery_count_on=counted)
-    client = yard.client(queue)
-    yard.publish()
+    bench = VhostBench()
+    queue = bench.queue(delivery_limit=2, delivery_count_on=counted)
+    client = bench.client(queue)
+    bench.publish()
     for _ in range(10):
-        yard.run()
+        bench.run()
         client.nack(outcome=outcome)
     return bool(numbers(queue))
 
@@ -272,23 +272,23 @@ def logged(number: int) -> Message:
 
 def counted_by_log(counted: str, outcomes: list[int]) -> list[int]:
     """Return the counts that the log records."""
-    yard = VhostBench(store := MemoryStore())
-    queue = yard.queue(durable=True, delivery_limit=99, delivery_count_on=counted)
-    client = yard.client(queue)
+    bench = VhostBench(store := MemoryStore())
+    queue = bench.queue(durable=True, delivery_limit=99, delivery_count_on=counted)
+    client = bench.client(queue)
     queue.enqueue(logged(1))
     for outcome in outcomes:
-        yard.run()
+        bench.run()
         client.nack(outcome=outcome)
     return [count for _, _, count in store.counted]
 
 
 def test_uncounted_deliveries_have_no_log_record_with_annotations_either() -> None:
-    yard = VhostBench(store := MemoryStore())
-    queue = yard.queue(durable=True, delivery_limit=99, delivery_count_on="nack")
-    client = yard.client(queue)
+    bench = VhostBench(store := MemoryStore())
+    queue = bench.queue(durable=True, delivery_limit=99, delivery_count_on="nack")
+    client = bench.client(queue)
     queue.enqueue(logged(1))
     for outcome, count in ((RELEASED, 0), (NACK, 1), (RELEASED, 1)):
-        yard.run()
+        bench.run()
         annotate(queue, client.held[0], b"why")
         client.nack(outcome=outcome)
         assert store.counted[-1][2] == count
@@ -301,13 +301,13 @@ def test_the_log_takes_back_what_did_not_count() -> None:
 
 
 def test_counts_from_before_a_restart_determine_the_delay_after_it() -> None:
-    yard = VhostBench()
-    queue = yard.queue(retry_min=10)
+    bench = VhostBench()
+    queue = bench.queue(retry_min=10)
     restore(queue, message(1), True, 2)
     assert entry_of(queue, 1).state == AVAILABLE
-    client = yard.client(queue)
-    yard.run()
-    assert retry_delay(yard, queue, client) == 40
+    client = bench.client(queue)
+    bench.run()
+    assert retry_delay(bench, queue, client) == 40
 
 
 # --- arguments

@@ -26,7 +26,9 @@ from tests.support.core.topology import (
 )
 
 
-def house(store: RecordingStore | None = None, durable: bool = False, **arguments: object) -> VirtualHost:
+def history_vhost(
+    store: RecordingStore | None = None, durable: bool = False, **arguments: object
+) -> VirtualHost:
     """A virtual host with a recent-history exchange `x`."""
     vhost = new_vhost(store)
     add_exchange(vhost, "x", "x-recent-history", durable=durable, **arguments)
@@ -53,7 +55,7 @@ def bound(vhost: VirtualHost, name: str, durable: bool = False) -> list[object]:
 
 
 def test_a_new_queue_gets_the_last_messages_in_order_and_then_what_comes() -> None:
-    vhost = house(x_recent_history_length=3)
+    vhost = history_vhost(x_recent_history_length=3)
     assert bound(vhost, "first") == []
     send(vhost, *"abcde")
     assert bound(vhost, "second") == ["c", "d", "e"]
@@ -64,13 +66,13 @@ def test_a_new_queue_gets_the_last_messages_in_order_and_then_what_comes() -> No
 
 
 def test_twenty_are_kept_unless_the_exchange_says_otherwise() -> None:
-    vhost = house()
+    vhost = history_vhost()
     send(vhost, *map(str, range(25)))
     assert bound(vhost, "q") == list(map(str, range(5, 25)))
 
 
 def test_a_binding_that_is_there_gets_nothing_again() -> None:
-    vhost = house()
+    vhost = history_vhost()
     send(vhost, "a")
     assert bound(vhost, "q") == ["a"]
     assert bound(vhost, "q") == ["a"]
@@ -79,7 +81,7 @@ def test_a_binding_that_is_there_gets_nothing_again() -> None:
 
 
 def test_a_message_may_ask_not_to_be_kept() -> None:
-    vhost = house()
+    vhost = history_vhost()
     send(vhost, "a")
     send(vhost, "b", headers={"x-recent-history-no-store": True})
     send(vhost, "c", headers={"x-recent-history-no-store": 1})
@@ -87,7 +89,7 @@ def test_a_message_may_ask_not_to_be_kept() -> None:
 
 
 def test_kept_messages_are_not_routed() -> None:
-    vhost = house(alternate_exchange="amq.fanout")
+    vhost = history_vhost(alternate_exchange="amq.fanout")
     assert publish(vhost, "x", message_id="a") == 0
     assert vhost.counters.unroutable == 1
     add_queue(vhost, "other")
@@ -97,7 +99,7 @@ def test_kept_messages_are_not_routed() -> None:
 
 
 def test_the_history_goes_through_a_bound_exchange() -> None:
-    vhost = house()
+    vhost = history_vhost()
     send(vhost, "a", "b")
     add_queue(vhost, "q")
     add_exchange(vhost, "y", "x-recent-history", x_recent_history_length=1)
@@ -124,7 +126,7 @@ def test_a_length_that_is_none(length: object) -> None:
 
 def test_persistent_messages_of_a_durable_exchange_are_appended_once_and_settled_when_they_go() -> None:
     store = RecordingStore()
-    vhost = house(store, durable=True, x_recent_history_length=2)
+    vhost = history_vhost(store, durable=True, x_recent_history_length=2)
     add_queue(vhost, "d", durable=True)
     vhost.bind_queue("d", "x", "", {})
     send(vhost, "a", persistent=True)
@@ -143,7 +145,7 @@ def test_persistent_messages_of_a_durable_exchange_are_appended_once_and_settled
 
 def test_nothing_of_a_transient_exchange_is_appended() -> None:
     store = RecordingStore()
-    vhost = house(store)
+    vhost = history_vhost(store)
     send(vhost, "a", persistent=True)
     assert store.enqueued == []
 
@@ -157,7 +159,7 @@ def restarted(changes: list[dict[str, object]]) -> Broker:
 
 def test_the_log_finds_the_history_again() -> None:
     store = RecordingStore()
-    vhost = house(store, durable=True, x_recent_history_length=2)
+    vhost = history_vhost(store, durable=True, x_recent_history_length=2)
     add_queue(vhost, "d", durable=True)
     history = vhost.exchanges["x"].history
     assert history is not None
@@ -179,7 +181,7 @@ def test_the_log_finds_the_history_again() -> None:
 
 def test_the_number_of_a_deleted_history_is_not_given_again() -> None:
     store = RecordingStore()
-    vhost = house(store, durable=True)
+    vhost = history_vhost(store, durable=True)
     vhost.delete_exchange("x", if_unused=False)
     broker = restarted(store.changes[-1:])
     assert broker.next_number == 2
@@ -187,7 +189,7 @@ def test_the_number_of_a_deleted_history_is_not_given_again() -> None:
 
 def test_without_a_log_nothing_is_bound_to_a_history() -> None:
     store = RecordingStore()
-    vhost = house(store)
+    vhost = history_vhost(store)
     send(vhost, "a", persistent=True)
     add_queue(vhost, "d", durable=True)
     store.failure = "sync failed"

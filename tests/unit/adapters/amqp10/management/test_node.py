@@ -20,7 +20,7 @@ NULL = b"\x40"
 
 
 @pytest.fixture
-def desk() -> ManagementClient:
+def client() -> ManagementClient:
     return ManagementClient()
 
 
@@ -48,41 +48,41 @@ def properties(*fields: object) -> bytes:
     ids=["ulong", "small ulong", "ulong 0", "uuid", "binary", "long binary", "string", "long string", "none"],
 )
 def test_the_response_has_the_id_of_the_request_octet_for_octet(
-    desk: ManagementClient, message_id: bytes
+    client: ManagementClient, message_id: bytes
 ) -> None:
     fields = message_id + NULL + encode("/queues/q") + encode("GET") + encode("$me")
     data = b"\x00\x53\x73\xc0" + bytes((len(fields) + 1, 5)) + fields
-    desk.management.ask(data)
-    (said,) = desk.said
+    client.management.ask(data)
+    (said,) = client.said
     assert b"\xa1\x03404" + NULL + message_id + b"\x00\x53\x74" in said
-    assert desk.take().body == "queue 'q' in vhost '/' not found"
+    assert client.take().body == "queue 'q' in vhost '/' not found"
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 1, 0), (1, 2)])
-def test_sections_may_come_in_any_order(desk: ManagementClient, order: tuple[int, ...]) -> None:
+def test_sections_may_come_in_any_order(client: ManagementClient, order: tuple[int, ...]) -> None:
     parts = sections("PUT", "/queues/q", {"durable": False})
-    response = desk.send(b"".join(parts[index] for index in order))
+    response = client.send(b"".join(parts[index] for index in order))
     assert (response.status, response.correlation_id) == (201, encode(Ulong(1)))
 
 
-def test_a_request_without_a_body_has_none(desk: ManagementClient) -> None:
-    assert desk.send(properties("1", None, "/queues/q", "DELETE")).both == (200, {"message_count": 0})
+def test_a_request_without_a_body_has_none(client: ManagementClient) -> None:
+    assert client.send(properties("1", None, "/queues/q", "DELETE")).both == (200, {"message_count": 0})
 
 
-def test_the_address_to_reply_to_may_be_missing(desk: ManagementClient) -> None:
+def test_the_address_to_reply_to_may_be_missing(client: ManagementClient) -> None:
     data = properties("1", None, "/exchanges/x", "DELETE", None)
-    assert desk.send(data).status == 204
+    assert client.send(data).status == 204
 
 
-def test_a_body_of_data_is_its_bytes(desk: ManagementClient) -> None:
+def test_a_body_of_data_is_its_bytes(client: ManagementClient) -> None:
     parts = properties("1", None, "/auth/tokens", "PUT", "$me"), encode_described(DATA, encode(b"t"))
-    assert desk.send(b"".join((*parts, parts[1]))).status == 501
+    assert client.send(b"".join((*parts, parts[1]))).status == 501
 
 
-def test_there_are_no_tokens_to_renew(desk: ManagementClient) -> None:
+def test_there_are_no_tokens_to_renew(client: ManagementClient) -> None:
     text = "this broker has no authentication by tokens"
-    assert desk.ask("PUT", "/auth/tokens", b"token") == (501, text)
-    assert desk.ask("PUT", "/auth/tokens", "token") == (400, "the body is not a binary, which a token is")
+    assert client.ask("PUT", "/auth/tokens", b"token") == (501, text)
+    assert client.ask("PUT", "/auth/tokens", "token") == (400, "the body is not a binary, which a token is")
 
 
 @pytest.mark.parametrize(
@@ -106,17 +106,17 @@ def test_there_are_no_tokens_to_renew(desk: ManagementClient) -> None:
     ],
 )
 def test_a_malformed_request_is_told_why(
-    desk: ManagementClient, data: bytes, text: str, correlation: bytes | None
+    client: ManagementClient, data: bytes, text: str, correlation: bytes | None
 ) -> None:
-    response = desk.send(data)
+    response = client.send(data)
     assert isinstance(response.body, str)
     assert (response.status, text in response.body) == (400, True), response.body
     assert response.correlation_id == (correlation or b"\xa1\x01m")
 
 
-def test_an_id_that_is_no_value_is_not_sent_back(desk: ManagementClient) -> None:
+def test_an_id_that_is_no_value_is_not_sent_back(client: ManagementClient) -> None:
     data = b"\x00\x53\x73\xc0\x04\x01\xa1\x01\xff"
-    response = desk.send(data)
+    response = client.send(data)
     assert (response.status, response.correlation_id) == (400, NULL)
 
 
@@ -125,10 +125,10 @@ def large(path: str, size: int) -> bytes:
     return request("PUT", path, {"arguments": {"a": "v" * size}}, "m")
 
 
-def test_a_request_that_would_take_long_to_decode_is_refused(desk: ManagementClient) -> None:
+def test_a_request_that_would_take_long_to_decode_is_refused(client: ManagementClient) -> None:
     room = 60000 + REQUEST_BYTES_MAX - len(large("/queues/q", 60000))
-    assert desk.send(large("/queues/q", room)).status == 201
-    response = desk.send(large("/queues/r", room + 1))
+    assert client.send(large("/queues/q", room)).status == 201
+    response = client.send(large("/queues/r", room + 1))
     assert response.both == (413, "request of 32769 bytes, at most 32768 are taken")
     assert response.correlation_id == b"\xa1\x01m"
 
@@ -159,9 +159,9 @@ def test_a_request_that_would_take_long_to_decode_is_refused(desk: ManagementCli
     ],
 )
 def test_missing_objects_are_refused(
-    desk: ManagementClient, method: str, path: str, status: int, text: str
+    client: ManagementClient, method: str, path: str, status: int, text: str
 ) -> None:
-    found, why = desk.ask(method, path)
+    found, why = client.ask(method, path)
     assert isinstance(why, str)
     assert (found, text in why) == (status, True), (found, why)
 
@@ -190,44 +190,44 @@ BINDING = {"source": "x", "destination_queue": "q", "binding_key": "k"}
 def test_a_user_without_permission_is_refused(
     method: str, path: str, body: object, what: str, kind: str, name: str
 ) -> None:
-    town = user_bench()
-    town.users.permit("ann", "/", "^none$", "^none$", "^none$")
+    bench = user_bench()
+    bench.users.permit("ann", "/", "^none$", "^none$", "^none$")
     text = f"{what} access to {kind} '{name}' in vhost '/' refused for user 'ann'"
-    assert ManagementClient(town, "ann").ask(method, path, body) == (403, text)
+    assert ManagementClient(bench, "ann").ask(method, path, body) == (403, text)
 
 
 # --- when the answer comes
 
 
 def test_a_durable_change_is_answered_when_it_is_on_disk_and_what_follows_after_it(
-    desk: ManagementClient,
+    client: ManagementClient,
 ) -> None:
-    desk.management.ask(request("PUT", "/queues/q", {}, "first"))
-    desk.management.ask(request("GET", "/queues/q", None, "second"))
-    desk.management.ask(request("PUT", "/exchanges/x", {}, "third"))
-    assert desk.said == []
-    assert "x" not in desk.vhost.exchanges
-    desk.house.store.complete()
-    assert [Response(said).status for said in desk.said] == [201, 200]
-    desk.house.store.complete()
-    correlations = [Response(said).correlation_id for said in desk.said]
+    client.management.ask(request("PUT", "/queues/q", {}, "first"))
+    client.management.ask(request("GET", "/queues/q", None, "second"))
+    client.management.ask(request("PUT", "/exchanges/x", {}, "third"))
+    assert client.said == []
+    assert "x" not in client.vhost.exchanges
+    client.bench.store.complete()
+    assert [Response(said).status for said in client.said] == [201, 200]
+    client.bench.store.complete()
+    correlations = [Response(said).correlation_id for said in client.said]
     assert correlations == [encode("first"), encode("second"), encode("third")]
 
 
-def test_an_object_that_might_not_survive_is_not_confirmed(desk: ManagementClient) -> None:
-    desk.management.ask(request("PUT", "/queues/q", {}))
-    desk.house.store.fail("no space")
-    assert desk.take().both == (503, "the log has failed: no space")
-    assert desk.ask("PUT", "/queues/q2", {}) == (503, "the log has stopped: no space")
+def test_an_object_that_might_not_survive_is_not_confirmed(client: ManagementClient) -> None:
+    client.management.ask(request("PUT", "/queues/q", {}))
+    client.bench.store.fail("no space")
+    assert client.take().both == (503, "the log has failed: no space")
+    assert client.ask("PUT", "/queues/q2", {}) == (503, "the log has stopped: no space")
 
 
-def test_nothing_is_said_when_the_links_are_gone(desk: ManagementClient) -> None:
-    desk.management.ask(request("PUT", "/queues/q", {}))
-    desk.management.ask(request("PUT", "/queues/q2", {}))
-    desk.management.close()
-    desk.house.store.complete()
-    assert desk.said == []
-    assert list(desk.vhost.queues) == ["q"]
+def test_nothing_is_said_when_the_links_are_gone(client: ManagementClient) -> None:
+    client.management.ask(request("PUT", "/queues/q", {}))
+    client.management.ask(request("PUT", "/queues/q2", {}))
+    client.management.close()
+    client.bench.store.complete()
+    assert client.said == []
+    assert list(client.vhost.queues) == ["q"]
 
 
 class Mistaken(OpenAccess):
@@ -244,8 +244,10 @@ def test_a_mistake_of_the_broker_is_an_answer_too() -> None:
     )
 
 
-def test_a_request_that_is_asked_for_while_another_is_answered_comes_after_it(desk: ManagementClient) -> None:
-    again: list[Callable[[], None]] = [lambda: desk.management.ask(request("GET", "/queues/b"))]
+def test_a_request_that_is_asked_for_while_another_is_answered_comes_after_it(
+    client: ManagementClient,
+) -> None:
+    again: list[Callable[[], None]] = [lambda: client.management.ask(request("GET", "/queues/b"))]
     said: list[bytes] = []
 
     def say(data: bytes) -> None:
@@ -253,8 +255,8 @@ def test_a_request_that_is_asked_for_while_another_is_answered_comes_after_it(de
         if again:
             again.pop()()
 
-    desk.management = type(desk.management)(desk.connection, desk.vhost, say)
-    desk.management.ask(request("GET", "/queues/a"))
+    client.management = type(client.management)(client.connection, client.vhost, say)
+    client.management.ask(request("GET", "/queues/a"))
     assert [Response(data).body for data in said] == [
         "queue 'a' in vhost '/' not found",
         "queue 'b' in vhost '/' not found",
@@ -271,15 +273,15 @@ class Meter(Worker):
         self.spent += 1
 
 
-def test_requests_count_towards_what_a_connection_may_do_in_a_turn(desk: ManagementClient) -> None:
-    allowance = desk.vhost.schedule.allowance
+def test_requests_count_towards_what_a_connection_may_do_in_a_turn(client: ManagementClient) -> None:
+    allowance = client.vhost.schedule.allowance
     meter = Meter()
     before = allowance.begin(meter)
     data = request("GET", "/queues/q")
     for _ in range(2000 // (REQUEST + len(data) // PAYLOAD)):
-        desk.send(data)
+        client.send(data)
     assert meter.spent == 0
-    desk.send(data)
+    client.send(data)
     assert meter.spent == 1
     allowance.end(before)
 

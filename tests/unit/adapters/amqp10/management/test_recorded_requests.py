@@ -210,40 +210,40 @@ SECOND: Requests = [
 
 
 @pytest.fixture
-def desk() -> ManagementClient:
-    desk = ManagementClient()
-    desk.vhost.declare_exchange("x2", "direct", True, False, False, {})
-    return desk
+def client() -> ManagementClient:
+    client = ManagementClient()
+    client.vhost.declare_exchange("x2", "direct", True, False, False, {})
+    return client
 
 
 @pytest.mark.parametrize("requests", [FIRST, SECOND], ids=["1.0.1", "2.0.0b2"])
 def test_each_request_has_the_response_that_the_client_waits_for(
-    desk: ManagementClient, requests: Requests
+    client: ManagementClient, requests: Requests
 ) -> None:
     for status, request in requests:
-        assert desk.send(bytes.fromhex(request)).status == status
-    assert list(desk.vhost.queues) == (["c", "s"] if requests is FIRST else ["c"])
-    assert "orders" not in desk.vhost.exchanges
+        assert client.send(bytes.fromhex(request)).status == status
+    assert list(client.vhost.queues) == (["c", "s"] if requests is FIRST else ["c"])
+    assert "orders" not in client.vhost.exchanges
 
 
-def test_a_client_that_unbinds_a_queue_removes_the_binding_of_an_exchange(desk: ManagementClient) -> None:
+def test_a_client_that_unbinds_a_queue_removes_the_binding_of_an_exchange(client: ManagementClient) -> None:
     for _, request in FIRST[:9]:
-        desk.send(bytes.fromhex(request))
-    assert [binding.destination_name for binding in desk.vhost.exchanges["orders"].bindings()] == ["x2"]
-    desk.send(bytes.fromhex(FIRST[9][1]))
-    assert list(desk.vhost.exchanges["orders"].bindings()) == []
+        client.send(bytes.fromhex(request))
+    assert [binding.destination_name for binding in client.vhost.exchanges["orders"].bindings()] == ["x2"]
+    client.send(bytes.fromhex(FIRST[9][1]))
+    assert list(client.vhost.exchanges["orders"].bindings()) == []
 
 
-def test_the_other_implementation_reads_the_responses(desk: ManagementClient) -> None:
+def test_the_other_implementation_reads_the_responses(client: ManagementClient) -> None:
     proton: Any = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
     answered = []
     for status, request in FIRST:
         sent, got = proton.Message(), proton.Message()
         sent.decode(bytes.fromhex(request))
-        desk.management.ask(bytes.fromhex(request))
-        if not desk.said:
-            desk.house.store.complete()
-        got.decode(desk.said.pop())
+        client.management.ask(bytes.fromhex(request))
+        if not client.said:
+            client.bench.store.complete()
+        got.decode(client.said.pop())
         assert got.correlation_id == sent.id
         assert int(got.subject) == status
         assert got.properties == {"http:response": "1.1"}
