@@ -59,7 +59,7 @@ def check_groups(queue: Queue) -> None:
 
 
 def are_requests(owners: set[QueueConsumer], owner: QueueConsumer | None) -> bool:
-    """Whether all are basic.gets of one session."""
+    """Whether all owners are basic.gets of the same session."""
     everybody = owners | ({owner} if owner else set())
     sessions = {consumer.target.peers for consumer in everybody}
     return len(sessions) == 1 and all(each.getting or each.state == REMOVED for each in everybody)

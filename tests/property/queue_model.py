@@ -122,7 +122,7 @@ class Model:
         self.rule.attached(consumer)
 
     def may_be_served(self, consumer: QueueConsumer) -> bool:
-        """Where one is served at a time: it is elected, and nobody else has anything to be waited for."""
+        """Whether `consumer` is elected where a single one is served, and no earlier owner is waited for."""
         return self.serving.may_be_served(consumer, {item.owner for item in self.items if item.owner})
 
     def refuses_get(self) -> bool:

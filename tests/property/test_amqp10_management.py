@@ -1,4 +1,4 @@
-"""Whatever is sent to the node `/management` has one response, and is no mistake of the broker's."""
+"""Every message to the node `/management` has a single response, and never an internal error."""
 
 from hypothesis import given
 from hypothesis import strategies as st

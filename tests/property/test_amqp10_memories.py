@@ -1,4 +1,4 @@
-"""Transfers and dispositions that say the same as the last one are read as if there had been none before."""
+"""Cached transfers and dispositions are decoded as without a cache."""
 
 from collections.abc import Iterator
 
@@ -117,7 +117,7 @@ STATE = (
 
 
 def told(read: Transfer | Disposition, data: bytes, start: int) -> object:
-    """All that it has read, or why it could not."""
+    """Return all decoded fields, or the error."""
     try:
         read.read(data, start, len(data))
     except PeerError as error:

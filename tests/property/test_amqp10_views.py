@@ -55,7 +55,7 @@ selector = Selector("a = 5 OR JMSType = 't' OR properties.subject LIKE 's%' OR N
 
 
 def look(content: bytes) -> View10:
-    """Ask for everything that can be asked for."""
+    """Read everything from the view."""
     view = View10(content)
     headers = view.headers()
     encode_table(headers)

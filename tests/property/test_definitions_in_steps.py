@@ -72,7 +72,7 @@ def test_a_description_with_the_changes_meanwhile_makes_the_same_broker(
 
 
 def settled(life: Life) -> None:
-    """Everything so far is on disk."""
+    """Make everything durable."""
     for _ in range(2):
         life.commit()
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a journal's bytes: what is read is what was written, and the rest is told."""
+"""Damaged journals: read rows are written rows, and the rest is reported."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Random histories of appends, segments, copies and crashes against a model that is one dict."""
+"""Random histories of appends, segments, copies and crashes, compared with a dict."""
 
 import random
 from typing import Any
@@ -25,7 +25,7 @@ QUEUES = [logged_queue(number) for number in (1, 2, 3)]
 
 
 class Histories(RuleBasedStateMachine):
-    """`durable` is what must be there; `pending` are the changes of the batch being filled."""
+    """`durable`: the required content; `pending`: the changes of the batch being filled."""
 
     @initialize(seed=st.integers(0, 1000), budget=st.sampled_from([0, 2000, 1 << 40]))
     def start(self, seed: int, budget: int) -> None:
@@ -80,7 +80,7 @@ class Histories(RuleBasedStateMachine):
         self.now = {sequence: (content, list(queues)) for sequence, (content, queues) in found.items()}
 
     def synced(self) -> None:
-        """Everything appended so far is on disk."""
+        """Make all appended records durable."""
         self.durable = {sequence: (content, list(queues)) for sequence, (content, queues) in self.now.items()}
         self.durable_topology = len(self.topology)
         self.durable_counts = dict(self.counts)
@@ -154,7 +154,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def space_is_bounded(self) -> None:
-        """Twice what is needed and a few segments: nothing that is dead is kept for long."""
+        """Check that the log has at most twice the needed space and a few segments."""
         if hasattr(self, "log") and self.log.is_empty():
             live = sum(len(content) + 100 for content, _ in self.now.values())
             files = [name for name in self.disk.names(FOLDER) if name.endswith(".log")]

@@ -1,4 +1,4 @@
-"""Chunks of streams: what was written is read, at any place, and whatever is damaged is noticed."""
+"""Chunks of streams: written rows are read from any position, and damage is detected."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Where in a stream a message is: consumers are told that, and everything else is as it was."""
+"""Offsets in messages of streams: consumers get the offset, and the rest is unchanged."""
 
 import struct
 
@@ -37,7 +37,7 @@ TABLES = st.dictionaries(NAMES, st.sampled_from(sorted(FIELDS.values())), max_si
 
 
 def on_channel_0(made: bytes) -> bytes:
-    """A content of a header frame and at most one body frame, as the channel 0 has it."""
+    """Return a content of a header frame and at most a body frame on channel 0."""
     head = header_frame_bytes(made)
     body = made[head : head + 1] + b"\0\0" + made[head + 3 :] if len(made) > head else b""
     return made[:1] + b"\0\0" + made[3:head] + body

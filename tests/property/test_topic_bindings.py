@@ -41,7 +41,7 @@ class Model:
     bound: set[tuple[str, str, str, int]] = field(default_factory=set)
 
     def take(self, step: Step) -> None:
-        """Follow one step."""
+        """Apply a single step."""
         what, queue, kind, key, table = step
         if what == "bind":
             self.bound.add((queue, kind, key, table))
@@ -76,7 +76,7 @@ def matches(kind: str, pattern: str, table: dict[str, object], key: str, headers
 
 
 def follow(vhost: VirtualHost, step: Step) -> None:
-    """Do one step."""
+    """Do a single step."""
     what, queue, kind, key, table = step
     if what == "bind":
         add_queue(vhost, queue)
@@ -88,7 +88,7 @@ def follow(vhost: VirtualHost, step: Step) -> None:
 
 
 def occupy(vhost: VirtualHost) -> None:
-    """Leave so many bindings to be let go of that what is deleted from now on stays linked for a while."""
+    """Leave so many bindings to unlink that later deletions wait for a while."""
     queue = add_queue(vhost, "gone")
     for number in range(int(SLICE) + 1):
         vhost.add_binding(Binding(vhost.exchanges["amq.fanout"], queue, str(number), {}))

@@ -1,4 +1,4 @@
-"""Random histories of a broker: what the log would hold makes the same broker again."""
+"""Random histories of a broker: the log's records make the same broker again."""
 
 import contextlib
 
@@ -34,7 +34,7 @@ steps = st.tuples(
 
 
 def follow(broker: Broker, step: Step) -> None:
-    """Do one step; many are refused, which must change nothing."""
+    """Do a single step; a refused step must change nothing."""
     what, name, queue, exchange, other, durable, auto_delete, number = step
     table = dict(TABLES[number % len(TABLES)])
     key = KEYS[number % len(KEYS)]
@@ -68,7 +68,7 @@ def follow(broker: Broker, step: Step) -> None:
 
 
 def routes(broker: Broker) -> dict[tuple[str, str, str], tuple[bool, list[int]]]:
-    """Where everything goes, by the numbers of the queues."""
+    """Return the queues of every route, by number."""
     found = {}
     for name, vhost in broker.vhosts.items():
         for exchange in vhost.exchanges.values():

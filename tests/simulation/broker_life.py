@@ -47,12 +47,12 @@ class Life:
         self.vhost: VirtualHost = self.broker.declare_vhost("/")
 
     def commit(self) -> None:
-        """The end of a turn, and what the disk does about it."""
+        """End the turn, and do the disk's work."""
         self.log.commit()
         self.deferred.run_all()
 
     def tidy(self) -> None:
-        """Some more turns: segments begin and go."""
+        """Run some more turns, in which segments begin and are deleted."""
         for _ in range(3):
             self.log.tick()
             self.commit()
@@ -78,7 +78,7 @@ class Life:
         return consumer, taker.taken
 
     def held(self) -> dict[str, list[bytes]]:
-        """The contents of each queue, whether they are ready or with somebody."""
+        """Return the contents of each queue, ready or acquired."""
         return {
             name: [entry.message.content or self.log.load(entry.message) for entry in queue.entries]
             for name, queue in self.vhost.queues.items()

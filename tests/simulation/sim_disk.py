@@ -15,7 +15,7 @@ class PowerLoss(BaseException):
 
 
 class _File:
-    """A file: what processes see (`cache`), what is on the platter, and what may be, sector by sector."""
+    """A file: the `cache` that processes see, the platter, and possible states of each sector."""
 
     def __init__(self) -> None:
         self.cache = bytearray()
@@ -90,7 +90,7 @@ class SimDisk(Disk):
     # --- accidents
 
     def crash(self) -> None:
-        """Lose power: what was not synced is there or not, each sector and each name for itself."""
+        """Cut the power: each unsynced sector and name survives or not, independently."""
         for name, versions in self.name_changes.items():
             file = self.rng.choice([self.names_synced.get(name), *versions])
             if file is None:
@@ -104,7 +104,7 @@ class SimDisk(Disk):
         self.kill()
 
     def kill(self) -> None:
-        """The process is gone; the page cache stays."""
+        """End the process; the page cache stays."""
         self.opened.clear()
         self.locks.clear()
         self.operations_left = -1
@@ -125,7 +125,7 @@ class SimDisk(Disk):
     # --- the port
 
     def make_directory(self, path: str) -> None:
-        """There is only one."""
+        """Do nothing: there is a single folder."""
 
     def lock(self, path: str) -> int:
         """Lock within this machine."""
@@ -162,7 +162,7 @@ class SimDisk(Disk):
             del self.opened[fd]
 
     def duplicate(self, fd: int) -> int:
-        """Another descriptor."""
+        """Return another descriptor."""
         self.next_fd += 1
         self.opened[self.next_fd] = self.opened[fd]
         return self.next_fd

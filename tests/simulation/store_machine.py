@@ -1,4 +1,4 @@
-"""A seeded random life of a log on a simulated disk, held against the model of what accidents may leave."""
+"""A seeded random life of a log on a simulated disk, compared with the model of accidents."""
 
 import random
 from collections.abc import Callable
@@ -53,7 +53,7 @@ class Machine(Work):
         self._forget()
 
     def _forget(self) -> None:
-        """A log is used no longer: its messages, which are not collected in cycles, let go of each other."""
+        """Break the reference cycles of an unused log's messages."""
         for segment in self.log.segments.all():
             segment.forget_all()
 
@@ -139,7 +139,7 @@ class Machine(Work):
                 self.interrupted = True  # the run that could not start may have left its mark, or not
 
     def _check_accounts(self) -> None:
-        """Each count is in one record, and the segments know how long theirs are."""
+        """Check that each count is in a single record, and the lengths that segments know."""
         counts = self.log.counts
         assert sum(segment.count_bytes for segment in self.log.segments.all()) == sum(
             count.size for sequence in counts.first for count in counts.by_queue(sequence).values()

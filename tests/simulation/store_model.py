@@ -178,7 +178,7 @@ class Model:
         self.events.append((batch, event))
 
     def recovered(self, found: State) -> None:
-        """Begin again with what the log gave."""
+        """Begin with the recovered state."""
         self.base = found
         self.events = []
 
@@ -199,7 +199,7 @@ class Model:
         return gone
 
     def close(self, last: int) -> None:
-        """Nothing is in a later batch than the one that closing the log has written."""
+        """Put all later events into the batch that closing the log has written."""
         self.events = [(min(batch, last), event) for batch, event in self.events]
 
     def content(self, sequence: int) -> bytes:
@@ -208,7 +208,7 @@ class Model:
         return next(e.content for _, e in self.events if e.kind == "publish" and e.number == sequence)
 
     def possible(self, log: Log) -> list[State]:
-        """As of the last durable batch, or with the one that was on its way."""
+        """Return the possible states: of the last durable batch, and with the batch being written."""
         return [self._state(log.durable), self._state(self._on_its_way(log))]
 
     def _state(self, last: int) -> State:

@@ -17,7 +17,7 @@ UPLOADS_MAX = 3
 
 
 class Work:
-    """Queues and what they hold in memory. Each operation is something that a queue would do."""
+    """Queues and their content in memory. Each operation is one that a queue would do."""
 
     log: Log
 
@@ -58,7 +58,7 @@ class Work:
         return message
 
     def upload(self) -> None:
-        """A piece of a body comes, or what has come of one is given up."""
+        """Add a piece of a body, or abandon an upload."""
         if len(self.uploads) == UPLOADS_MAX and self.rng.random() < 0.1:
             del self.uploads[self.rng.randrange(UPLOADS_MAX)]
         elif len(self.uploads) < UPLOADS_MAX:
@@ -87,7 +87,7 @@ class Work:
             self.log.append_settle(message, self.queues[number])
 
     def count(self) -> None:
-        """A queue gives a message out, sometimes one that it has given out before."""
+        """Count a delivery, sometimes a redelivery."""
         if not self.held:
             return
         keys = list(self.held)
@@ -105,7 +105,7 @@ class Work:
         self.log.append_count(message, self.queues[number], count, annotations_of_count(count))
 
     def stream(self) -> None:
-        """A row is appended to a stream, and seldom all streams let go of old ones."""
+        """Append a row to a stream, and seldom remove old rows of all streams."""
         if self.log.failure or not self.streams:
             return
         if self.rng.random() < 0.05:

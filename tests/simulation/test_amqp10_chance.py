@@ -1,4 +1,4 @@
-"""Whatever clients of AMQP 1.0 do, nothing is an internal error, and what they had is back in the end."""
+"""Random clients of AMQP 1.0 cause no internal error, and all their deliveries return in the end."""
 
 from collections import Counter
 

@@ -35,7 +35,7 @@ def expire(life: Life) -> None:
 
 
 def crowd_out(life: Life) -> None:
-    """As many come as there may be."""
+    """Publish as many messages as the limit allows."""
     for _ in range(COUNT):
         life.publish("work", b"newer")
 
@@ -84,7 +84,7 @@ def run(life: Life, die: Callable[[Life], None]) -> None:
 
 
 def places(life: Life, size: int) -> list[str]:
-    """Where each message is: one queue, or the test fails."""
+    """Return the only queue of each message, or fail."""
     found = []
     held = life.held()
     for content in CONTENTS[size]:

@@ -51,7 +51,7 @@ def prepared(disk: SimDisk) -> Life:
 
 
 def consume(life: Life) -> None:
-    """In several turns, and what the disk does about it."""
+    """Consume in several turns, and do the disk's work."""
     consumer, entries = life.take("q")
     for entry in entries:
         queue_of(consumer).settle(entry)
@@ -79,7 +79,7 @@ class Job(Transaction):
 
 
 def commit(life: Life) -> None:
-    """Consume all of it and publish as much, in one transaction, and what the disk does about it."""
+    """Consume all and publish as much in a single transaction, and do the disk's work."""
     consumer, entries = life.take("q")
     job = Job(life.vhost)
     route = life.vhost.route("", "out")
@@ -95,13 +95,13 @@ def commit(life: Life) -> None:
 
 
 def told(life: Life) -> tuple[int, int]:
-    """How many receipts tell of what was consumed, and how many of what has arrived."""
+    """Return the numbers of consumed receipts and of arrival receipts."""
     whats = [json.loads(body)["what"] for body in life.held()["back"]]
     return whats.count("consumed"), whats.count("arrival")
 
 
 def places(life: Life) -> tuple[int, int]:
-    """How many messages are there, and how many receipts that say that the others were consumed."""
+    """Return the numbers of messages and of consumed receipts."""
     consumed, arrived = told(life)
     assert arrived == len(life.held()["out"])
     return len(life.held()["q"]), consumed

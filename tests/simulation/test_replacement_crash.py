@@ -48,7 +48,7 @@ class Confirm(DurableWaiter):
 
 
 class Gone(DurableWaiter):
-    """Waits until it is durable that somebody has let go of a message."""
+    """A waiter for the durable settlement of a message."""
 
     def __init__(self, late: set[tuple[Slot, int]], what: tuple[Slot, int]) -> None:
         self.late = late
@@ -63,7 +63,7 @@ class Gone(DurableWaiter):
 
 
 class World:
-    """Two queues, one of them bound together with the other, through many lives of a broker."""
+    """Two queues, one of them bound to the same exchange, through many lives of a broker."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -84,7 +84,7 @@ class World:
         self.life.commit()
 
     def publish(self, length: int = 0) -> None:
-        """To one queue or both."""
+        """Publish to a single queue or to both."""
         rng = self.rng
         length = length or rng.choice([10, 10, 10, 1500])
         value = rng.randint(1, VALUES)
@@ -101,7 +101,7 @@ class World:
         self.life.log.wait(Confirm(slots, self.published, self.confirmed))
 
     def take(self) -> None:
-        """A consumer gets what is ready in a queue, and goes."""
+        """Consume the ready messages of a queue, and detach."""
         name = self.rng.choice(NAMES)
         consumer, entries = self.life.take(name)
         for entry in entries:

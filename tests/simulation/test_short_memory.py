@@ -80,7 +80,7 @@ def publish_by_message(life: Life, exchange: str) -> None:
 
 
 def both(life: Life) -> tuple[Queue, Queue]:
-    """A queue that the log knows and one that it does not, bound to the same exchange."""
+    """Return a durable queue and a transient queue, bound to the same exchange."""
     life.declare("kept")
     life.vhost.declare_queue("fleeting", False, None, False, {})
     life.vhost.bind_queue("fleeting", "amq.fanout", "", {})
@@ -89,7 +89,7 @@ def both(life: Life) -> tuple[Queue, Queue]:
 
 
 def let_go(life: Life, queue: Queue) -> None:
-    """Settle what a queue has, and fill segments until what it had is not on disk any more."""
+    """Settle a queue's messages, and fill segments until their content is no longer on disk."""
     consumer, entries = life.take(queue.name)
     for entry in entries:
         queue.settle(entry)

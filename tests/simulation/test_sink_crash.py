@@ -55,7 +55,7 @@ class Story:
         self.sink = self.life.broker.sinks.attach(self.life.vhost, "query", "guest")
 
     def write(self, batch: int, size: int) -> list[Attempt]:
-        """Two partitions, and one that does not win."""
+        """Write two partitions, and an attempt that does not win."""
         attempts = [self.sink.begin(batch, partition) for partition in (0, 1, 1)]
         for number, attempt in enumerate(attempts[:2]):
             for start in (0, ROWS):
@@ -65,7 +65,7 @@ class Story:
         return attempts[:2]
 
     def commit(self, batch: int, attempts: list[Attempt]) -> None:
-        """Commit, and let what is decided go its way for some turns."""
+        """Commit, and run some turns of the decided batch."""
         self.sink.commit(batch, attempts, True, "mine", self.answers.append)
         self.go_on()
 
@@ -83,7 +83,7 @@ class Story:
 
 
 def found(disk: SimDisk) -> tuple[int, dict[str, list[bytes]]]:
-    """The last batch in the next life of the broker, and what its queues have when it has gone on."""
+    """Return the last batch in the next life of the broker, and the rows of its queues."""
     story = Story.__new__(Story)
     story.life = Life(disk)
     story.life.broker.resume()
@@ -95,7 +95,7 @@ def found(disk: SimDisk) -> tuple[int, dict[str, list[bytes]]]:
 
 
 def told(disk: SimDisk, operations: int, size: int) -> list[str]:
-    """Publish two batches, with so many operations of the disk for the second; what was answered."""
+    """Publish two batches, with `operations` of the disk for the second; return the answers."""
     story = Story(disk)
     story.commit(0, story.write(0, size))
     assert story.found() == rows((0,), size)

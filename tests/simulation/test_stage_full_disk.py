@@ -1,4 +1,4 @@
-"""A step of a staged reader that the full disk does not take, and what is there when there is room again."""
+"""A step of a staged reader that the full disk refuses, and its messages when there is room again."""
 
 import random
 

@@ -41,7 +41,7 @@ class Job(Transaction):
 
 
 def committed(life: Life, size: int) -> Job:
-    """Take the work, ask for results of `size` bytes in its place and reject some, in one transaction."""
+    """Take the work, publish results of `size` bytes and reject some, in a single transaction."""
     consumer, entries = life.take("work")
     job = Job(life.vhost)
     for number, queue in enumerate(RESULTS):
@@ -97,7 +97,7 @@ def prepared(disk: SimDisk) -> Life:
 
 
 def run(disk: SimDisk, size: int, accident: Callable[[], None]) -> str:
-    """Do the job with `accident` on its way; returns what the client was told."""
+    """Do the job with `accident` during the commit; return the client's answer."""
     life = prepared(disk)
     if size % 2:  # the batch before it is still on its way
         life.publish("out.0", OTHER)

@@ -27,7 +27,7 @@ EXCHANGE = "comes"
 
 
 class World:
-    """Queues, what was done to them, and what must be where."""
+    """Queues, the operations on them, and the expected place of every message."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -117,7 +117,7 @@ class World:
         client.vanish()
 
     def consume(self) -> None:
-        """A client settles what has arrived."""
+        """Settle the deliveries of a client."""
         queue = self.queue(self.random.choice(TARGETS))
         if queue is None:
             return
@@ -159,7 +159,7 @@ class World:
         self.died[name] = [number for number in self.died[name] if number not in gone]
 
     def delete(self) -> None:
-        """A target goes with what it has, or those that are not there come back."""
+        """Delete a target with its messages, or declare the missing targets."""
         queue = self.queue(self.random.choice(TARGETS))
         if queue is None or self.random.random() < 0.5:
             self.declare_targets()
@@ -174,7 +174,7 @@ class World:
     # ---- what must be
 
     def check(self) -> None:
-        """Each is in one place, and all counts are right."""
+        """Check that each message is in a single place, and that all counts are right."""
         places: list[int] = []
         for queue in self.bench.vhost.queues.values():
             dead = waiting(queue)
@@ -207,7 +207,7 @@ class World:
         return queues
 
     def finish(self) -> None:
-        """All ways are open: all that is there comes, in order."""
+        """Open all ways: all messages arrive, in order."""
         vhost = self.bench.vhost
         self.declare_targets()
         if EXCHANGE not in vhost.exchanges:
@@ -252,7 +252,7 @@ def run(seed: int) -> int:
 
 
 def run_all() -> int:
-    """All histories; returns how many messages waited."""
+    """Run all histories; return the number of waiting messages."""
     return sum(run(seed) for seed in SEEDS)
 
 

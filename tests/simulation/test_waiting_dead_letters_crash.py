@@ -33,7 +33,7 @@ DEATHS = {"rejected": reject, "expired": expire, "delivery_limit": return_once_t
 
 
 def prepared(disk: SimDisk, delivery_limit: int = 0) -> Life:
-    """A broker with a queue whose messages are about to die, and one with room for a message at a time."""
+    """Return a broker with a queue of dying messages, and a queue with room for a single message."""
     life = Life(disk)
     life.declare(
         "work",
@@ -54,7 +54,7 @@ def prepared(disk: SimDisk, delivery_limit: int = 0) -> Life:
 
 
 def settle(life: Life) -> None:
-    """Two turns: what has been appended is durable."""
+    """Make the appended records durable, in two turns."""
     life.commit()
     life.commit()
 
@@ -68,7 +68,7 @@ def waiting(life: Life, queue: Queue) -> list[bytes]:
 
 
 def consume_narrow(life: Life, came: list[bytes] | None = None) -> list[bytes]:
-    """Take what is in the narrow queue, one after the other as there is room; what came, in its order."""
+    """Take the messages of the narrow queue one by one; return them in order."""
     came = [] if came is None else came
     narrow = life.vhost.queues["narrow"]
     while narrow.ready:
@@ -235,7 +235,7 @@ def commit_job(life: Life, size: int) -> Job:
 
 
 def places(life: Life) -> tuple[list[bytes], list[bytes], int]:
-    """The messages in the queue, those that wait there, and how many results there are."""
+    """Return the messages in the queue, the waiting ones, and the number of results."""
     held = life.held()
     return held["work"], waiting(life, life.vhost.queues["work"]), sum(len(held[name]) for name in RESULTS)
 

@@ -1,4 +1,4 @@
-"""The model of a whole broker: all queues, what is on its way between them, and what the log knows of it.
+"""The model of a whole broker: all queues, messages between them, and the log's records.
 
 The world tells the book of everything before the broker does it, and of everything that the broker does by
 itself when it does it. It shares no code with the broker.
@@ -91,7 +91,7 @@ class Book:
         return note
 
     def append(self, note: Note, shelves: list[Shelf]) -> None:
-        """The log is told of `note`, if it is."""
+        """Append `note` to the log, if any queue needs it."""
         note.appended, note.date = self.tick(), self.time()
         limited = any(shelf.spec.ttl is not None for shelf in shelves) or note.expiration is not None
         note.dated = note.dated or limited or note.until is not None or bool(note.deaths)
@@ -187,7 +187,7 @@ class Book:
                 item.state, item.since = READY, self.tick()
 
     def replace(self, shelf: Shelf, item: Item) -> None:
-        """A later message of the same kind stands for it."""
+        """Replace the item by a later message of the same kind."""
         self.seen(f"entry: {item.state} to replaced")
         self.remove(shelf, item)
 
@@ -218,7 +218,7 @@ class Book:
             self.leave(shelf, item, EXPIRED)
 
     def tidy(self, shelf: Shelf) -> None:
-        """Late items go, then those that are too many."""
+        """Remove late items, then items beyond the limits."""
         if shelf.spec.retry is not None:
             self.revive(shelf)
         self.expire(shelf)
@@ -233,7 +233,7 @@ class Book:
                 self.tidy(shelf)
 
     def trim(self, shelf: Shelf, handing_over: bool = True) -> None:
-        """`handing_over`: whoever waits is given what it can have before anything has to go."""
+        """Drop items beyond the limits; `handing_over`: deliver to waiting consumers first."""
         if shelf.spec.overflow != "drop-head":
             return
         while shelf.is_over():
@@ -255,7 +255,7 @@ class Book:
             handing_over = False  # it is not asked again who has room for what comes next
 
     def end_of_step(self) -> None:
-        """The broker is done: what is to leave has left, and what was to be sent on has been."""
+        """End the step: all items have left and all dead letters have been sent."""
         self.loose.clear()
         for shelf in self.shelves.values():
             shelf.fresh = None
@@ -302,7 +302,7 @@ class Book:
                 target.sought.discard(shelf.name)
 
     def starved(self, shelf: Shelf) -> bool:
-        """Whether there is room for what waits for it in a queue."""
+        """Whether the dead letters that wait in a queue have room."""
         target = self.shelves.get(shelf.spec.dead_letter or "")
         if not shelf.seeks or target is None or shelf.is_seized():
             return False

@@ -1,4 +1,4 @@
-"""Queues call their consumers, who may not call back into a queue from there: F5.
+"""Call-outs of queues to consumers must not call back into a queue: F5.
 
 What they may do is to have room again, as the last thing (ConsumerTarget). While one is called, the
 interpreter tells of every function that is entered, so whoever gets into a queue, by however many detours, is
@@ -28,7 +28,7 @@ class Calls:
 
     @contextmanager
     def out(self, name: str) -> Iterator[None]:
-        """A queue is calling out. Having room again may have others be asked to come, and nothing else."""
+        """Record a call-out. In `notify_work` only further notifications are allowed."""
         nested = bool(self.now) and (name != "notify_work" or self.now[-1] == "notify_work")
         check(self.seen, "F5", not nested, f"{name} while in {self.now}")
         self.now.append(name)

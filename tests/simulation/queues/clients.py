@@ -1,4 +1,4 @@
-"""The clients of the simulation: ends of consumers that report what they are given, and their connections."""
+"""The clients of the simulation: consumers that report their deliveries, and connections."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Held:
 
 @dataclass(eq=False)
 class Channel:
-    """A session, its window, and what the model has for both."""
+    """A session, its window, and the model of both."""
 
     session: Session
     credit: Credit
@@ -67,7 +67,7 @@ class Wire:
 
 
 class Client(PullingTarget):
-    """A client's end of one consumer, or of one that consumes several queues, or of a basic.get."""
+    """The client's end of a consumer, of a consumer of several queues, or of a basic.get."""
 
     waits = False  # it is a basic.get, which is not known before it begins
 

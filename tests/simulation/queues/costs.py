@@ -103,7 +103,7 @@ def got(crowd: int, steps: Steps) -> Iterator[None]:
 
 
 def settled_from_behind(crowd: int, steps: Steps) -> Iterator[None]:
-    """The last of many that are out is settled, and the next one takes its place."""
+    """The last of many unacknowledged entries is settled, and the next one is delivered."""
     bench = QueueBench(steps.through(FifoEntryList()))
     client = bench.client(crowd)
     bench.publish(crowd + 1)
@@ -139,7 +139,7 @@ def arrived_behind(crowd: int, steps: Steps) -> Iterator[None]:
 
 
 def settled_in_groups(crowd: int, steps: Steps) -> Iterator[None]:
-    """Two consumers take turns with long runs of two groups."""
+    """Two consumers alternate with long runs of two groups."""
     bench = GroupBench(steps.through(FifoEntryList()), sticky=False)
     clients = [bench.client(1), bench.client(1)]
     bench.send(*["a"] * crowd, *["b"] * crowd)
@@ -162,7 +162,7 @@ def arrived_for_one_of_many(crowd: int, steps: Steps) -> Iterator[None]:
 
 
 def returned_beside_many(crowd: int, steps: Steps) -> Iterator[None]:
-    """Some come back where many consumers have all that they may."""
+    """Some entries return where many consumers have full windows."""
     bench = QueueBench(steps.through(FifoEntryList()))
     client = bench.client()
     bench.publish(20)
@@ -193,7 +193,7 @@ def arrived_below_many_priorities(crowd: int, steps: Steps) -> Iterator[None]:
 
 
 def settled_among_many_priorities(crowd: int, steps: Steps) -> Iterator[None]:
-    """A consumer in the middle of many priorities settles a message and gets the next one."""
+    """A consumer in the middle of many priorities settles a message and gets the next."""
     bench = QueueBench(steps.through(FifoEntryList()))
     clients = [bench.client(1, priority=priority) for priority in range(crowd)]
     bench.publish(crowd + 1)
@@ -220,7 +220,7 @@ SITUATIONS: tuple[Situation, ...] = (
 
 
 def cost(situation: Situation, crowd: int) -> int:
-    """How many steps an operation takes beside a crowd of that size."""
+    """Return the steps of an operation beside a crowd of this size."""
     steps = Steps()
     course = situation(crowd, steps)
     next(course)

@@ -1,4 +1,4 @@
-"""How often each feature, transition and check was exercised, and which of them must be."""
+"""Counts of each feature, transition and check, and the required ones."""
 
 from tests.simulation.queues.checks import NAMES
 from tests.simulation.queues.model import Seen

@@ -1,4 +1,4 @@
-"""How evenly equal consumers are served, and how often they are woken: F1 to F3, measured."""
+"""Shares of equal consumers and their wake-ups: F1 to F3, measured."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def check(name: str, holds: bool, text: str) -> None:
 
 
 def jain(counts: list[int]) -> float:
-    """1 if all counts are equal, 1/n if one has everything. [Jain, Chiu and Hawe, DEC-TR-301]"""
+    """Return 1 if all counts are equal, 1/n if a single one has all. [Jain, Chiu and Hawe, DEC-TR-301]"""
     return sum(counts) ** 2 / (len(counts) * sum(count * count for count in counts))
 
 
 class Worker(Client):
-    """A consumer that notes when it was served, and settles what it has when it is told to."""
+    """A consumer that records its deliveries, and settles them when it is called."""
 
     def __init__(
         self, bench: QueueBench, served: list[int], number: int, prefetch: int, connection: Connection | None
@@ -70,7 +70,7 @@ class Fair:
         self.bench.publish(count)
 
     def turns(self, budget: int = 16) -> None:
-        """Everybody has turns, and settles what it got, until nothing is left."""
+        """Run all turns and settle all deliveries, until nothing is left."""
         while self.bench.scheduler.ready:
             self.bench.run(budget)
             for worker in self.workers:
@@ -113,7 +113,7 @@ def singles(messages: int, consumers: int = CONSUMERS) -> Fair:
 
 
 def steady(messages: int, prefetch: int, consumers: int = CONSUMERS, shared: int = 0) -> Fair:
-    """A backlog that never ends, to consumers that settle what they get."""
+    """Publish an endless backlog to consumers that settle their deliveries."""
     fair = Fair(consumers, prefetch, shared)
     while len(fair.served) < messages:
         fair.publish(5 * consumers)

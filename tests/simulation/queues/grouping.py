@@ -1,4 +1,4 @@
-"""The message groups of one queue: whose they are, and who may have what of them.
+"""The message groups of a queue: their owners, and the consumers that may have their items.
 
 It shares no code with the broker.
 """
@@ -16,7 +16,7 @@ REMEMBERED = 1024
 
 @dataclass(frozen=True)
 class Grouping:
-    """How a queue was declared. `header`: of the key; "": as messages usually say it. `kind` "": sticky."""
+    """The declaration of groups. `header`: of the key; "": as messages usually have it. `kind` "": sticky."""
 
     kind: str = ""
     header: str = ""
@@ -24,7 +24,7 @@ class Grouping:
     limit: int | None = None
 
     def arguments(self) -> dict[str, object]:
-        """As clients give them."""
+        """Return the arguments of the declaration."""
         return {
             "x-group-kind": self.kind or None,
             "x-group-key": self.header or None,
@@ -53,7 +53,7 @@ class Holder:
 
 
 class Groups:
-    """`rule`: None if the queue has no groups. `idle`: those without messages whose owners are remembered."""
+    """`rule`: None without groups. `idle`: groups without messages whose owners are remembered."""
 
     def __init__(self, shelf: Shelf, seen: Seen) -> None:
         self.shelf = shelf
@@ -77,7 +77,7 @@ class Groups:
         return [item for item in self.members(key) if item.holder is not None]
 
     def withholds(self, item: Item, taker: Taker) -> bool:
-        """Whether its group is another one's, or shut."""
+        """Whether the item's group has another owner, or is shut."""
         holder = self.holders.get(self.key(item))
         return holder is not None and (holder.shut or holder.owner is not taker)
 
@@ -92,7 +92,7 @@ class Groups:
         return not self.withholds(item, taker) and (not strict or self.in_order(key, now) is item)
 
     def in_order(self, key: str, now: int) -> Item | None:
-        """The first one of a group, if nothing of it is out."""
+        """Return the first item of a group without unacknowledged items."""
         if self.out(key):
             return None
         return next((item for item in self.members(key) if not self.shelf.is_late(item, now)), None)

@@ -10,7 +10,7 @@ Key = tuple[str, int]  # a queue and a message in it
 
 
 class Journal:
-    """Every record has a position; those up to `durable` are on disk, of those behind it nobody knows."""
+    """Every record has a position; records up to `durable` are on disk, later ones may be."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -86,7 +86,7 @@ class Journal:
         self.together.append((self.position, added, removed))
 
     def reached(self, position: int) -> None:
-        """All up to there is on disk."""
+        """Record that everything up to `position` is on disk."""
         self.durable = max(self.durable, position)
 
     # ---- after the end
@@ -139,7 +139,7 @@ class Journal:
         return faults
 
     def restart(self, found: dict[Key, int], queues: Iterable[str], dead: Iterable[Key] = ()) -> None:
-        """Messages, delivery counts and dead messages found after a restart are those on disk."""
+        """Check that recovered messages, delivery counts and dead messages are those on disk."""
         self.dead = dict.fromkeys(dead, self.position)
         self.added = dict.fromkeys(found, self.position)
         self.counts = {key: [(self.position, count)] for key, count in found.items()}

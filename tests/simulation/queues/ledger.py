@@ -21,7 +21,7 @@ LEAVING = {"ack", "reject", "expire", "dead_letter", "drop_overflow", "replace",
 
 
 class Ledger:
-    """The journal of one life of a broker, in which all is journaled, and nothing but this reads it."""
+    """The journal of a life of a broker with all events, which only this class reads."""
 
     def __init__(self, broker: Broker, clock: HandClock, views: Views) -> None:
         self.encoder = Encoder("node", 1)

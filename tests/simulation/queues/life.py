@@ -85,7 +85,7 @@ class Mark(DurableWaiter):
 
 
 class Life:
-    """`numbers`: of messages, as far as they have been asked for."""
+    """A life of the broker; `numbers`: of messages, as far as they were read."""
 
     def __init__(
         self, disk: SimDisk, clock: HandClock, write_letter: LetterWriter, views: Views = NoteView
@@ -124,7 +124,7 @@ class Life:
         return number
 
     def sync(self) -> None:
-        """Everything so far is on disk."""
+        """Make everything durable."""
         for _ in range(2):  # one batch may have been on its way
             self.log.commit()
             self.deferred.run_all()

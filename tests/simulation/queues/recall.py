@@ -24,7 +24,7 @@ class Knows:
     producers: int = 0
 
     def arguments(self) -> dict[str, object]:
-        """As clients say it."""
+        """Return the arguments of the declaration."""
         return {
             "x-dedup-window": self.window or None,
             "x-dedup-limit": self.limit if self.window else None,
@@ -34,7 +34,7 @@ class Knows:
 
 @dataclass(frozen=True)
 class Event:
-    """The log was told at `position` what is known: since when an id, how far a producer; None: nothing."""
+    """A log record at `position`: the time of an id, the sequence of a producer; None: nothing."""
 
     position: int
     value: int | None
@@ -76,7 +76,7 @@ class Recall:
         return False
 
     def append(self, note: Note) -> None:
-        """The log has just been told of `note`, and with it of what it says."""
+        """Append `note` and its records."""
         for what, number in self.says(note):
             value = note.date if what[0] == ID else max(number, self.last(what) or 0)
             self.events.setdefault(what, []).append(Event(self.journal.position, value, note.number))
@@ -105,7 +105,7 @@ class Recall:
             self.forget((NUMBER, silent))
 
     def forget(self, what: What) -> None:
-        """The log is told so, if it knew; not of what a transaction has just written."""
+        """Append the removal of a record, except of an open transaction's."""
         if self.last(what) is None:
             return
         written = {event.note for event in self.events[what]}
@@ -124,7 +124,7 @@ class Recall:
         return events[-1].value if events else None
 
     def in_doubt(self, note: Note) -> int:
-        """Up to where the log must be on disk for what makes `note` a duplicate to be; 0: it need not be."""
+        """Return the position that must be on disk before `note` is a duplicate; 0: none."""
         return max(
             (self.events[what][-1].position for what, _ in self.says(note) if self.last(what)), default=0
         )
@@ -142,7 +142,7 @@ class Recall:
         return since is None or since + self.knows.window <= now
 
     def adopt(self, ids: dict[str, int], producers: dict[str, int]) -> None:
-        """This is what the queue knows after a restart."""
+        """Take the recovered records."""
         self.ids, self.producers, self.coming = ids, producers, []
         known = {(ID, key): since for key, since in ids.items()}
         known |= {(NUMBER, name): number for name, number in producers.items()}

@@ -1,4 +1,4 @@
-"""Faults that are planted one at a time are all found."""
+"""Every planted fault is found."""
 
 import builtins
 import symtable
