@@ -62,7 +62,7 @@ def _open(bench: LoopBench) -> Client091:
 
 
 def declarations(scale: float) -> list[Figure]:
-    """6,000 queues are declared by one write of a client, then bound, then deleted."""
+    """A client declares 6,000 queues in a single write, then binds and deletes them."""
     count = int(6000 * scale)
     bench = LoopBench()
     client = bench.open()
@@ -88,7 +88,7 @@ def declarations(scale: float) -> list[Figure]:
 
 
 def receipts(scale: float) -> list[Figure]:
-    """10,000 acknowledgements in one write, each of a message that wants a receipt; rejections, too."""
+    """10,000 acknowledgements in a single write, each of a message with a receipt; rejections, too."""
     count = int(10_000 * scale)
     asks: FieldTable = {"x-receipt-to": "told", "x-receipt-on": "consumed"}
     acks = b"".join(method_bytes(Basic.Ack(tag), 1) for tag in range(1, count + 1))
@@ -100,7 +100,7 @@ def receipts(scale: float) -> list[Figure]:
 
 
 def _settled(what: str, count: int, headers: FieldTable, data: bytes) -> Figure:
-    """A client settles all that it has by one write; each of them has another message come."""
+    """A client settles all its deliveries in a single write; each settlement brings another message."""
     bench = LoopBench()
     bench.declare("q", dead_letter_exchange="", dead_letter_routing_key="told")
     told = bench.declare("told")

@@ -29,14 +29,14 @@ class Figure:
     limit: float | None = None
 
     def line(self) -> str:
-        """As it is printed."""
+        """Return the printed line."""
         bound = "" if self.limit is None else f"{self.limit:g}"
         verdict = "" if self.limit is None else ("met" if self.value <= self.limit else "MISSED")
         return f"{self.name:<62} {self.value:>12,.3f} {self.unit:<10} {bound:>8} {verdict}"
 
 
 class Loop:
-    """Calls what was asked for, one call a turn. `longest`: CPU seconds of the longest since `restart`."""
+    """A loop with a call in each turn. `longest`: CPU seconds of the longest turn since `restart`."""
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[], None]] = deque()
@@ -60,7 +60,7 @@ class Loop:
         return time.time_ns() // 1_000_000 + self._ahead
 
     def advance(self, milliseconds: int) -> None:
-        """Have that much time be over."""
+        """Let time pass."""
         self._ahead += milliseconds
 
     def restart(self) -> None:

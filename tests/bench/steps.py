@@ -87,7 +87,7 @@ def groups(scale: float) -> list[Figure]:
 
 
 def selectors(scale: float) -> list[Figure]:
-    """A selector that takes 0.1 % of 10^6 messages: the first match, those that follow, the longest turn."""
+    """A selector for 0.1 % of 10^6 messages: the first match, later matches, the longest turn."""
     bench = LoopBench()
     count = int(1_000_000 * scale)
     queue = bench.declare("q")

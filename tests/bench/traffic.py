@@ -1,4 +1,4 @@
-"""A publisher and a consumer in step: what a message costs on its way through a queue."""
+"""A publisher and a consumer in step: the cost of a message through a queue."""
 
 import struct
 import time
@@ -16,7 +16,7 @@ ACK: Final = struct.Struct(">BHIHHQBB")
 
 
 class Traffic:
-    """Transient messages of 1 KiB, acknowledged one by one; the consumer has a batch at most."""
+    """Transient messages of 1 KiB, acknowledged singly; the consumer has a batch at most."""
 
     def __init__(self, bench: LoopBench, queue: str, arguments: FieldTable | None = None) -> None:
         self.bench = bench
@@ -41,7 +41,7 @@ class Traffic:
         return took * 1e6 / (batches * BATCH)
 
     def _send(self, client: Client091, data: bytes) -> None:
-        """A client's bytes, and one turn for whoever has got work by them."""
+        """Send a client's bytes, and run a turn for the resulting work."""
         self.bench.loop.turn(lambda: client.connection.receive(data))
         self.bench.loop.step()
 

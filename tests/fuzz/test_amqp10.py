@@ -1,4 +1,4 @@
-"""A minute of fuzzing the decoders of AMQP 1.0; what it finds is tried compiled too, where they are."""
+"""A minute of fuzzing the decoders of AMQP 1.0; findings are tried compiled too, if possible."""
 
 import shutil
 import subprocess

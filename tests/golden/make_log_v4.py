@@ -23,7 +23,7 @@ def remembered(key: str, sequence: int = -1) -> Message:
 
 
 def main() -> None:
-    """Two segments; beside what version 3 has, what queues remember, and messages that want receipts."""
+    """Write two segments; beside version 3: deduplication records, and messages that request receipts."""
     disk: Disk = RealDisk()
     orders, other = logged_queue(3), logged_queue(9)
     topology: list[dict[str, object]] = [{"kind": "queue", "name": "orders", "vhost": "/", "number": 3}]

@@ -27,13 +27,13 @@ def basic_row(number: int) -> bytes:
 
 
 def append(stream: Stream, made: bytes, number: int, filter_value: bytes = b"") -> None:
-    """Append a row that came a second after the one before."""
+    """Append a row a second later than the row before."""
     message = Message(Address("logs", f"key.{number}"), made, len(made), True, 0)
     stream.append(message, DATE + 1000 * number, filter_value)
 
 
 def main() -> None:
-    """Four streams, of which one has been trimmed, one deleted, and one has no rows; and a queue."""
+    """Write four streams, a trimmed, a deleted and an empty one among them; and a queue."""
     disk: Disk = RealDisk()
     topology: list[dict[str, object]] = [
         {"kind": "queue", "name": f"q{number}", "vhost": "/", "number": number}

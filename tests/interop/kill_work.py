@@ -1,4 +1,4 @@
-"""Work done in transactions over several queues while the broker is killed, and what must be there."""
+"""Transactions over several queues while the broker is killed, and the required state afterwards."""
 
 import random
 import threading
@@ -32,7 +32,7 @@ def number_of(body: bytes) -> int:
 
 
 class Outcome:
-    """The numbers of what was done, with its results, and of what was rejected."""
+    """The numbers of done work, with its results, and of rejected work."""
 
     def __init__(self) -> None:
         self.done: set[int] = set()
@@ -73,7 +73,7 @@ class Worker(threading.Thread):
         raise NotImplementedError
 
     def drop(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         raise NotImplementedError
 
 
@@ -97,7 +97,7 @@ def held(address: Address, queue: str) -> list[int]:
 def check(
     address: Address, published: int, committed: Outcome, unanswered: list[set[int]], where: str
 ) -> int:
-    """Each is to be done, or in all three queues, or a dead letter, once; returns how many are not to do."""
+    """Check that each number is waiting, done in all queues, or dead; return how many wait."""
     queues = {queue: held(address, queue) for queue in ("work", "dead", *RESULTS)}
     for queue, numbers in queues.items():
         assert len(numbers) == len(set(numbers)), f"{where}: doubles in {queue}"

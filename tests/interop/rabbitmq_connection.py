@@ -32,11 +32,11 @@ def environment_of(address: Address, recovers: bool = False) -> Any:
 
 
 class Enough(Exception):  # noqa: N818 - it is no error
-    """All that was wanted has come."""
+    """All requested messages have arrived."""
 
 
 class Taking(client.AMQPMessagingHandler):  # type: ignore[misc]
-    """Says of one message after the other what is to be said; the client calls `on_...`."""
+    """A handler that settles messages with given outcomes, in order; the client calls `on_...`."""
 
     def __init__(self, says: tuple[Callable[..., None], ...]) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def take(connection: Any, address: str, *says: Callable[..., None], options: Any
 
 
 def run(connection: Any, consumer: Any) -> None:
-    """Have a consumer with a `Taking` take what it is to take."""
+    """Run a consumer with a `Taking` until it has all its messages."""
     late = connection._conn.container.schedule(PATIENCE_S, consumer.handler)
     with pytest.raises(Enough):
         consumer.run()

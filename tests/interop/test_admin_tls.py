@@ -1,4 +1,4 @@
-"""Admin HTTP over TLS: certificates, reload, what is served, and what a plain port is warned of."""
+"""Admin HTTP over TLS: certificates, reload, the served answers, and the warning of a plain port."""
 
 import os
 import signal

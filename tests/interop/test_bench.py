@@ -1,4 +1,4 @@
-"""`amqpd bench` against a running broker: what it prints, what it leaves behind, and how it ends."""
+"""`amqpd bench` against a running broker: its output, its queues afterwards, and its end."""
 
 import json
 import os
@@ -171,7 +171,7 @@ def test_the_bench_ends_when_the_broker_stands_still(
 
 @pytest.mark.nightly
 def test_the_bench_ends_though_the_broker_keeps_blocking_it(start_daemon: DaemonStarter) -> None:
-    """After its time is over, that is no reason to wait any more."""
+    """The blocked connection is no reason to wait after the time is over."""
     daemon = start_daemon("--disk-free-min", "1000000GB")
     daemon.log.wait_for("publishers are held back.*low on disk")
     done = bench(daemon.address, "--duration", "1", "--confirm", "100", "--json")

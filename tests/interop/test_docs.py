@@ -1,4 +1,4 @@
-"""Every example of the documents does what its page says, on a broker that is started for the page.
+"""Every example of the documents runs as its page says, on a broker started for the page.
 
 Python runs with the clients as they come, shell commands run in bash, `amqpd check-config` checks settings.
 A block titled Output is what the example before it prints. The order on a page is the order of the run.

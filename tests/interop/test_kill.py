@@ -21,7 +21,7 @@ SMALL = {"AMQPD_SEGMENT_BYTES": "1MiB", "AMQPD_MEMORY_BUDGET": "1MiB"}
 
 
 def declare(address: Address) -> None:
-    """Everything durable; declared again in every life, which must find it unchanged."""
+    """Declare everything durable; each life of the broker must find it unchanged."""
     peer = Peer(address).open()
     channel = peer.channel()
     channel.call(Exchange.Declare(exchange="fan", exchange_type="fanout", durable=True), Exchange.DeclareOk)
@@ -46,7 +46,7 @@ def load(address: Address, ledger: Ledger, chance: random.Random) -> Load:
 
 
 def drain(address: Address, ledger: Ledger) -> None:
-    """Empty every queue, checking what is in it, until the broker is known to have that on disk."""
+    """Empty and check every queue, until the broker has that on disk."""
     peer = Peer(address).open()
     channel = peer.channel()
     channel.confirm_select()
@@ -77,7 +77,7 @@ def await_confirm(ledger: Ledger) -> None:
 
 
 def rounds(folder: Path, count: int, seed: int, settings: dict[str, str]) -> Ledger:
-    """Start, load and kill the daemon `count` times, then check what is left."""
+    """Start, load and kill the daemon `count` times, then check the rest."""
     chance = random.Random(seed)
     ledger = Ledger(ROUTES)
     never = threading.Event()

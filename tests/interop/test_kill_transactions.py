@@ -22,7 +22,7 @@ class Worker091(Worker):
         self.channel.consume("work", "w")
 
     def drop(self) -> None:
-        """Let go of the connection (Worker)."""
+        """Close the connection."""
         self.channel.peer.drop()
 
     def transaction(self) -> None:

@@ -65,7 +65,7 @@ class Worker10(Worker):
         self.sent = 0
 
     def drop(self) -> None:
-        """Let go of the connection (Worker)."""
+        """Close the connection."""
         self.session.peer.socket.close()
 
     def transaction(self) -> None:
@@ -145,7 +145,7 @@ class Worker10(Worker):
 
 
 def data_of(payload: bytes) -> bytes:
-    """The body of a message: one data section of fewer than 256 bytes, or of more."""
+    """Return the body of a message: a single data section of fewer than 256 bytes, or of more."""
     start = scan(payload, 0, len(payload)).body + 3
     return payload[start + (2 if payload[start] == 0xA0 else 5) :]
 

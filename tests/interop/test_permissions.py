@@ -18,7 +18,7 @@ Operation = Callable[[BlockingChannel], object]
 
 
 def people(users: Users, broker: Broker) -> None:
-    """Ann may use what begins with `ann`; the boss everything, in two virtual hosts; guest is limited."""
+    """Add ann, who may use names that begin with `ann`, boss, who may use two vhosts, and a limited guest."""
     for vhost in ("/", "other"):
         broker.declare_vhost(vhost)
     broker.limit_vhost("other", 1, 2)

@@ -1,4 +1,4 @@
-"""Every argument: one that cannot be is refused with 406, which names it and its value."""
+"""Arguments: an invalid argument is refused with 406, which names it and its value."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""pika's consumers on queues that serve one at a time, and with a time to settle in. Unmodified."""
+"""Consumers of an unmodified pika on single-active queues, and with a time-out for settlements."""
 
 from collections.abc import Iterator
 

@@ -21,7 +21,7 @@ def who(message_id: str | None = None, sequence: object = None) -> pika.BasicPro
 
 
 def returned(channel: BlockingChannel, queue: str, body: bytes, properties: pika.BasicProperties) -> Returned:
-    """Publish as mandatory, wait for the confirm; what came back."""
+    """Publish as mandatory, wait for the confirm, and return the returned message."""
     try:
         channel.basic_publish("", queue, body, properties, mandatory=True)
     except pika.exceptions.UnroutableError as error:

@@ -23,7 +23,7 @@ def publish(channel: BlockingChannel, queue: str, body: bytes, **headers: Any) -
 
 
 def got(channel: BlockingChannel, queue: str) -> list[bytes]:
-    """Everything, by basic.get."""
+    """Get all messages by basic.get."""
     bodies: list[bytes] = []
     while True:
         method, _, body = channel.basic_get(queue, auto_ack=True)

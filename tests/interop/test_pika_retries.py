@@ -1,4 +1,4 @@
-"""Messages that wait before they are tried again, and what is told of those that are given up, with pika."""
+"""Messages that wait for a retry, and the headers of those beyond the limit, with pika."""
 
 import itertools
 import time

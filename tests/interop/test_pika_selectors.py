@@ -37,7 +37,7 @@ def publish(channel: BlockingChannel, queue: str, *numbers: int) -> None:
 
 
 class Listener:
-    """A consumer on a connection of its own, and what it has received; a callback for pika."""
+    """A consumer on a connection of its own, and its received numbers; a callback for pika."""
 
     def __init__(self, pika_dial: Dial, queue: str, **arguments: object) -> None:
         self.channel = pika_dial().channel()
@@ -154,7 +154,7 @@ def test_a_snapshot_ends_and_says_so(pika_dial: Dial, channel: BlockingChannel, 
 
 
 def test_more_consumers_than_selectors_are_allowed_with_an_index(pika_dial: Dial, name: str) -> None:
-    """Each waits for the answer with its own correlation id, and one for the rest."""
+    """Each consumer waits for the answer with its correlation id, and a further one for the rest."""
     queue = f"{name}-indexed"
     channel = pika_dial().channel()
     channel.queue_declare(queue, arguments={"x-index": "correlation_id,kind"})

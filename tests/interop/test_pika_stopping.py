@@ -27,7 +27,7 @@ def act(api: Api, queue: str, action: str) -> None:
 
 
 def ready(channel: BlockingChannel, queue: str) -> int:
-    """How many messages are ready."""
+    """Return the number of ready messages."""
     return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 

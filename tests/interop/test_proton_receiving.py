@@ -30,7 +30,7 @@ def dial(address: Address) -> Iterator[ProtonDial]:
 
 @pytest.fixture
 def queue(channel: BlockingChannel, name: str) -> Iterator[str]:
-    """A durable queue whose dead letters go to another one, called after it."""
+    """A durable queue whose dead letters go to another queue, named after it."""
     letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}.dead"}
     channel.queue_declare(f"{name}.dead", durable=True)
     channel.queue_declare(name, durable=True, arguments=letters)
@@ -51,12 +51,12 @@ def receiver_of(dial: ProtonDial, queue: str, *options: Any) -> Any:
 
 
 def ready(channel: BlockingChannel, queue: str) -> int:
-    """How many messages are ready."""
+    """Return the number of ready messages."""
     return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
 def deaths(letter: Any) -> list[tuple[str, str]]:
-    """Where a message has died and why, the latest death first."""
+    """Return the queues and reasons of a message's deaths, the latest first."""
     return [(death["queue"], death["reason"]) for death in letter.annotations["x-opt-deaths"].elements]
 
 

@@ -16,7 +16,7 @@ ADDRESS = "/queues/orders"
 
 
 class Publishing(handlers.MessagingHandler):  # type: ignore[misc]
-    """Sends numbers until each of them is accepted, what had no answer yet again after each disconnection."""
+    """Sends numbers until each is accepted; unanswered ones again after each disconnection."""
 
     def __init__(self, address: str, crash: Callable[[], None]) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Publishing(handlers.MessagingHandler):  # type: ignore[misc]
 
 
 class Consuming(handlers.MessagingHandler):  # type: ignore[misc]
-    """Accepts what comes until it has seen every number."""
+    """Accepts messages until every number has arrived."""
 
     def __init__(self, address: str, crash: Callable[[], None]) -> None:
         super().__init__(prefetch=100)

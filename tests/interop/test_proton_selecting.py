@@ -53,7 +53,7 @@ def receiver_of(dial: ProtonDial, queue: str, *options: Any) -> Any:
 
 
 def held_by(receiver: Any) -> dict[Any, Any]:
-    """The filters that the broker says hold for a receiver."""
+    """Return the effective filters in the broker's answer."""
     filters = receiver.link.remote_source.filter
     filters.rewind()
     assert filters.next()

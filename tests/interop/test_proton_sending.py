@@ -41,7 +41,7 @@ def queue(channel: BlockingChannel, name: str) -> Iterator[str]:
 
 
 def ready(channel: BlockingChannel, queue: str) -> int:
-    """How many messages are ready."""
+    """Return the number of ready messages."""
     return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 

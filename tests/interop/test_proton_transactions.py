@@ -1,4 +1,4 @@
-"""Local transactions of python-qpid-proton: what is done in one happens together or not at all."""
+"""Local transactions of python-qpid-proton: all work of a transaction happens, or none."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -39,7 +39,7 @@ def queue(channel: BlockingChannel, name: str) -> Iterator[str]:
 
 
 def ready(channel: BlockingChannel, queue: str) -> int:
-    """How many messages are ready."""
+    """Return the number of ready messages."""
     return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
@@ -83,7 +83,7 @@ class Transaction(handlers.TransactionHandler):  # type: ignore[misc]
         self._wait_for("aborted")
 
     def fail(self) -> None:
-        """Try to commit what cannot be."""
+        """Try an impossible commit."""
         self._transaction.commit()
         self._wait_for("failed")
 
@@ -97,15 +97,15 @@ class Transaction(handlers.TransactionHandler):  # type: ignore[misc]
         self._said = "declared"
 
     def on_transaction_committed(self, event: Any) -> None:
-        """All of it has happened."""
+        """Record the commit."""
         self._said = "committed"
 
     def on_transaction_aborted(self, event: Any) -> None:
-        """Nothing of it has."""
+        """Record the rollback."""
         self._said = "aborted"
 
     def on_transaction_commit_failed(self, event: Any) -> None:
-        """Nothing of it has, though it should."""
+        """Record the failed commit."""
         self._said = "failed"
 
 

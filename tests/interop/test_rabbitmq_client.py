@@ -62,7 +62,7 @@ def management(connection: Any) -> Any:
 
 @pytest.fixture
 def queue(management: Any, name: str) -> Iterator[str]:
-    """A queue whose dead letters go to another one, called after it."""
+    """A queue whose dead letters go to another queue, named after it."""
     letters = {"dead_letter_exchange": "", "dead_letter_routing_key": f"{name}.dead"}
     management.declare_queue(client.QuorumQueueSpecification(name=f"{name}.dead"))
     management.declare_queue(client.QuorumQueueSpecification(name=name, **letters))

@@ -1,4 +1,4 @@
-"""AMQP over TLS with unmodified clients: certificates of both sides, and what is refused."""
+"""AMQP over TLS with unmodified clients: certificates of both sides, and refusals."""
 
 import importlib
 import os

@@ -27,7 +27,7 @@ NODES = ("a", "b")
 
 
 def journal(node: str, damaged: bool) -> list[dict[str, Any]]:
-    """Two queues, each event an entry that comes to one of them, and anchors of both."""
+    """Return events of two queues, each an entry that arrives in a queue, and anchors of both."""
     depths = {1: 0, 2: 0}
     rows = []
     for seq in range(1, LAST + 1):

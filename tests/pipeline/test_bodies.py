@@ -1,4 +1,4 @@
-"""Bodies of JSON: what can be read, and what is kept as `_corrupt_record`; no query is needed for that."""
+"""Bodies of JSON: readable ones, and those kept as `_corrupt_record`; no query is needed."""
 
 from __future__ import annotations
 

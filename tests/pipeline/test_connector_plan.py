@@ -1,4 +1,4 @@
-"""Where batches begin and end, whatever becomes of what a query reads; partitions are said, not stored."""
+"""Beginnings and ends of batches, whatever happens to the read streams; partitions are fakes."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ class Said:
         self.queues: list[Queue] = []
 
     def partitions(self, known: Mapping[Place, int] = NOTHING) -> list[Partition]:
-        """As is said."""
+        """Return the given partitions."""
         self.known = known
         return list(self.there.values())
 
     def at_time(self, place: Place, time: int) -> int:
-        """There is a message each second."""
+        """Return the offset of a time, with a message each second."""
         return min(time // 1_000_000, self.there[place].next)
 
     def reach(self, place: Place, start: int, size: int) -> int:
-        """Each message has one byte."""
+        """Return the end of `size` bytes, with a byte for each message."""
         if start < self.there[place].first:
             raise RefusedError(410, f"begins with offset {self.there[place].first}, not with {start}")
         return start + size
 
     def keep(self, reader: str, offsets: Offsets) -> None:
-        """For the only reader that there is."""
+        """Keep offsets of the only reader."""
         for place, each in self.there.items():
             self.there[place] = each._replace(kept=offsets.positions[place])
 
@@ -64,14 +64,14 @@ class Queue:
         return Partition(self.place, "i", 0, self.next)
 
     def whole(self) -> Partition:
-        """All of it."""
+        """Return the whole partition."""
         return Partition(self.place, "i", 0, self.rows)
 
     def acknowledge(self, start: int) -> None:
-        """As always."""
+        """Do nothing."""
 
     def advance(self, start: int, rows: int, size: int | None) -> int:
-        """All are staged that are asked for."""
+        """Stage as many rows as requested."""
         self.asked.append((rows, size))
         self.next = max(self.next, min(start + rows, self.rows))
         return self.next

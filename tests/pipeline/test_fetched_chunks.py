@@ -25,7 +25,7 @@ WANTED = Range(Place("s", 0), "7", 0, len(LENGTHS))
 
 
 class Answers:
-    """A server that has one stream, with a chunk for each row."""
+    """A server with a single stream, and a chunk for each row."""
 
     vhost = "/"
 
@@ -88,7 +88,7 @@ def test_a_connection_that_always_ends_within_the_same_chunk_is_given_up() -> No
 
 @contextmanager
 def breaking(chunks: list[bytes], after: int) -> Iterator[tuple[int, list[int]]]:
-    """A server whose connections break after so many bytes of a body; its port, and the offsets asked for."""
+    """Run a server whose connections break after so many bytes; yield its port and the requested offsets."""
     asked: list[int] = []
     listener = socket.create_server(("127.0.0.1", 0))
 

@@ -25,7 +25,7 @@ PRODUCERS = ["ours", "rabbitmq"]
 def url(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
 ) -> Iterator[str]:
-    """A broker with a stream that has these bodies, one with nothing, and a queue."""
+    """A broker with a stream of these bodies, an empty stream, and a queue."""
     register(spark)
     folder = tmp_path_factory.mktemp("broker")
     if request.param == "ours":

@@ -1,4 +1,4 @@
-"""An audit that goes on from where the last one ended finds what an audit of all finds."""
+"""An audit that continues from the last one has the same findings as an audit of all events."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def wanted(planted: tuple[Path, Planted]) -> dict[str, int]:
 
 
 class Running(NamedTuple):
-    """A process that runs a job, the summary that it prints, and what it tells on standard error."""
+    """A process that runs a job, its printed summary, and its standard error."""
 
     process: subprocess.Popen[bytes]
     said: Output

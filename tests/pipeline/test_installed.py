@@ -1,4 +1,4 @@
-"""The connector as it is installed: Spark knows its formats without being told."""
+"""The installed connector: Spark finds its formats by itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ print("declared", journal.where("op = 'declare'").count())
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what pip installs, and nothing else of ours."""
+    """The folder that pip installs into, without our sources."""
     target = tmp_path_factory.mktemp("installed") / "site"
     words = ["install", "--quiet", "--no-deps", "--target", str(target), str(ROOT)]
     subprocess.run([sys.executable, "-m", "pip", *words], env=os.environ | {"AMQPD_COMPILE": "0"}, check=True)

@@ -1,4 +1,4 @@
-"""Events of a range out of whatever files have them: raw and sealed, whole and damaged, there and gone."""
+"""Events of a range from any files: raw and sealed, whole and damaged, existing and deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where batches of events begin and end, which tasks read them, and which options there are."""
+"""Beginnings and ends of batches of events, the tasks that read them, and the options."""
 
 from __future__ import annotations
 

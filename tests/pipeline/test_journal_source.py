@@ -60,7 +60,7 @@ def sources(broker: Broker) -> list[dict[str, str]]:
 
 
 def work(broker: Broker, messages: int, queue: str = "q") -> int:
-    """Have a queue get messages, and somebody take half of them; returns how many events are written."""
+    """Publish messages to a queue and consume half of them; return the number of written events."""
     broker.declare(queue)
     with broker.channel() as channel:
         for number in range(messages):
@@ -71,7 +71,7 @@ def work(broker: Broker, messages: int, queue: str = "q") -> int:
 
 
 def written(broker: Broker) -> int:
-    """How many events there are, once all that happened can be read."""
+    """Return the number of events, once all can be read."""
     api = Api(broker.daemon.admin)
     late = time.monotonic() + PATIENCE_S
     while (said := api.get("journal"))["written"] + 1 < said["next"]:
@@ -92,7 +92,7 @@ def seqs(rows: list[Any]) -> list[int]:
 
 
 def require_dense(found: list[int], first: int, last: int) -> None:
-    """All events from one to another, once; there may be a checkpoint behind them."""
+    """Check that all events of a range occur once; a checkpoint may follow."""
     assert found == list(range(first, first + len(found)))
     assert found[-1] >= last
 
@@ -113,7 +113,7 @@ class Job:
         return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
 
     def run(self) -> list[int]:
-        """Take what there is, and return the seqs."""
+        """Take all available events, and return their seqs."""
         before = set(self.batches)
         self.start(availableNow=True).awaitTermination()
         return [seq for number in sorted(set(self.batches) - before) for seq in seqs(self.batches[number])]
@@ -123,7 +123,7 @@ class Job:
         return [seq for number in sorted(self.batches) for seq in seqs(self.batches[number])]
 
     def sizes(self) -> list[int]:
-        """How many rows each batch had."""
+        """Return the number of rows of each batch."""
         return [len(rows) for _, rows in sorted(self.batches.items())]
 
     def _take(self, frame: DataFrame, number: int) -> None:

@@ -29,7 +29,7 @@ HOUR = 3600
 
 
 class Told:
-    """Events of one node, one each second, that begin two hours before the END."""
+    """Events of a single node, each second, that begin two hours before the END."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -61,7 +61,7 @@ class Told:
 
 
 def mixed() -> Told:
-    """Queues 1, 3 and 5 at the level full, 2 and 4 not. Whoever takes of them hangs; of 3 nobody does."""
+    """Return events of queues 1, 3 and 5 at the level full, 2 and 4 not; consumers of all but 3 hang."""
     told = Told()
     for queue in (1, 2, 3, 4):
         told.add("declare", queue, quantity=0, reason="full" if queue % 2 else "lifecycle")
@@ -187,7 +187,7 @@ def test_a_full_disk_has_less_of_all(spark: SparkSession) -> None:
 
 
 def dies(told: Told, uid: int, queue: int) -> Told:
-    """A message leaves queue 1 for another one, and does not come there."""
+    """Add the death of a message that leaves queue 1 for another queue and does not arrive."""
     return told.add("dead_letter", 1, uid, peer_queue=f"q{queue}", reason="rejected")
 
 

@@ -1,4 +1,4 @@
-"""How far behind a query is: in Spark's progress, in the log, and in the broker."""
+"""The backlog of a query: in Spark's progress, in the log, and in the broker."""
 
 from __future__ import annotations
 

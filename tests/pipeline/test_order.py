@@ -26,7 +26,7 @@ def went(uid: int, consumer: str = "c", queue: Event = QUEUE, **said: object) ->
 
 
 def listed(queue: Event = QUEUE) -> Event:
-    """The end of what a restart lists of a queue: places are new from here on."""
+    """Return the end of a queue's list after a restart: places are new from here on."""
     return queue | {"op": "recover", "quantity": 0}
 
 

@@ -1,4 +1,4 @@
-"""The command: what it is told, what it says, and its exit status."""
+"""The command: its arguments, its output, and its exit status."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def others(found: Audit) -> dict[str, int]:
 
 
 def planted() -> dict[int, str]:
-    """Each fault twice: early, and behind the crash."""
+    """Return each fault twice: early, and behind the crash."""
     spread = {3 + 5 * number: name for number, name in enumerate(FAULTS)}
     return spread | {CRASH_AFTER + uid: name for uid, name in spread.items()}
 

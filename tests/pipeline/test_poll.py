@@ -16,7 +16,7 @@ from tests.pipeline.test_connector_plan import S, Said, at, progress
 
 
 class Clock:
-    """Time that passes while somebody sleeps."""
+    """A clock that sleeping moves."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -41,7 +41,7 @@ class Watched(Said):
         self.looks: list[float] = []
 
     def partitions(self, known: Mapping[Place, int] = NOTHING) -> list[Partition]:
-        """As is said."""
+        """Return the given partitions."""
         self.looks.append(self.clock.now)
         return super().partitions(known)
 

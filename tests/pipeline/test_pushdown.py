@@ -33,7 +33,7 @@ def pushing(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def filled(broker: Broker) -> Broker:
-    """A stream with partitions and one without, in several chunks, with three routing keys."""
+    """A stream with partitions and a plain stream, in several chunks, with three routing keys."""
     for name, partitions in (("some", 3), ("one", 1)):
         broker.declare_stream(name, partitions=partitions)
         with broker.channel() as channel:

@@ -1,4 +1,4 @@
-"""A batch that was planned, and what it reads when the messages are not all there any more."""
+"""A planned batch, and its rows when some messages are removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KILOBYTE = [b"%d" % number + bytes(1000) for number in range(1200)]
 
 
 def planned(job: Job, number: int = 0) -> None:
-    """Have a batch be planned that is not done."""
+    """Plan a batch without doing it."""
     job.fail_in = number
     with pytest.raises(PySparkException, match="this batch fails"):
         job.run()

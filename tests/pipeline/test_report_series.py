@@ -1,4 +1,4 @@
-"""The numbers of a report are those of its journal: in its series, in its plots, and in its page."""
+"""The numbers of a report equal its journal's: in its series, in its plots, and in its page."""
 
 from __future__ import annotations
 

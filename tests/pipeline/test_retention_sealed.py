@@ -1,4 +1,4 @@
-"""Days that `retain` has dropped, for who seals the journal and reads it: gone, and not missing."""
+"""Days that `retain` has dropped, when the journal is sealed and read: removed, and not missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that Spark reads of a stream and writes to a queue say what they have said before."""
+"""Messages that Spark reads from a stream and writes to a queue are unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--since`: only events from a time on, of sealed journals and of those that go on."""
+"""`--since`: only events from a time on, in sealed journals and in live ones."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def sealed(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def live(tmp_path: Path) -> Path:
-    """Three files of two lives each, an hour apart: sealed, ended, and one that is written."""
+    """Three files of two lives each, an hour apart: sealed, ended, and still written."""
     scribe = EventWriter()
     write_file(tmp_path, file_of(scribe, 2))
     assert list(seal(tmp_path))

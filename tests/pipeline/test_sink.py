@@ -1,4 +1,4 @@
-"""Spark writes to the broker: what a task has written is confirmed, or the task fails."""
+"""Spark writes to the broker: all rows of a task are confirmed, or the task fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write(frame: DataFrame, broker: Broker, mode: str = "append", **options: Any
 
 
 def taken(broker: Broker, queue: str) -> list[tuple[Any, Any, bytes]]:
-    """All messages of a queue: how they were delivered, their properties and bodies."""
+    """Return all messages of a queue: delivery, properties and bodies."""
     found = []
     with broker.channel() as channel:
         while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:

@@ -1,4 +1,4 @@
-"""`format("amqp")` as a batch: what is read of streams is what was published."""
+"""`format("amqp")` as a batch: the read rows are the published messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BODIES = [b"%d" % number for number in range(500)]
 
 @pytest.fixture(scope="module", autouse=True)
 def streams(broker: Broker) -> None:
-    """A stream in several chunks, and one with partitions."""
+    """Declare a stream in several chunks, and a stream with partitions."""
     broker.declare_stream("one")
     for start in range(0, 500, 100):
         broker.publish("one", BODIES[start : start + 100])

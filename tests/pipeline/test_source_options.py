@@ -50,7 +50,7 @@ def column(found: list[pa.RecordBatch], name: str) -> list[object]:
 
 @pytest.fixture(scope="module")
 def moment(broker: Broker) -> int:
-    """When the first of the late messages of a stream with two partitions came, in ms since 1970."""
+    """The time of the first late message of a stream with two partitions, in ms since 1970."""
     broker.declare_stream("times", partitions=2)
     broker.publish("times", sorted(EARLY))
     time.sleep(0.02)
@@ -111,7 +111,7 @@ def test_arrow_batches_have_as_many_bytes_as_wanted(
 
 @pytest.fixture(scope="module")
 def two_vhosts(broker: Broker) -> str:
-    """A stream in `/` and one of its name in a virtual host which only another user may read."""
+    """A stream in `/` and a stream of the same name in a virtual host of another user."""
     broker.declare_stream("mine")
     broker.publish("mine", [b"guest's"])
     with closing(Api(broker.daemon.admin)) as api:

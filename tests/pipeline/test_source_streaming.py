@@ -28,7 +28,7 @@ class Job:
         self.fail_in: int | None = None
 
     def run(self) -> list[bytes]:
-        """Take what there is, and return the bodies."""
+        """Take all available rows, and return the bodies."""
         before = set(self.batches)
         stream = self.spark.readStream.format("amqp").options(**self.options).load()
         writer = stream.writeStream.foreachBatch(self._take)
@@ -38,7 +38,7 @@ class Job:
         return [bytes(row["value"]) for rows in new for row in rows]
 
     def sizes(self) -> list[int]:
-        """How many rows each batch had."""
+        """Return the number of rows of each batch."""
         return [len(rows) for _, rows in sorted(self.batches.items())]
 
     def _take(self, frame: DataFrame, number: int) -> None:

@@ -39,7 +39,7 @@ class Copy:
         return self
 
     def run(self, each: int = 100) -> None:
-        """Copy what there is, so many messages in a batch."""
+        """Copy all available rows, `each` messages in a batch."""
         said = self.broker.options_of_spark
         source = {"subscribe": self.name, "startingOffsets": "earliest", "maxMessagesPerTrigger": str(each)}
         stream = self.spark.readStream.format("amqp").options(**said, **source).load().select("value")

@@ -16,7 +16,7 @@ UNDER_WAY = r"amqpd pipeline: audit, \d+ s: (Spark plans|\d+ of \d+ tasks of sta
 
 
 class Screen(io.StringIO):
-    """Keeps what is written, and tells of tasks."""
+    """A terminal that keeps its output, and reports tasks."""
 
     def __init__(self, terminal: bool) -> None:
         super().__init__()

@@ -50,7 +50,7 @@ LIVES = st.lists(
 
 
 class Model:
-    """The life of one message: its events, and what has become of it."""
+    """The life of a single message: its events, and its verdict."""
 
     def __init__(self, number: int, life: Life) -> None:
         self.number = number
@@ -131,7 +131,7 @@ class Model:
 
 
 def interleaved(models: list[Model]) -> list[dict[str, Any]]:
-    """The events of all, one of each in turn."""
+    """Return the events of all models, interleaved."""
     longest = max(len(model.events) for model in models)
     rows = [model.events[turn] for turn in range(longest) for model in models if turn < len(model.events)]
     return [row | {"node": "n", "seq": seq} for seq, row in enumerate(rows, 1)]

@@ -1,4 +1,4 @@
-"""The AMQP 1.0 in azure-eventhub or azure-servicebus goes through a scenario and prints what it saw, as JSON.
+"""A scenario with the AMQP 1.0 of azure-eventhub or azure-servicebus; the observations are printed as JSON.
 
 python azure_pyamqp.py PACKAGE SCENARIO QUEUE HOST PORT
 """
@@ -67,7 +67,7 @@ def take(client: Any, count: int) -> Taken:
 
 
 def settle(client: Any, frame: Any, outcome: str, **besides: Any) -> None:
-    """Say what becomes of a message."""
+    """Settle a message with an outcome."""
     client.settle_messages(frame[1], frame[2], outcome, **besides)
 
 
@@ -85,7 +85,7 @@ def receives() -> object:
 
 
 def receives_settled() -> object:
-    """As applications do that leave settling to the broker."""
+    """Receive as applications do that let the broker settle."""
     send_numbers(COUNT)
     bodies: list[int] = []
     settled = constants.SenderSettleMode.Settled
@@ -181,7 +181,7 @@ def is_rejected() -> object:
 
 
 def reconnects() -> object:
-    """A client ends with its connection; what it was told is accepted is there for the next one."""
+    """The client ends with its connection; accepted messages are in the queue for the next client."""
     half = COUNT // 2
     sending, receiving = sender(), receiver(half // 2)
     for number in range(1, half + 1):

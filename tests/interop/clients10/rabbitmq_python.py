@@ -1,4 +1,4 @@
-"""RabbitMQ's Python client, 2.x, goes through one scenario and prints what it has seen, as JSON.
+"""A scenario with RabbitMQ's Python client, 2.x; the observations are printed as JSON.
 
 python rabbitmq_python.py SCENARIO QUEUE HOST PORT
 """
@@ -38,7 +38,7 @@ def send_numbers(connection: Any, count: int) -> int:
 
 
 class Taking:
-    """A consumer that says of one message after the other what is to be said, and nothing of those behind."""
+    """A consumer that settles the first messages with given outcomes, and no later ones."""
 
     def __init__(self, connection: Any, *says: Callable[[Any], None], builder: Any = None) -> None:
         self.messages: list[Any] = []
@@ -55,12 +55,12 @@ class Taking:
                 self._all.set()
 
     def wait(self) -> list[Any]:
-        """All of them."""
+        """Wait for all messages and return them."""
         assert self._all.wait(PATIENCE_S), f"{len(self.messages)} of {len(self._says)} came"
         return self.messages
 
     def taken(self) -> list[Any]:
-        """All of them, when it has gone."""
+        """Wait for all messages, detach, and return them."""
         messages = self.wait()
         self.consumer.close()
         return messages
