@@ -148,7 +148,7 @@ def test_clients_of_amqp_0_9_1_find_them_among_the_headers(
     message = channel.delivery()
     assert message.properties.headers == wanted
     channel.cancel("tag")
-    channel.call(Queue.Purge(queue=node), Queue.PurgeOk)  # which leaves that message where it is
+    channel.call(Queue.Purge(queue=node), Queue.PurgeOk)  # a purge leaves that acquired message in place
     channel.nack(1)
     got = channel.get(node, no_ack=False)
     assert got is not None

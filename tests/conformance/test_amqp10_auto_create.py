@@ -72,7 +72,7 @@ def test_these_addresses_make_their_queue(
     assert (queue["durable"], queue["exclusive"], queue["auto_delete"]) == (True, False, False)
     assert queue["arguments"] == {}
     guest.detach(0)
-    attach(guest, not role, where)  # it is there
+    attach(guest, not role, where)  # the queue exists
     assert names(api, vhost) == ["new"]
 
 

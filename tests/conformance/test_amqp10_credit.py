@@ -74,7 +74,7 @@ def test_credit_is_set_and_does_not_add_up(session: PeerSession10, full: str) ->
     for _ in range(3):
         session.allow(0, 2)
     assert [session.delivery().id for _ in range(2)] == [0, 1]
-    session.allow(0, 2)  # which was sent before either had come
+    session.allow(0, 2)  # this flow was sent before either delivery
     session.expect_silence()
     session.allow(0, 3, 1)
     assert [session.delivery().id for _ in range(2)] == [2, 3]
@@ -153,7 +153,7 @@ def test_drains_that_are_asked_for_in_one_piece(session: PeerSession10, full: st
     for number in range(10):
         assert session.delivery().id == number
     drained(session, 20)
-    while True:  # those that came too late for that are told the same again
+    while True:  # late deliveries get the same answer again
         session.flow(echo=True)
         answer = session.expect(Flow)
         if answer.handle is None:

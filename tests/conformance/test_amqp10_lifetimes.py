@@ -106,12 +106,12 @@ def test_a_node_without_messages_stays_with_its_link_and_goes_with_the_last_mess
     other.receives(QUEUES + name, 0, credit=9)
     session.publish(0, 1)
     other.settle(other.delivery().id)
-    other.expect_silence()  # it is empty, and has its link
+    other.expect_silence()  # the queue is empty, and has its link
     session.publish(0, 2, first=1)
     first, second = other.delivery().id, other.delivery().id
     session.detach()
     other.settle(first)
-    other.settle(second, state=Released())  # which is no end of it
+    other.settle(second, state=Released())  # a release does not end the queue
     second = other.delivery().id
     other.expect_silence()
     assert is_there(api, name)

@@ -95,7 +95,7 @@ def test_failures_are_counted_whoever_fails(
     session.settle(1, state=Released())
     session.allow(0, 1, 2)
     assert tried(session.delivery()) == (False, 1)
-    session.detach(0)  # which leaves it unsettled
+    session.detach(0)  # the detach leaves the delivery unsettled
     got = channel.get(node, no_ack=False)
     assert got is not None
     assert got.redelivered
@@ -103,7 +103,7 @@ def test_failures_are_counted_whoever_fails(
     other = begin()
     other.receives(node, 0, 1, source=Source(address=node, distribution_mode="copy"))
     assert tried(other.delivery()) == (False, 3)
-    other.detach(0)  # who looks takes nothing
+    other.detach(0)  # a browser takes nothing
     other.receives(node, 0, 1)
     assert tried(other.delivery()) == (False, 3)
     other.settle(1)

@@ -114,5 +114,5 @@ def test_the_queue_of_what_is_posted_is_deleted(
     post(session, 1, 1, txn_id)
     channel.call(Queue.Delete(queue=gone), Queue.DeleteOk)
     session.expect_detach(0, "amqp:resource-deleted")
-    controller.commit(txn_id)  # what was posted there is gone with the queue
+    controller.commit(txn_id)  # posts to the queue are deleted with it
     assert channel.counts(node)[0] == 1

@@ -68,7 +68,7 @@ def test_a_repeated_resume_is_answered_again(
     answer(session, 1, Accepted())
     settle(session, 1)
     assert channel.counts(node)[0] == 1
-    session.transfer(0, delivery_id=2, delivery_tag=in_doubt)  # which is free again
+    session.transfer(0, delivery_id=2, delivery_tag=in_doubt)  # the tag is free again
     answer(session, 2, Accepted())
     assert channel.counts(node)[0] == 2
 

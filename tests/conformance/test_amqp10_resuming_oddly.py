@@ -87,7 +87,7 @@ def test_a_resumed_delivery_may_be_settled_by_its_last_transfer(
     tag = in_doubt(session, node)
     session.transfer(0, bare10()[4:], delivery_id=None, resume=True, **{ending: True})
     session.expect_silence()
-    session.transfer(0, delivery_id=2, delivery_tag=tag)  # which is free again
+    session.transfer(0, delivery_id=2, delivery_tag=tag)  # the tag is free again
     assert session.outcome(2, settled=False) == Accepted()
     assert channel.counts(node)[0] == 2
 

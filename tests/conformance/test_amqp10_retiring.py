@@ -43,7 +43,7 @@ def test_a_retired_delivery_stays_retired_though_the_link_has_ended(
     txn_id = controller.declare()
     session.settle(delivery.id, state=within(txn_id, Accepted()), settled=settled)
     session.detach(0, closed)
-    assert channel.counts(node) == (0, 0)  # it is not given to others yet
+    assert channel.counts(node) == (0, 0)  # the message is not given to others yet
     if fails:
         controller.roll_back(txn_id)
     elif settled:
@@ -152,7 +152,7 @@ def test_acquired_messages_return_if_the_transaction_fails(
     else:
         controller.commit(txn_id)
         assert channel.counts(node)[0] == 0
-        session.settle(deliveries[1].id, state=Released())  # which it still has
+        session.settle(deliveries[1].id, state=Released())  # the receiver still has this delivery
         session.expect_silence()
         assert channel.counts(node)[0] == 1
 

@@ -81,7 +81,7 @@ def test_a_receiver_that_may_read_no_more_loses_its_link_and_what_it_has(guest: 
     session.delivery(1)
     guest.may(read="nothing")
     session.expect_detach(1, REFUSED, "q")
-    session.publish(0, 1, first=3)  # which it may go on to do
+    session.publish(0, 1, first=3)  # publishing is still permitted
     assert guest.ready() == 4
     expect_refusal(session, receiver("q", 1))
     guest.may()
@@ -119,7 +119,7 @@ def test_on_a_link_to_anywhere_each_message_is_looked_at(guest: Guest) -> None:
     assert state.error is not None
     assert state.error.condition == REFUSED
     session.transfer(0, bare10(to="/exchanges/x/k"), 2)
-    assert type(session.outcome(2)).__name__ == "Rejected"  # it goes nowhere, but may
+    assert type(session.outcome(2)).__name__ == "Rejected"  # no queue, but permitted
     guest.may()
     session.transfer(0, bare10(to="q"), 3)
     assert session.outcome(3) == Accepted()
@@ -138,7 +138,7 @@ def test_rights_to_topics_are_withdrawn(guest: Guest) -> None:
     session.transfer(2, bare10(subject="c.d"), 1)
     assert session.outcome(1) == Released()
     session.detach(2)
-    session.sends("x", 2)  # of which messages may still be allowed
+    session.sends("x", 2)  # further messages may still be allowed
     session.transfer(2, bare10(subject="a.b"), 2)
     state = session.outcome(2)
     assert isinstance(state, Rejected)

@@ -55,7 +55,7 @@ def test_a_receiver_that_does_not_settle_gets_the_settlement(
         assert flags == (state.delivery_failed or False, state.undeliverable_here or False)
     else:
         assert type(said.state) is type(state)
-    session.settle(0, state=state)  # which it knows
+    session.settle(0, state=state)  # the broker knows this state
     session.expect_silence()
 
 

@@ -64,7 +64,7 @@ def test_a_publisher_is_stopped_and_a_consumer_continues(
     assert publisher.expect(Flow).incoming_window == 0
     publisher.flow(0, delivery_count=0, echo=True)
     assert publisher.expect(Flow).incoming_window == 0
-    for number in range(3):  # which were on their way
+    for number in range(3):  # these transfers were on their way
         publisher.transfer(0, None, number)
         publisher.outcome(number)
         assert consumer.delivery().id == number

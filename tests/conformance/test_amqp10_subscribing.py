@@ -86,7 +86,7 @@ def test_a_durable_subscription_outlives_its_connection(begin: Begins, name: str
     subscribe(again, key, name)
     again.settle(again.delivery(1).id)
     again.detach(1, False)
-    found = attached(again, 2, name=name)  # whose source the broker knows
+    found = attached(again, 2, name=name)  # the broker knows the source of this name
     assert found.source is not None
     assert found.source.address == TOPIC + key
     again.detach(2, True)
@@ -168,7 +168,7 @@ def test_a_subscription_without_local_messages_gets_those_of_others_only(
     attached(other, 1, source=Source(address=address))
     other.allow(1, 10)
     other.expect_silence()
-    post(session, address, 0)  # of all links that are there, at least the other one gets it
+    post(session, address, 0)  # at least the other link gets the message
     other.settle(other.delivery(1).id)
     session.expect_silence()
     post(other, address, 0)
@@ -214,7 +214,7 @@ def test_a_durable_subscription_gets_nothing_of_its_container_while_it_is_away(
     subscribe(again, key, name, filter=no_local())
     again.settle(again.delivery(1).id)
     again.detach(1, False)
-    subscribe(again, key, name)  # which is another subscription
+    subscribe(again, key, name)  # another subscription
     post(again, TOPIC + key, 1)
     again.settle(again.delivery(1).id)
     again.detach(1, True)

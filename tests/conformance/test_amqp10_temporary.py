@@ -101,7 +101,7 @@ def test_nobody_else_receives_from_it(
         "amqp:resource-locked",
     )
     other.sends(address)
-    other.publish(0, 1)  # which waits for its owner
+    other.publish(0, 1)  # the message waits for the queue's owner
     owner.receives(address, 1, 1)
     owner.delivery(1)
 

@@ -98,7 +98,7 @@ def test_work_after_the_time_out_ends_its_link(
         session.sends("q", 0)
     state = within(txn_id)
     time.sleep(1.2)
-    controller.declare()  # which the broker hears of after the time is over
+    controller.declare()  # the broker reads this after the time-out
     if what == "post":
         session.transfer(0, state=state)
     elif what == "retire":

@@ -214,7 +214,7 @@ def test_an_undeliverable_message_is_dead_lettered_when_the_last_other_consumer_
     other = connect().channel()
     if holding:  # all of it will be with the other one
         other.qos(count)
-    else:  # which has its hands full, so that all is ready
+    else:  # this consumer's window is full, so that all messages are ready
         channel.publish(b"first", source)
         other.qos(1)
     tag = other.consume(source)

@@ -165,7 +165,7 @@ def test_a_drain_does_not_overtake_its_delivery(begin: Begins, channel: PeerChan
         assert isinstance(said, Transfer)
         parts += 1
         if session.received % 3 == 0 and said.more:
-            session.allow(0, 1, drain=True)  # it asks again
+            session.allow(0, 1, drain=True)  # repeat the drain
     assert (said.handle, said.drain, said.link_credit, said.delivery_count) == (0, True, 0, 1)
     assert parts > len(BIG) // 512
     session.expect_silence()

@@ -219,7 +219,7 @@ def test_consumers_are_told_when_their_queue_is_deleted(
     cancelled = [consumer.expect(Basic.Cancel) for _ in range(2)]
     assert {cancel.consumer_tag for cancel in cancelled} == {"one", "two"}
     assert all(cancel.nowait for cancel in cancelled)
-    consumer.ack(held.tag)  # of a queue that is gone: still known to the channel
+    consumer.ack(held.tag)  # the channel still knows a delivery of the deleted queue
     consumer.round_trip()
     consumer.consume(consumer.declare(exclusive=True), "one")
 

@@ -240,7 +240,7 @@ def test_expressions_of_an_older_version_stop_no_start(start_daemon: DaemonStart
     refusal = ann.refused(401, "POST", "exchanges", "/", "amq.default", "publish", body=body)
     assert "ann" in refusal["reason"]
     exported = api.get("definitions")
-    api.post("definitions", body=exported, status=204)  # what is there may be there
+    api.post("definitions", body=exported, status=204)  # existing objects are no error
     api.put("policies", "/", "p", status=204, pattern=back, definition={"max-length": 2})
     assert (
         back

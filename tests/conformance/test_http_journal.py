@@ -143,7 +143,7 @@ def test_a_file_keeps_its_name_when_it_is_ended(
     last = events(api, name)[-1].seq
     assert last >= 7
     for path in (folder / "live").iterdir():
-        path.unlink(missing_ok=True)  # one that has just been ended has another name
+        path.unlink(missing_ok=True)  # a file that has just been ended has another name
     said = api.get("journal")["nodes"]["n-1"]
     assert said["first"] > last, "what is there of a journal whose files are gone begins where they ended"
     assert said["first"] <= said["next"]

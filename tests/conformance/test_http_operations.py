@@ -186,7 +186,7 @@ def test_messages_are_deleted_by_id_and_by_selector(api: Api, vhost: str, addres
     assert operate(api, vhost, "q", "delete", selector="n < 6", limit=3) == {"done": 3, "more": True}
     assert bodies(api, vhost, "q") == ["5", "6", "7", "8", "9"]
     with amqp(address, vhost) as channel:
-        channel.basic_get("q")  # what a client has is left alone
+        channel.basic_get("q")  # a client's unacknowledged message is left alone
         assert operate(api, vhost, "q", "delete", all=True) == {"done": 4, "more": False}
     assert bodies(api, vhost, "q") == ["5"]
     stats = api.get("queues", vhost, "q")
@@ -253,7 +253,7 @@ def test_messages_are_edited(api: Api, vhost: str, address: Address) -> None:
         assert operate(api, vhost, "q", "edit", all=True, properties={"headers": None})["done"] == 1
         _, found, body = channel.basic_get("q", auto_ack=True)
         assert (body, found.headers, found.app_id) == (b"0", None, "a")
-        assert channel.basic_get("q", auto_ack=True)[0] is None  # it was not to wait any longer
+        assert channel.basic_get("q", auto_ack=True)[0] is None  # the message must not wait any longer
     for fields, why in (
         ({}, "nothing to edit"),
         ({"properties": {"shoes": 1}}, "property shoes is not known"),

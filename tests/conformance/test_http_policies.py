@@ -206,7 +206,7 @@ def test_look_aheads_at_the_ends_of_branches_decide_which_queues_a_policy_holds_
         (r"^(?!tmp\.).*", ["orders", "orders.dlq", "orders.eu", "x"]),
         (r"^(?!.*dlq$)(?=.*orders)", ["orders", "orders.eu", "tmp.orders"]),
         (r"^orders(?!\.)|^(?!orders|tmp)", ["orders", "x"]),
-        ("(?!x$)", names),  # it matches at the end of x, too
+        ("(?!x$)", names),  # matches at the end of x, too
         ("(?!)", []),
         ("^(?!x$)", names[:-1]),
     ):

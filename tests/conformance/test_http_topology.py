@@ -95,7 +95,7 @@ def test_values_that_the_log_cannot_keep_are_refused_by_their_place(
     assert answer.status_code == 400, answer.text
     assert answer.json()["reason"].startswith(f"not_json: {place} ")
     assert api.get("definitions") == before
-    api.put("queues", vhost, "r", durable=True)  # which has to be logged
+    api.put("queues", vhost, "r", durable=True)  # a durable queue has to be logged
 
 
 def test_a_body_that_is_too_long(api: Api, vhost: str) -> None:
@@ -104,7 +104,7 @@ def test_a_body_that_is_too_long(api: Api, vhost: str) -> None:
 
 
 def test_a_body_of_another_type_is_read_all_the_same(api: Api, vhost: str) -> None:
-    headers = {"content-type": "application/x-www-form-urlencoded"}  # what curl says of -d
+    headers = {"content-type": "application/x-www-form-urlencoded"}  # the default of curl with -d
     answer = api.client.put(api.url("queues", vhost, "q"), content=b'{"durable": true}', headers=headers)
     assert answer.status_code == 201
     assert api.get("queues", vhost, "q")["durable"] is True

@@ -163,7 +163,7 @@ def test_another_folder_and_name(start_daemon: DaemonStarter, connect: Connector
     channel = opened(connect, daemon)
     channel.declare("q")
     wait_for(folder, "declare")
-    while not list((folder / "live").glob("*.ajl")):  # it is a second old soon
+    while not list((folder / "live").glob("*.ajl")):  # the file is a second old soon
         channel.round_trip()
     live(channel, "q")
     while daemon.metric("amqpd_journal_events_total") < 5:

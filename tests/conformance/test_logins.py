@@ -179,7 +179,7 @@ def test_guesses_are_slowed_down_and_the_right_password_elsewhere_is_not(
     dial: Dialler, start_daemon: DaemonStarter
 ) -> None:
     daemon = start_daemon("--handshake-timeout-s", "2")
-    dial(daemon.address).open().close()  # its password is known from now on
+    dial(daemon.address).open().close()  # the password is remembered from now on
     guesses = [dial(daemon.address) for _ in range(30)]
     for number, peer in enumerate(guesses):
         peer.start()

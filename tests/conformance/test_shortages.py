@@ -84,7 +84,7 @@ def test_a_held_publisher_lives_on_heartbeats(start_daemon: DaemonStarter, conne
     channel.publish(b"1", "q")
     expect_blocked(peer)
     beats = 0
-    while beats < 5:  # of the broker, one each half second
+    while beats < 5:  # the broker sends a heartbeat each half second
         if peer.raw_frame() == (8, 0, b""):
             beats += 1
             peer.send(b"\x08\x00\x00\x00\x00\x00\x00\xce")
@@ -198,7 +198,7 @@ def test_a_client_that_declares_is_blocked_while_memory_is_short_and_finds_exist
             filler.publish(bytes(65536), "hoard")
 
     consumer = connect(daemon.address).channel()
-    consumer.declare("q")  # it is there already, so that consumers come back and make room
+    consumer.declare("q")  # the queue exists already, so that consumers return and make room
     consumer.call(Queue.Bind(queue="q", exchange="amq.direct", routing_key="k"), Queue.BindOk)
     consumer.consume("q", "c")
     held = []

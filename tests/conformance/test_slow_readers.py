@@ -63,7 +63,7 @@ def test_a_client_that_asks_and_never_reads_takes_little_memory(
     for _ in range(20):
         other.round_trip()
     assert resident_bytes(daemon) - before < limit
-    for number in range(1, 201):  # what was asked for comes all the same, in order
+    for number in range(1, 201):  # requested messages arrive all the same, in order
         assert channel.peer.expect_content(channel.expect(Basic.GetOk), 1).tag == number
 
 

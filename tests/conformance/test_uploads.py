@@ -68,7 +68,7 @@ def test_an_upload_is_held_while_the_disk_is_short_of_space(
     channel = connect(daemon.address).channel()
     channel.declare("q", durable=True)
     before = disk_bytes(tmp_path / "data")
-    with suppress(OSError):  # it is not read from any more
+    with suppress(OSError):  # the broker no longer reads from the socket
         channel.peer.socket.settimeout(2)
         begin(channel, "q", body_of(64 * MIB), 500)
     channel.peer.socket.settimeout(PATIENCE_S)

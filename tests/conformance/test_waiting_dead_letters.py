@@ -438,7 +438,7 @@ def test_a_letter_waits_for_the_full_queue_that_it_is_passed_on_to(
     channel.publish(b"letter", name, properties=PERSISTENT)
     channel.reject(channel.take(name).tag, requeue=False)
     waits(api, name, 1)
-    time.sleep(2.5)  # it is tried again meanwhile
+    time.sleep(2.5)  # the dead letter is tried again meanwhile
     (shown,) = listed(api, name)
     assert shown["dead_letter"]["waits_for"] == f"queue '{last}' is full"
 

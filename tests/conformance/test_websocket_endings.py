@@ -200,7 +200,7 @@ def test_the_end_of_amqp_closes_the_websocket(serving: Daemon, visit: Visit) -> 
         Connection.Close(200, "", 0, 0),
     )
     websocket.send(PROTOCOL_HEADER + b"".join(method_bytes(method, 0) for method in conversation))
-    heard = list(websocket)  # which ends with a close that is no error, or raises what it is
+    heard = list(websocket)  # the iteration ends with a close without an error, or raises the error
     assert isinstance(heard[-1], bytes)
     assert heard[-1].endswith(method_bytes(Connection.CloseOk(), 0))
     assert websocket.close_code == 1000

@@ -18,7 +18,7 @@ proton: Any = pytest.importorskip("rabbitmq_amqp_python_client.qpid.proton.utils
 SendException, ConnectionClosed = proton.SendException, proton.ConnectionClosed
 RELEASED = str(int(client.OutcomeState.RELEASED))
 COMPATIBLE = {"AMQPD_COMPAT_PRODUCT": "RabbitMQ", "AMQPD_COMPAT_VERSION": "4.2.0"}
-"""What a broker is told that these clients are to talk to."""
+"""The setting of a broker for these clients."""
 
 exchange_address = client.AddressHelper.exchange_address
 queue_address = client.AddressHelper.queue_address

@@ -18,7 +18,7 @@ from tests.support.docs.documents import DOCS, PAGES
 from tests.support.docs.examples import RUN, SHOWN, WITH_SPARK, code_of, examples_of, run
 
 NOT_RUN = ("python3 -m venv ", "pip ", ". .venv/", "docker ", "AMQPD_DEFAULT_USER=")
-"""What a `console` block may begin its lines with: commands that install or need a container engine."""
+"""Allowed beginnings of lines in a `console` block: commands that install or need a container engine."""
 
 WITHOUT_EXAMPLE = {"index.md", "applications/index.md", "operators/index.md"}
 OPTIONS = {"data/journal.md": ("--journal", "full")}

@@ -15,7 +15,7 @@ from tests.support.daemon.daemon import PATIENCE_S, Address, Daemon
 
 PERSISTENT = Basic.Properties(delivery_mode=2)
 ROUTES = {0: ["direct"], 1: ["shared"], 2: ["shared"], 3: ["fan.0", "fan.1", "fan.2"], 4: ["backlog"]}
-"""What each publisher's messages go to; `backlog` and `fan.2` have consumers only now and then."""
+"""The queues of each publisher; `backlog` and `fan.2` have consumers only sometimes."""
 SMALL = {"AMQPD_SEGMENT_BYTES": "1MiB", "AMQPD_MEMORY_BUDGET": "1MiB"}
 """Settings under which files are dropped, copied and read back all the time."""
 

@@ -32,7 +32,7 @@ STEPS = (
     "recovered",
     "closed",
 )
-"""What each program prints. After "restart the broker" it waits for a line of standard input."""
+"""The output of each program. After "restart the broker" a program waits for a line of standard input."""
 
 
 class Language(NamedTuple):

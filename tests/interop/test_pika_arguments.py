@@ -30,7 +30,7 @@ SENSELESS: dict[str, tuple[Any, ...]] = {
     "set": (*OF_NO_TEXT, "", "no such thing"),
     "age": (*OF_NO_TEXT, "7", "D"),
 }
-"""What an argument of a kind cannot be."""
+"""Invalid values for each kind of argument."""
 
 
 def senseless(rule: ArgumentRule) -> list[Any]:

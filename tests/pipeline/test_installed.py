@@ -115,7 +115,7 @@ CHECKS = {
     "data/spark-writing.md": ("print('written')", r"written"),
     "data/spark-journal.md": ("", r"enqueue\|\s+20\|"),
 }
-"""What the test adds to the program of a page, and what the output then matches."""
+"""The lines that the test adds to the program of a page, and the pattern of the output."""
 
 
 @pytest.mark.parametrize("page", CHECKS)

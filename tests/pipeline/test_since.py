@@ -35,7 +35,7 @@ HOUR_US = 3_600_000_000
 BEGUN = STARTED + HOUR_US
 """When the second of three files of a journal that goes on begins."""
 LATER = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=BEGUN + 4)
-"""Its second life begins then, as its fourth event and in the same millisecond as the first."""
+"""The time when the second life begins, as its fourth event and in the same millisecond as the first."""
 
 
 def at(uid: int, time: datetime) -> dict[str, Any]:

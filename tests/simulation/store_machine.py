@@ -246,4 +246,4 @@ STEPS: Final[tuple[tuple[float, Callable[[Machine], None]], ...]] = (
     (0.987, Machine._crash_or_kill),
     (0.997, Machine._capacity),
 )
-"""What a step may be: the first whose number is above a random one."""
+"""The kinds of a step: the first with a number above a random one is chosen."""

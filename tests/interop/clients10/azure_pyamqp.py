@@ -19,7 +19,7 @@ messages: Any = importlib.import_module(f"azure.{package}._pyamqp.message")
 ADDRESS = f"/queues/{queue}"
 COUNT = 200
 Taken = list[tuple[Any, Any]]
-"""What was received: for each message the frame in which it began, and itself."""
+"""Received messages: for each the frame in which it began, and the message."""
 
 
 def options(**besides: Any) -> dict[str, Any]:

@@ -190,7 +190,7 @@ DOCUMENTS = {
 """The clauses by their numbers; of the last three documents those that tests hold to, in our own words."""
 
 COMPLETE = ("amqp-1.0", "wsb-1.0")
-"""Those of which each clause has a test or is an exception."""
+"""The documents in which each clause has a test or is an exception."""
 
 _REDIRECTS = "the broker redirects nobody"
 

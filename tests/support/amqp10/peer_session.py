@@ -17,7 +17,7 @@ from tests.support.amqp10.peer import Meet, Peer10, amqp
 C = TypeVar("C", bound=Composite)
 
 LAST: Final = 0xFFFFFFFF
-SETTLES_LATE_S: Final = 0.05  # what a broker may take to say what it should not say
+SETTLES_LATE_S: Final = 0.05  # how late a broker may send a wrong frame
 
 
 class Delivery(NamedTuple):

@@ -12,7 +12,7 @@ class ScramClient:
         self.bare = f"n={user},r={nonce}"
         self.nonce = nonce
         self.password = password
-        self.expected = b""  # what the server has to prove
+        self.expected = b""  # the server's expected proof
 
     def first(self) -> bytes:
         """The first message."""

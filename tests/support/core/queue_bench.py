@@ -118,7 +118,7 @@ class Client(PullingTarget):
         self.drained = 0
         self.removed: list[QueueEntry] = []
         self.cancelled: list[QueueConsumer] = []
-        self.activities: list[tuple[bool, str]] = []  # what it was told of being served, and why
+        self.activities: list[tuple[bool, str]] = []  # (is active, reason) of each call
         self.consumer = QueueConsumer(self, queue, acquires, priority, exclusive, "tag", no_ack, entry_filter)
         self.consumer.candidate = candidate
         self.consumer.getting = getting

@@ -76,5 +76,5 @@ def wait_for(api: Api, process: subprocess.Popen[bytes], output: Path) -> None:
             if api.ask("GET", "overview").status_code == 200:
                 return
         except httpx.TransportError:
-            time.sleep(0.1)  # it has nothing that could be waited for
+            time.sleep(0.1)  # RabbitMQ has no event to wait for
     raise AssertionError(f"RabbitMQ does not start:\n{output.read_text()}")

@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("broker", "protocol")
-OUTSIDE = {"broker.__main__", "broker.cli", "broker.daemon"}  # what lies below each step of the event loop
+OUTSIDE = {"broker.__main__", "broker.cli", "broker.daemon"}  # the modules below each step of the event loop
 
 _names: dict[CodeType, str] = {}
 

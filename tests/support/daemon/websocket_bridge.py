@@ -50,7 +50,7 @@ class Bridge:
     def close(self) -> None:
         """Close all sockets."""
         for each in (self._listening, *self._clients):
-            with contextlib.suppress(OSError):  # those that are closed already
+            with contextlib.suppress(OSError):  # some are closed already
                 each.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:

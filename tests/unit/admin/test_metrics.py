@@ -259,7 +259,7 @@ async def test_queues_may_come_and_go_during_a_scrape() -> None:
     lines: list[bytes] = []
     async for piece in source.write():
         lines += piece.splitlines()
-        if piece.startswith(b"# HELP amqpd_queue"):  # they are chosen
+        if piece.startswith(b"# HELP amqpd_queue"):  # the queues of this slice are chosen
             queues.popitem()
             queues[f"new{len(lines)}"] = FakeQueue()
             del queues[next(iter(queues))]

@@ -154,7 +154,7 @@ def test_credit_is_renewed_as_deliveries_are_settled_and_never_more_than_the_pre
         ids = list(range(first, first + 3))
         feed(consumer, deliveries(ids, ids, 16), 10**9)
 
-    # of six four are settled, and of nine eight: what waits to be settled and what may come make ten
+    # four of six are settled, and eight of nine: unsettled and allowed deliveries together are ten
     assert credits_in(socket.written) == [(0, 0, 10), (0, 6, 8), (0, 9, 9)]
 
 

@@ -25,7 +25,7 @@ async def test_the_tick_continues_after_any_error(tmp_path: Path, monkeypatch: p
         raise OSError("the machine does not say")
 
     monkeypatch.setattr(daemon.resources, "check", check)
-    daemon.log.stopped = True  # it has not read anything: there is nothing to look for
+    daemon.log.stopped = True  # a stopped log has no work
     loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
     loop.call_soon(daemon._tick_store)
     try:

@@ -111,7 +111,7 @@ def test_each_contract_catches_what_is_planted(sources: Path) -> None:
         importer = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         imported = line.replace("from ", "").replace("import ", "").replace(" ", ".")
         if "from concurrent" in line:
-            imported = "concurrent"  # of other packages the whole is named
+            imported = "concurrent"  # import-linter names other packages as a whole
         pattern = rf"{re.escape(importer)} -> {re.escape(imported)} \(l\.\d+"
         assert re.search(pattern, told.get(contract, "")), (module, line, told)
     assert "- broker.unplaced" in told[LAYERS]

@@ -195,7 +195,7 @@ def test_events_that_cannot_be_written_are_lost_and_reported(
     scribe.life_of(2)
     writer.flush()
     assert (writer.lost, writer.failure) == (3, os.strerror(error))
-    writer.tick(PLENTY)  # it still does not work
+    writer.tick(PLENTY)  # the disk still fails
     assert writer.lost == 4
     disk.error = 0
     writer.tick(PLENTY)

@@ -157,7 +157,7 @@ def test_closing_waits_for_the_peer_and_listens_to_nothing_else(wired: WebSocket
     assert wired.socket.reading, "or the answer would never be read"
     wired.websocket.pause_reading()
     assert wired.socket.reading
-    # what the peer sent before it learned of it
+    # the peer sent this before it learned of the end
     wired.arrive(b"\x82\x81\0\0\0\0x" * (2 * FRAMES_PER_TURN))
     wired.loop.run()
     assert wired.above.heard == b""

@@ -302,7 +302,7 @@ def settle_on_full_disk(disk: BadDisk, log: Log, deferred: DeferredWork, message
     disk.write_errors = [errno.ENOSPC]
     publish(log, [logged_queue(1)], content_of(2, 100))
     log.commit()
-    disk.capacity = disk.used()  # what the failed segment has given back is somebody else's now
+    disk.capacity = disk.used()  # another process uses the room that the failed segment returned
     assert log.full
     deferred.run_all()
     log.append_settle(message, logged_queue(1))

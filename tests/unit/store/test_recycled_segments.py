@@ -133,7 +133,7 @@ def test_damage_before_valid_batches_is_still_refused(tmp_path: Path) -> None:
     newest = crashed(log, tmp_path / "a", tmp_path / "b")
     data = bytearray(newest.read_bytes())
     second = data.index(MAGIC, HEADER_BYTES)
-    data[second : second + HEADER_BYTES] = BLANK  # it even looks like the end
+    data[second : second + HEADER_BYTES] = BLANK  # the bytes even look like the end
     newest.write_bytes(data)
     with pytest.raises(LogDamaged, match=f"offset {second}"):
         open_log(str(tmp_path / "b"), DISK)

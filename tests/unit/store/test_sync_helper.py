@@ -138,7 +138,7 @@ def test_a_dead_helper_is_noticed_without_a_pending_batch(bench: Bench) -> None:
 def test_the_terminal_s_and_the_service_manager_s_signals_do_not_end_it(bench: Bench) -> None:
     publish(bench.log, [logged_queue(1)], b"one")
     bench.log.commit()
-    bench.settle_down()  # it is up
+    bench.settle_down()  # the helper runs
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(bench.syncer.pid, number)
     publish(bench.log, [logged_queue(1)], b"two")

@@ -93,7 +93,7 @@ def test_after_a_failure_each_message_has_exactly_one_answer(client: Client091, 
 
 def test_a_failure_within_the_turn_refuses_what_was_appended(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
-    bench.store.failure = "the disk is full"  # those who wait will be told in a moment
+    bench.store.failure = "the disk is full"  # waiting publishers learn of the failure in a moment
     client.publish("d", persistent=True)
     assert client.told() == [("Nack", 1, False), ("Nack", 2, False)]
     bench.store.fail("the disk is full")

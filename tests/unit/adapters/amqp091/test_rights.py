@@ -64,7 +64,7 @@ NEEDS: list[tuple[base.Frame, dict[str, list[tuple[str, str]]]]] = [
     (Basic.Get(queue="q"), {"read": [("queue", "q")]}),
     (Basic.Consume(queue="q", consumer_tag="c"), {"read": [("queue", "q")]}),
 ]
-"""What each operation needs, as RabbitMQ has it."""
+"""The permissions that each operation needs, as in RabbitMQ."""
 
 
 @pytest.mark.parametrize(("command", "needs"), NEEDS, ids=[f"{c.name}-{i}" for i, (c, _) in enumerate(NEEDS)])

@@ -39,7 +39,7 @@ def kept_body(large: LargeArrival) -> bytes:
 @example(MESSAGES[0], None)
 def test_however_it_is_cut_it_is_what_it_would_be_as_a_whole(sent: bytes, draw: st.DataObject | None) -> None:
     whole = arrival(sent, Header())
-    behind = len(sent) if whole.layout.body < 0 else int(whole.layout.body)  # of what comes first
+    behind = len(sent) if whole.layout.body < 0 else int(whole.layout.body)  # the end of the front
     cuts = [] if draw is None else draw.draw(st.lists(st.integers(behind, len(sent)), max_size=5))
     places = [0, *sorted(cuts), len(sent)]
     parts = [sent[start:end] for start, end in itertools.pairwise(places)]

@@ -8,7 +8,7 @@ from tests.support.adapters.connection_without_socket import Client091
 from tests.support.amqp091.frames import publish_bytes
 from tests.support.auth.broker_with_users import ALL, UserBench
 
-QUEUES = 3 * int(deletion.VACATING_SLICE // deletion.QUEUE)  # that take several turns
+QUEUES = 3 * int(deletion.VACATING_SLICE // deletion.QUEUE)  # the deletion takes several turns
 FORCED = "CONNECTION_FORCED - vhost 'other' is deleted"
 
 

@@ -187,7 +187,7 @@ def test_a_held_publisher_may_close_and_loses_nothing(bench: BrokerBench, pieces
     client.publish("q")
     client.frames()
     close = method_bytes(Connection.Close(200, "", 0, 0))
-    # what looks like a close in the body of a message is none
+    # bytes like a close in the body of a message are no close
     data = publish_bytes("q", close) + HEARTBEAT + publish_bytes("elsewhere") + publish_bytes("q") + close
     for at in range(0, len(data) - pieces, pieces):
         client.connection.receive(data[at : at + pieces])

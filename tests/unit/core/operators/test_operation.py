@@ -46,7 +46,7 @@ def test_marked_entries_are_skipped_and_aborted_ones_return_to_their_places() ->
     assert taker.taken == [before[1], before[3]]
     operation.abort()
     assert (queue.ready, queue.unacked, queue.delivered) == (2, 2, 2)
-    assert pull(consumer) == 2  # it was told of them
+    assert pull(consumer) == 2  # the consumer was notified of both
     assert taker.taken[2:] == [before[0], before[2]]
     assert [(entry.redelivered, entry.delivery_count) for entry in taker.taken] == [(False, 1)] * 4
 

@@ -90,7 +90,7 @@ def test_a_stage_comes_back_with_its_offsets(steps: list[tuple[int, int, bool]],
     unfinished = new_broker(RecordingStore())
     for change in store.changes:
         unfinished.apply(change)
-    twice = restarted(definitions_of(unfinished), store)  # what a log begins with after a restart
+    twice = restarted(definitions_of(unfinished), store)  # a log begins like this after a restart
     back = twice.staging.existing(twice.vhosts["/"].queues["q"], "r")
     assert back.describe() | {"runs": []} == stage.describe() | {"runs": []}
     assert sequences(back) == sequences(stage)

@@ -19,7 +19,7 @@ LONG = "a" * 254 + "!"
         (r"^orders(?!\.tmp)", "orders.eu", "orders.tmp"),
         (r"^\w*(?=\.dlq$)", "orders.dlq", "orders.eu"),
         (r"orders(?!\.)", "my.orders", "orders.eu"),
-        ("(?!x$)", "x", None),  # it matches at the end of x
+        ("(?!x$)", "x", None),  # matches at the end of x
         ("^(?!x$)", "xx", "x"),
         ("(?!)|a", "a", "b"),
         ("(?=)", "", None),

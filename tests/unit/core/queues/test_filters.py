@@ -182,7 +182,7 @@ def test_a_filter_beyond_the_limit_changes_nothing() -> None:
         change_filter(bench.queue, client.consumer, entry_filter)
     with pytest.raises(PreconditionFailed, match="different selectors"):
         change_filter(bench.queue, clients[-1].consumer, filters[-1])
-    change_filter(bench.queue, clients[0].consumer, filters[-1])  # its own makes room
+    change_filter(bench.queue, clients[0].consumer, filters[-1])  # the client's own filter makes room
     assert len(bench.queue.filtered) == FILTERS_MAX
     bench.publish(1)
     bench.run()

@@ -347,7 +347,7 @@ def test_an_immediate_message_goes_to_the_session_of_a_transaction(ranks: tuple[
     bench.publish(1)
     bench.run()
     first, second = (bench.client(10, session=holder.session, priority=rank) for rank in ranks)
-    bench.client(10)  # of another session
+    bench.client(10)  # the client has another session
     promise(bench, holder, 1)
     bench.publish(1)
     assert bench.queue.manager.notified == 1

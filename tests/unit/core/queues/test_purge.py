@@ -129,7 +129,7 @@ def test_many_acquired_entries_stay() -> None:
     client.ack(3)  # on which it stands
     turn(bench)
     client.ack(1, 2)
-    client.nack(6)  # it has passed that
+    client.nack(6)  # the purge has passed this entry
     assert not asked.over
     bench.clock.advance(0)
     bench.run()

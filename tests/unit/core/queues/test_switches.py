@@ -110,7 +110,7 @@ def test_consumers_stay_and_get_nothing_until_the_queue_is_started() -> None:
         get_one(queue, getter(queue))
     assert queue.consumer_count == 2
     stop_queue(vhost, queue, [])
-    assert sorted([before.state, after.state]) == [INTERESTED, NOTIFIED]  # one message wakes one
+    assert sorted([before.state, after.state]) == [INTERESTED, NOTIFIED]  # a message wakes a consumer
     assert pull(before) + pull(after) == 1
 
 

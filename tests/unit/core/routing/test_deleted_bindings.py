@@ -168,7 +168,7 @@ def test_an_exchange_with_bindings_to_many_queues() -> None:
     vhost.delete_exchange("x", False)
     assert gone.conditional == MANY - SLICE
     assert all(vhost.bindings_to(queue) == [] for queue in vhost.queues.values())
-    vhost.delete_queue("q0", False, False)  # one of those whose turn has not come
+    vhost.delete_queue("q0", False, False)  # this queue's slice is still to come
     assert gone.conditional == MANY - SLICE
     clock.advance(0)
     assert gone.conditional == 0

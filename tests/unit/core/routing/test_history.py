@@ -209,7 +209,7 @@ def test_a_deleted_virtual_host_takes_the_histories_along() -> None:
     assert broker.queue_numbered(1) is None
 
 
-CONTENT = "x" * 1000  # of a message, by its type
+CONTENT = "x" * 1000  # the content of a message, by its type
 
 
 class OnDisk(RecordingStore):

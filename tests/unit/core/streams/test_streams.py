@@ -236,7 +236,7 @@ def test_definitions_bring_back_the_stream_and_the_names() -> None:
     for change in bench.lists.changes:
         again.broker.apply(dict(change))
     queue = again.vhost.queues["q"]
-    assert streams_of(queue) == []  # which of the definitions holds is not known yet
+    assert streams_of(queue) == []  # the valid definition is not known yet
     again.broker.open_streams()
     (stream,) = streams_of(queue)
     assert stream.partitions == [bench.disk]

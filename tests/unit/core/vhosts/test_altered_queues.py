@@ -35,7 +35,7 @@ def test_arguments_hold_at_once_and_for_redeclarations() -> None:
     for _ in range(4):
         publish(vhost, "", "q")
     alter(vhost, queue, x_max_length=2, x_overflow="reject-publish")
-    assert queue.ready == 4  # what is there stays, as nothing is dropped that was taken
+    assert queue.ready == 4  # existing messages stay: accepted messages are never dropped
     assert publish(vhost, "", "q") < 0
     now = {"x-max-length": 2, "x-overflow": "reject-publish", "x-max-priority": 2}
     assert vhost.declare_queue("q", False, None, False, now) is queue
@@ -103,7 +103,7 @@ def test_a_queue_that_is_renamed_keeps_what_it_has() -> None:
         vhost.queue("old")
     other = add_queue(vhost, "old")
     vhost.unbind_queue("new", "x", "a.*", {})
-    assert "x" not in vhost.exchanges  # its last binding is the renamed one
+    assert "x" not in vhost.exchanges  # the last binding is the renamed one
     assert vhost.delete_queue("new", False, False) == 0
     assert list(vhost.queues.values()) == [other]
 

@@ -339,14 +339,14 @@ TURNS: list[tuple[Step, ...]] = [
     (("no user", "", "p", "", 0), ("forbid", "a", "q", "", 0)),
     (("no user", "", "q", "", 0), ("user", "", "q", "", 2), ("permit", "b", "q", "", 3)),
 ]
-"""What may happen between two objects."""
+"""Steps between two described objects."""
 
 
 @pytest.mark.parametrize("turn", TURNS)
 def test_wherever_the_description_stands(turn: tuple[Step, ...]) -> None:
     stands = 0
     going = True
-    stride = 1 if THOROUGH else 3  # of the places where the description may stand
+    stride = 1 if THOROUGH else 3  # the distance of tried positions of the description
     while going:
         store = ChangeStore()
         live = new_world(store)

@@ -136,7 +136,7 @@ def test_after_a_whole_content_a_method_is_next() -> None:
     ("headers", "traits"),
     [
         ({}, 0),
-        ({"a": "x-delay", "delay": 5}, content.DELAYS),  # it may be one: whoever asks decodes them
+        ({"a": "x-delay", "delay": 5}, content.DELAYS),  # possibly: routing decodes the headers
         ({"x-delay": 5}, content.DELAYS),
         ({"x-delivery-time": 5}, content.DELAYS),
         ({"x-death": [], "delay": 5}, 0),

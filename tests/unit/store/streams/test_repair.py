@@ -286,7 +286,7 @@ def test_readers_step_over_what_is_damaged_while_the_log_is_open(tmp_path: Path,
         [line] = told
         assert (line["file"], line["offset"]) == (str(folder / name), at)
         assert line["rows"] == f"{header.first} to {header.behind - 1}"
-        for offset in range(ROWS):  # what is sent as it is stored
+        for offset in range(ROWS):  # bulk reads, as stored
             extent = stream.extent(offset, ROWS)
             if extent is not None:
                 assert extent.behind <= header.first or extent.first >= header.behind

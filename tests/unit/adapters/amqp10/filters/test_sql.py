@@ -162,7 +162,7 @@ def test_a_message_without_anything_has_a_priority_of_4_and_is_not_durable() -> 
         "town = 'bergen'",
         "TOWN = 'Bergen'",
         "town = 5",
-        "town <> 5",  # of other types: neither equal nor unequal
+        "town <> 5",  # different types are neither equal nor unequal
         "town > 5",
         "raw = 'Hello'",
         "raw LIKE '%'",
