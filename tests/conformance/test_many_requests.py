@@ -17,7 +17,7 @@ from tests.support.daemon.daemon import PATIENCE_S, Address, DaemonStarter
 MANY = 6_000
 
 
-def asked(channel: PeerChannel, commands: list[base.Frame], answer: type[base.Frame]) -> list[base.Frame]:
+def answers(channel: PeerChannel, commands: list[base.Frame], answer: type[base.Frame]) -> list[base.Frame]:
     """Write all of it at once, and take as many answers."""
     data = b"".join(method_bytes(command, channel.number) for command in commands)
     writing = threading.Thread(target=channel.peer.send, args=(data,))
@@ -35,11 +35,13 @@ def names(prefix: str) -> list[str]:
 @pytest.mark.spec("amqp-0-9-1", "queue.declare")
 def test_all_are_answered_in_their_order(channel: PeerChannel, bystander: Bystander, name: str) -> None:
     queues = names(name)
-    declared = asked(channel, [Queue.Declare(queue=each, exclusive=True) for each in queues], Queue.DeclareOk)
+    declared = answers(
+        channel, [Queue.Declare(queue=each, exclusive=True) for each in queues], Queue.DeclareOk
+    )
     assert [each.queue for each in declared if isinstance(each, Queue.DeclareOk)] == queues
-    asked(channel, [Queue.Bind(queue=each, exchange="amq.fanout") for each in queues], Queue.BindOk)
+    answers(channel, [Queue.Bind(queue=each, exchange="amq.fanout") for each in queues], Queue.BindOk)
     bystander.expect_progress()
-    asked(channel, [Queue.Delete(queue=each) for each in queues], Queue.DeleteOk)
+    answers(channel, [Queue.Delete(queue=each) for each in queues], Queue.DeleteOk)
     channel.refused(Queue.Declare(queue=queues[-1], passive=True), 404)
 
 

@@ -45,7 +45,7 @@ def knock() -> Iterator[Knock]:
         yield knock
 
 
-def everything(stranger: socket.socket) -> bytes:
+def bytes_until_end(stranger: socket.socket) -> bytes:
     """Return all bytes until the broker closes the socket."""
     data = b""
     while piece := stranger.recv(65536):
@@ -76,7 +76,7 @@ def test_a_subprotocol_that_is_not_spoken(serving: Daemon, visit: Visit, subprot
 def test_no_subprotocol_at_all(serving: Daemon, knock: Knock) -> None:
     stranger = knock(serving)
     stranger.sendall(UPGRADE + b"\r\n")
-    answer = everything(stranger)
+    answer = bytes_until_end(stranger)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"none was asked for" in answer
 
@@ -118,7 +118,7 @@ def test_requests_that_are_no_websocket_handshake(
 ) -> None:
     stranger = knock(serving)
     stranger.sendall(start)
-    assert everything(stranger).startswith(b"HTTP/1.1 " + status + b" ")
+    assert bytes_until_end(stranger).startswith(b"HTTP/1.1 " + status + b" ")
     serving.log.wait_for(f"WebSocket refused .*{stranger.getsockname()[1]}")
 
 
@@ -138,7 +138,7 @@ def test_text_is_refused(serving: Daemon, visit: Visit) -> None:
 def test_invalid_websocket_frames(serving: Daemon, knock: Knock, garbage: bytes, code: int) -> None:
     stranger = through(knock(serving))
     stranger.sendall(garbage)
-    answer = everything(stranger)
+    answer = bytes_until_end(stranger)
     assert answer[0] == 0x88
     assert int.from_bytes(answer[2:4], "big") == code
 
@@ -217,7 +217,7 @@ def test_the_handshakes_take_no_longer_than_is_allowed(
     began = time.monotonic()
     stranger.sendall(b"G" if not shaken else b"\x82\x88\0\0\0\0AM")
     with stranger, suppress(ConnectionResetError):
-        assert everything(stranger) == b""
+        assert bytes_until_end(stranger) == b""
     assert time.monotonic() - began < 30
     daemon.log.wait_for("handshake timeout")
 
@@ -230,11 +230,11 @@ def test_a_websocket_that_is_not_logged_in_is_a_stranger_like_all_others(
     first, second = knock(daemon), through(knock(daemon))
     third = dial(daemon.address)
     third.start()
-    assert everything(first) == b""
+    assert bytes_until_end(first) == b""
     daemon.log.wait_for(f"too many connections that have not logged in.*{first.getsockname()[1]}")
     fourth = dial(daemon.address)
     fourth.start()
-    assert everything(second) == b""
+    assert bytes_until_end(second) == b""
     known.channel()
     for peer in (known, third, fourth):
         peer.drop()
@@ -252,7 +252,7 @@ def test_many_handshakes_leave_nothing_behind(serving: Daemon, knock: Knock, vis
         through(knock(serving)).close()
         rude = knock(serving)
         rude.sendall(b"POST / HTTP/1.1\r\n\r\n")
-        everything(rude)
+        bytes_until_end(rude)
     deadline = time.monotonic() + PATIENCE_S
     while len(list(descriptors.iterdir())) > before:
         assert time.monotonic() < deadline
@@ -271,7 +271,7 @@ def test_the_broker_stops(
     with pytest.raises(ConnectionClosed) as closed:
         websocket.recv(PATIENCE_S)
     assert closed.value.rcvd is not None
-    assert everything(stranger) == b""
+    assert bytes_until_end(stranger) == b""
     daemon.expect_exit(0)
     assert "did not answer" not in daemon.log.text()
 

@@ -83,7 +83,7 @@ def add_work(channel: PeerChannel, first: int, count: int) -> None:
     channel.expect_confirms(count)
 
 
-def held(address: Address, queue: str) -> list[int]:
+def numbers_in(address: Address, queue: str) -> list[int]:
     """The numbers in a queue, which is left as it is."""
     peer = Peer(address).open()
     channel = peer.channel()
@@ -98,7 +98,7 @@ def check(
     address: Address, published: int, committed: Outcome, unanswered: list[set[int]], where: str
 ) -> int:
     """Check that each number is waiting, done in all queues, or dead; return how many wait."""
-    queues = {queue: held(address, queue) for queue in ("work", "dead", *RESULTS)}
+    queues = {queue: numbers_in(address, queue) for queue in ("work", "dead", *RESULTS)}
     for queue, numbers in queues.items():
         assert len(numbers) == len(set(numbers)), f"{where}: doubles in {queue}"
     work, dead, done = set(queues["work"]), set(queues["dead"]), set(queues[RESULTS[0]])

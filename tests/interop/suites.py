@@ -45,7 +45,7 @@ class Pattern(NamedTuple):
         return re.fullmatch(".*".join(map(re.escape, self.text.split("*"))), test) is not None
 
 
-def known(suite: str) -> list[Pattern]:
+def known_failures(suite: str) -> list[Pattern]:
     """The rows of KNOWN.md in the section of a suite."""
     sections = re.split(r"^## ", KNOWN.read_text(encoding="utf-8"), flags=re.MULTILINE)
     (section,) = [text for text in sections if text.partition("\n")[0] == suite]
@@ -54,7 +54,7 @@ def known(suite: str) -> list[Pattern]:
 
 def check(suite: str, outcome: Outcome, tests: int) -> None:
     """Compare with KNOWN.md; `tests` is how many must have run, so that none is lost silently."""
-    patterns = [pattern for pattern in known(suite) if pattern.outcome == "fails"]
+    patterns = [pattern for pattern in known_failures(suite) if pattern.outcome == "fails"]
     wrong: list[str] = []
     for test, why in sorted(outcome.failed.items()):
         if not any(pattern.matches(test) for pattern in patterns):
@@ -80,7 +80,7 @@ def run_pytest(
 ) -> Outcome:
     """Run pytest in the folder of an unpacked suite. `starter`: Python's arguments that start pytest."""
     report = folder / "report.jsonl"
-    left_out = [pattern.text for pattern in known(suite) if pattern.outcome == "not run"]
+    left_out = [pattern.text for pattern in known_failures(suite) if pattern.outcome == "not run"]
     options = ["-q", "-p", "no:cacheprovider", "-p", "suite_outcome", f"--timeout={TEST_SECONDS}"]
     told = dict(environment) | {
         "PYTHONPATH": str(PLUGINS),

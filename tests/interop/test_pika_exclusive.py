@@ -118,7 +118,7 @@ def test_a_cancelled_consumer_keeps_its_deliveries(pika_dial: Dial, name: str, t
     channel.queue_delete(name)
 
 
-def told(channel: BlockingChannel, queue: str, count: int) -> list[tuple[object, ...]]:
+def consumer_events(channel: BlockingChannel, queue: str, count: int) -> list[tuple[object, ...]]:
     """The next messages about consumers."""
     found: list[tuple[object, ...]] = []
     for method, properties, body in channel.consume(queue, auto_ack=True, inactivity_timeout=PATIENCE_S):
@@ -140,7 +140,7 @@ def test_a_queue_is_told_who_is_served(
     low = exclusive(pika_dial, name, notify_active=name + ".told")
     high = exclusive(pika_dial, name, priority=1, notify_active=name + ".told")
     high.connection.close()
-    assert told(publisher, name + ".told", 7) == [
+    assert consumer_events(publisher, name + ".told", 7) == [
         (ordinary.tag, True, "attached"),
         (ordinary.tag, False, "outranked"),
         (low.tag, True, "elected"),
@@ -166,7 +166,7 @@ def test_a_deleted_queue_serves_nobody(pika_dial: Dial, name: str) -> None:
     channel.queue_declare(name + ".told")
     worker = Worker(pika_dial, name, notify_active=name + ".told")
     channel.queue_delete(name)
-    assert told(channel, name + ".told", 2) == [
+    assert consumer_events(channel, name + ".told", 2) == [
         (worker.tag, True, "attached"),
         (worker.tag, False, "detached"),
     ]
@@ -185,7 +185,7 @@ def test_a_queue_that_is_stopped_is_told(pika_dial: Dial, name: str, api: Api) -
         workers.basic_consume(name, lambda *_: None, consumer_tag=to, arguments=arguments)
     workers.connection.close()
     for to in (".stopped", ".told"):
-        assert told(channel, name + to, 2) == [(to, True, "attached"), (to, False, "detached")]
+        assert consumer_events(channel, name + to, 2) == [(to, True, "attached"), (to, False, "detached")]
         channel.queue_delete(name + to)
     channel.queue_delete(name)
 

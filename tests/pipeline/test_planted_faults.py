@@ -37,7 +37,7 @@ def audited(spark: SparkSession, folder: Path) -> Audit:
     return audit(of_sealed(spark, str(folder)))
 
 
-def told(found: Audit) -> set[tuple[int, str]]:
+def findings_by_message(found: Audit) -> set[tuple[int, str]]:
     return {(row["msg_uid"], kind) for kind in MEANINGS for row in found.rows.get(kind, [])}
 
 
@@ -57,7 +57,7 @@ def test_each_fault_is_found_before_and_behind_a_crash(spark: SparkSession, tmp_
 
     found = audited(spark, tmp_path)
 
-    assert told(found) == {(uid, VERDICTS[name]) for uid, name in faults.items()}
+    assert findings_by_message(found) == {(uid, VERDICTS[name]) for uid, name in faults.items()}
     assert found.entries == MESSAGES + sum(name == "acked in another queue" for name in faults.values())
     assert set(others(found)) == {"imbalance"}  # of what was never enqueued, or left another queue
 

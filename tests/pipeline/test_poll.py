@@ -12,7 +12,7 @@ from pipeline.connector.offsets import NOTHING, Partition, Place
 from pipeline.journal.options import journal_options
 from pipeline.journal.plan import Progress as JournalProgress
 from pipeline.poll import PAUSE_MAX
-from tests.pipeline.test_connector_plan import S, Said, at, progress
+from tests.pipeline.test_connector_plan import FakeSubscription, S, at, progress
 
 
 class Clock:
@@ -32,7 +32,7 @@ class Clock:
         self.slept.append(seconds)
 
 
-class Watched(Said):
+class Watched(FakeSubscription):
     """A stream with five messages; `looks`: when it was looked at."""
 
     def __init__(self, clock: Clock) -> None:

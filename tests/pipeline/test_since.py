@@ -23,7 +23,7 @@ from pipeline.journal.options import journal_options
 from pipeline.journal.plan import resolved
 from pipeline.runs import run
 from tests.pipeline.frames import table
-from tests.pipeline.test_order import came
+from tests.pipeline.test_order import enqueue
 from tests.support.daemon.daemon import ROOT
 from tests.support.journal.handmade_journal import NODE, STARTED, EventWriter, file_of, write_file
 
@@ -39,7 +39,7 @@ LATER = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=BEGUN + 4)
 
 
 def at(uid: int, time: datetime) -> dict[str, Any]:
-    return came(uid) | {"seq": uid, "ts": time}
+    return enqueue(uid) | {"seq": uid, "ts": time}
 
 
 def write(path: Path, *events: dict[str, Any]) -> None:
@@ -47,7 +47,7 @@ def write(path: Path, *events: dict[str, Any]) -> None:
     pq.write_table(table(list(events)), path)
 
 
-def told(spark: SparkSession, journal: Path, since: datetime | None, *words: str) -> dict[str, Any]:
+def summary_since(spark: SparkSession, journal: Path, since: datetime | None, *words: str) -> dict[str, Any]:
     """Return a job's summary of the events from a time on."""
     options = parser().parse_args(["run", *words, "--journal", str(journal)])
     return run(spark, options, since, lambda text: None)[1]
@@ -86,15 +86,15 @@ def live(tmp_path: Path) -> Path:
 def test_a_job_has_sealed_events_from_then_on_and_opens_no_older_days(
     spark: SparkSession, sealed: Path
 ) -> None:
-    assert enqueued(told(spark, sealed, SINCE, "traffic")) == 2
-    assert enqueued(told(spark, sealed, SINCE - MOMENT, "traffic")) == 3
-    assert enqueued(told(spark, sealed, SINCE + 2 * MOMENT, "traffic")) == 0
+    assert enqueued(summary_since(spark, sealed, SINCE, "traffic")) == 2
+    assert enqueued(summary_since(spark, sealed, SINCE - MOMENT, "traffic")) == 3
+    assert enqueued(summary_since(spark, sealed, SINCE + 2 * MOMENT, "traffic")) == 0
 
 
 def test_an_audit_has_sealed_events_from_then_on_and_opens_no_older_days(
     spark: SparkSession, sealed: Path
 ) -> None:
-    summary = told(spark, sealed, SINCE, "audit")
+    summary = summary_since(spark, sealed, SINCE, "audit")
 
     assert (summary["events"], summary["entries"], summary["first"]) == (2, 2, SINCE)
     looked_up = of_sealed(spark, str(sealed), since=SINCE).events.select("msg_uid").collect()
@@ -102,13 +102,13 @@ def test_an_audit_has_sealed_events_from_then_on_and_opens_no_older_days(
 
 
 def test_a_job_has_live_events_from_then_on(spark: SparkSession, live: Path) -> None:
-    assert enqueued(told(spark, live, None, "traffic", "--live")) == 6
-    assert enqueued(told(spark, live, LATER, "traffic", "--live")) == 3
-    assert enqueued(told(spark, live, LATER + MOMENT, "traffic", "--live")) == 2
+    assert enqueued(summary_since(spark, live, None, "traffic", "--live")) == 6
+    assert enqueued(summary_since(spark, live, LATER, "traffic", "--live")) == 3
+    assert enqueued(summary_since(spark, live, LATER + MOMENT, "traffic", "--live")) == 2
 
 
 def test_an_audit_has_live_events_from_then_on(spark: SparkSession, live: Path) -> None:
-    summary = told(spark, live, LATER, "audit", "--live")
+    summary = summary_since(spark, live, LATER, "audit", "--live")
 
     assert (summary["events"], summary["entries"], summary["first"]) == (9, 3, LATER)
     looked_up = of_live(spark, {"path": str(live)}, since=LATER).events.select("seq").collect()

@@ -151,7 +151,7 @@ def summed(verdicts: dict[int, str]) -> tuple[Counter[str], dict[int, str]]:
     return Counter(verdicts.values()), findings
 
 
-def told(frame_of_verdicts: DataFrame) -> dict[int, str]:
+def verdict_of(frame_of_verdicts: DataFrame) -> dict[int, str]:
     return {row["queue_id"]: row["verdict"] for row in frame_of_verdicts.collect()}
 
 
@@ -174,7 +174,7 @@ def test_verdicts_are_those_of_the_model_in_any_portions(
     carried = parts[0]
     for part in parts[1:]:
         carried = joined(carried, part)
-    assert told(verdicts_of(carried, RULES)) == expected
+    assert verdict_of(verdicts_of(carried, RULES)) == expected
 
 
 def test_messages_that_a_gap_may_have_swallowed_are_no_finding(spark: SparkSession, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ paths = st.lists(parts, max_size=4).map("/".join).map("/".__add__) | st.text(max
 def one_response(client: ManagementClient, data: bytes) -> None:
     """Ask, and see that it is answered once, and not by an error of the broker's own."""
     client.management.ask(data)
-    if not client.said:
+    if not client.responses:
         client.bench.store.complete()
     response = client.take()
     assert response.status < 300 or response.status in REFUSALS, response.both
@@ -65,4 +65,4 @@ def test_the_requests_are_sound() -> None:
     for sound in SOUND:
         client.management.ask(sound)
         client.bench.store.complete()
-        assert Response(client.said.pop()).status < 300
+        assert Response(client.responses.pop()).status < 300

@@ -94,7 +94,7 @@ def commit(life: Life) -> None:
     life.clock.advance(1)
 
 
-def told(life: Life) -> tuple[int, int]:
+def receipt_counts(life: Life) -> tuple[int, int]:
     """Return the numbers of consumed receipts and of arrival receipts."""
     whats = [json.loads(body)["what"] for body in life.held()["back"]]
     return whats.count("consumed"), whats.count("arrival")
@@ -102,7 +102,7 @@ def told(life: Life) -> tuple[int, int]:
 
 def places(life: Life) -> tuple[int, int]:
     """Return the numbers of messages and of consumed receipts."""
-    consumed, arrived = told(life)
+    consumed, arrived = receipt_counts(life)
     assert arrived == len(life.held()["out"])
     return len(life.held()["q"]), consumed
 
@@ -143,7 +143,7 @@ def test_commits_that_a_full_disk_refuses_have_no_receipts() -> None:
             commit(life)
         except PreconditionFailed:
             life.tidy()
-        assert told(life) in ((0, 0), (COUNT, COUNT))
+        assert receipt_counts(life) in ((0, 0), (COUNT, COUNT))
         outcomes.add(places(life))
         disk.kill()
         disk.capacity = 1 << 40

@@ -47,7 +47,7 @@ class Confirm(DurableWaiter):
         pass
 
 
-class Gone(DurableWaiter):
+class SettlementWaiter(DurableWaiter):
     """A waiter for the durable settlement of a message."""
 
     def __init__(self, late: set[tuple[Slot, int]], what: tuple[Slot, int]) -> None:
@@ -119,7 +119,7 @@ class World:
         else:
             self.consumed[slot] = max(self.consumed.get(slot, 0), number)
             queue.settle(entry)
-        self.life.log.wait(Gone(self.late, (slot, number)))
+        self.life.log.wait(SettlementWaiter(self.late, (slot, number)))
 
     def fill_disk(self) -> None:
         """Or make room. It may be the batch on its way that does not fit."""

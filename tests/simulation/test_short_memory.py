@@ -17,7 +17,7 @@ from tests.support.store.hand_log import content_of
 CONTENT = content_of(1, 600)
 
 
-class Held(HeldPublish):
+class UnconfirmedPublish(HeldPublish):
     """A publish whose sender asks nothing."""
 
     def taken(self, count: int) -> None:
@@ -40,7 +40,7 @@ def transact(life: Life) -> None:
     """Published to both by a transaction."""
     route = life.vhost.route("amq.fanout", "k")
     commit = Commit(life.vhost)
-    commit.publishes.append(Held(route, new_message(life), [], False))
+    commit.publishes.append(UnconfirmedPublish(route, new_message(life), [], False))
     commit.commit()
 
 

@@ -94,7 +94,7 @@ def found(disk: SimDisk) -> tuple[int, dict[str, list[bytes]]]:
     return int(story.sink.last), story.found()
 
 
-def told(disk: SimDisk, operations: int, size: int) -> list[str]:
+def answers_to(disk: SimDisk, operations: int, size: int) -> list[str]:
     """Publish two batches, with `operations` of the disk for the second; return the answers."""
     story = Story(disk)
     story.commit(0, story.write(0, size))
@@ -114,7 +114,7 @@ def test_a_batch_is_published_once_wherever_it_is_cut(size: int, seed: int, lost
     outcomes = set()
     for operations in itertools.count():
         disk = SimDisk(random.Random(seed))
-        answers = told(disk, operations, size)
+        answers = answers_to(disk, operations, size)
         finished = disk.operations_left > 0
         if lost:
             disk.crash()

@@ -112,7 +112,7 @@ class ChanceClient:
 
     def _listen(self) -> None:
         """Record the received performatives, and answer them where an answer is required."""
-        for said in self.wired.said():
+        for said in self.wired.written():
             made = said.performative
             error = getattr(made, "error", None)
             self.heard[type(made).__name__ if error is None else error.condition] += 1

@@ -38,7 +38,7 @@ class Client10:
         self.send(Open(container_id="client", max_frame_size=frame_max))
         self.send(Begin(next_outgoing_id=0, incoming_window=WINDOW, outgoing_window=WINDOW))
         del self.edge.written[: bytes(self.edge.written).index(AMQP) + len(AMQP)]
-        self.said()
+        self.written()
 
     def send(self, *performatives: Composite, payload: bytes = b"") -> None:
         """Send frames in a single turn; the last frame has the payload."""
@@ -67,7 +67,7 @@ class Client10:
         ]
         self.connection.receive(b"".join(amqp(transfer, 0, payload) for transfer in made))
 
-    def said(self) -> list[WrittenFrame]:
+    def written(self) -> list[WrittenFrame]:
         """The frames that were written since the last call."""
         data = bytes(self.edge.written)
         self.edge.written.clear()
@@ -83,6 +83,6 @@ class Client10:
 
     def _attach(self, handle: int, role: bool, **fields: object) -> None:
         self.send(Attach(name=f"link {handle}", handle=handle, role=role, **fields))  # type: ignore[arg-type]
-        answer, *others = self.said()
+        answer, *others = self.written()
         assert isinstance(answer.performative, Attach)
         assert all(isinstance(other.performative, Flow) for other in others)

@@ -275,7 +275,7 @@ class Client091:
             )
         return [(command, content) for command, content in found if content]
 
-    def told(self) -> list[tuple[str, int | None, bool | None]]:
+    def confirms(self) -> list[tuple[str, int | None, bool | None]]:
         """The confirms that were written: name, tag, multiple."""
         answers: list[tuple[str, int | None, bool | None]] = []
         for command in self.frames():

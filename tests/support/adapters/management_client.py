@@ -39,7 +39,7 @@ class Response:
 
 
 class ManagementClient:
-    """The pair of links of a user. `said`: the responses that no test has read yet."""
+    """The pair of links of a user. `responses`: the responses that no test has read yet."""
 
     def __init__(self, bench: BrokerBench | None = None, user: str = "boss", vhost: str = "/") -> None:
         self.bench = bench or UserBench()
@@ -49,21 +49,21 @@ class ManagementClient:
         self.connection = Connection10(server, self.bench.scheduler, RecordingEdge(), origin, secured=False)
         self.connection.user = user
         self.connection.rights = Rights(server.access, user, vhost)
-        self.said: list[bytes] = []
-        self.management = Management(self.connection, self.vhost, self.said.append)
+        self.responses: list[bytes] = []
+        self.management = Management(self.connection, self.vhost, self.responses.append)
 
     def send(self, data: bytes) -> Response:
         """A request of any bytes, and its response when the log has synced."""
-        assert self.said == []
+        assert self.responses == []
         self.management.ask(data)
-        if not self.said:
+        if not self.responses:
             self.bench.store.complete()
         return self.take()
 
     def take(self) -> Response:
         """The only response that has come."""
-        (said,) = self.said
-        self.said.clear()
+        (said,) = self.responses
+        self.responses.clear()
         return Response(said)
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, object]:

@@ -28,7 +28,7 @@ class DelayBench:
         return publish(self.vhost, exchange, key, headers=headers, **options)
 
     @property
-    def held(self) -> int:
+    def delayed(self) -> int:
         delays = self.vhost.exchanges["x"].delays  # type: ignore[attr-defined]
         assert isinstance(delays, Delays)
         return len(delays)

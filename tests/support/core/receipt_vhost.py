@@ -66,7 +66,7 @@ class ReceiptBench(VhostBench):
         self.vhost.publish_carefully(route, message)
         return message
 
-    def told(self) -> list[str]:
+    def receipts(self) -> list[str]:
         """Return the kinds of the receipts in the queue, after a millisecond."""
         self.clock.advance(1)
         return [receipt_body(entry.message)["what"] for entry in self.back.entries]

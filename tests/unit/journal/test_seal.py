@@ -17,7 +17,7 @@ from tests.support.journal.handmade_journal import EventWriter, write_file
 HOUR = 3600.0
 
 
-def everything() -> bytes:
+def complete_file() -> bytes:
     """Return a file with each operation, with and without a reason, a text and other values."""
     scribe = EventWriter()
     for op in range(1, len(r.OPS)):
@@ -27,7 +27,7 @@ def everything() -> bytes:
 
 
 def test_columns_are_what_rows_are() -> None:
-    data = everything()
+    data = complete_file()
     table = table_of(Decoder(data))
     assert table.schema == SCHEMA
     assert tuple(table.schema.names) == Row._fields
@@ -42,7 +42,7 @@ def test_a_file_without_an_event_has_no_rows() -> None:
 
 
 def test_files_that_are_ended_are_sealed_once(tmp_path: Path) -> None:
-    write_file(tmp_path, everything())
+    write_file(tmp_path, complete_file())
     scribe = EventWriter()
     scribe.encoder.seq = 1000
     scribe.life_of(1)
@@ -60,7 +60,7 @@ def test_files_that_are_ended_are_sealed_once(tmp_path: Path) -> None:
 
 
 def test_sealing_again_after_a_crash_before_the_manifest(tmp_path: Path) -> None:
-    write_file(tmp_path, everything())
+    write_file(tmp_path, complete_file())
     (before,) = seal(tmp_path)
     manifest = tmp_path / "manifest.jsonl"
     manifest.write_bytes(manifest.read_bytes()[:20])
@@ -71,7 +71,7 @@ def test_sealing_again_after_a_crash_before_the_manifest(tmp_path: Path) -> None
 
 
 def test_raw_files_go_when_they_are_sealed_and_old(tmp_path: Path) -> None:
-    path = write_file(tmp_path, everything())
+    path = write_file(tmp_path, complete_file())
     began = path.stat().st_mtime
     assert let_go(tmp_path, began + 25 * HOUR, 24 * HOUR) == []  # not sealed
     list(seal(tmp_path))
@@ -83,7 +83,7 @@ def test_raw_files_go_when_they_are_sealed_and_old(tmp_path: Path) -> None:
 
 
 def test_raw_files_that_go_before_they_are_read_are_read_as_sealed(tmp_path: Path) -> None:
-    path = write_file(tmp_path, everything())
+    path = write_file(tmp_path, complete_file())
     list(seal(tmp_path))
     reading = JournalReader(tmp_path)
     before = list(reading.rows())
@@ -92,7 +92,7 @@ def test_raw_files_that_go_before_they_are_read_are_read_as_sealed(tmp_path: Pat
 
 
 def test_raw_files_that_are_ended_or_go_are_counted_as_they_are_then(tmp_path: Path) -> None:
-    path = write_file(tmp_path, everything())
+    path = write_file(tmp_path, complete_file())
     size = path.stat().st_size
     being_written = path.rename(path.with_name(path.name + OPEN))
     reading = JournalReader(tmp_path)
@@ -105,7 +105,7 @@ def test_raw_files_that_are_ended_or_go_are_counted_as_they_are_then(tmp_path: P
 
 @pytest.mark.parametrize("harm", ["changed", "gone"])
 def test_raw_files_stay_when_what_was_sealed_is_not_whole(tmp_path: Path, harm: str) -> None:
-    path = write_file(tmp_path, everything())
+    path = write_file(tmp_path, complete_file())
     (only,) = seal(tmp_path)
     sealed = tmp_path / only.sealed.file
     if harm == "changed":
@@ -131,7 +131,7 @@ def test_damaged_blocks_are_left_out_of_the_sealed_file(tmp_path: Path) -> None:
 
 
 def test_a_single_seal_at_a_time(tmp_path: Path) -> None:
-    write_file(tmp_path, everything())
+    write_file(tmp_path, complete_file())
     sealing = seal(tmp_path)
     next(sealing)
     with pytest.raises(JournalError, match="is being sealed by another process"):
@@ -141,7 +141,7 @@ def test_a_single_seal_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_journal(tmp_path: Path) -> None:
-    path = write_file(tmp_path, everything())
+    path = write_file(tmp_path, complete_file())
     path.write_bytes(b"?")
     with pytest.raises(JournalError, match="cannot be sealed: it does not begin as a journal does"):
         list(seal(tmp_path))

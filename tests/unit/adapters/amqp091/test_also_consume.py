@@ -31,7 +31,7 @@ def consume(client: Client091, *others: str, prefetch: int = 0, **arguments: obj
     assert [frame.name for frame in client.frames()] == ["Basic.QosOk", "Basic.ConsumeOk"]
 
 
-def told(client: Client091) -> list[str]:
+def queues_of_deliveries(client: Client091) -> list[str]:
     """Return the queues of the deliveries since the last call; other methods by their names."""
     client.bench.turns.run()
     client.bench.clock.advance(0)
@@ -48,17 +48,17 @@ def publish(client: Client091, *keys: str) -> None:
 def test_queues_take_turns_by_message(client: Client091) -> None:
     publish(client, *"aaaabbbcc")
     consume(client, "b", "c")
-    assert told(client) == list("abcabcaba")
+    assert queues_of_deliveries(client) == list("abcabcaba")
 
 
 def test_the_queues_share_a_window(bench: BrokerBench, client: Client091) -> None:
     publish(client, *"aaabbb")
     consume(client, "b", prefetch=3)
-    assert told(client) == list("aba")
+    assert queues_of_deliveries(client) == list("aba")
     client.send(Basic.Ack(2), 1)
-    assert told(client) == ["b"]
+    assert queues_of_deliveries(client) == ["b"]
     client.send(Basic.Nack(0, multiple=True), 1)
-    assert sorted(told(client)) in (list("aab"), list("abb"))
+    assert sorted(queues_of_deliveries(client)) in (list("aab"), list("abb"))
     assert queue(bench, "a").unacked + queue(bench, "b").unacked == 3
 
 
@@ -67,7 +67,7 @@ def test_cancelling_leaves_all_of_them(bench: BrokerBench, client: Client091) ->
     assert [queue(bench, name).consumer_count for name in "abc"] == [1, 1, 1]
     client.send(Basic.Cancel("t"), 1)
     publish(client, *"abc")
-    assert told(client) == ["Basic.CancelOk"]
+    assert queues_of_deliveries(client) == ["Basic.CancelOk"]
     assert [queue(bench, name).consumer_count for name in "abc"] == [0, 0, 0]
 
 
@@ -78,23 +78,23 @@ def test_a_queue_that_is_deleted_is_left_out_and_the_last_one_cancels(
     other = bench.open()
     other.send(Queue.Delete(queue="a"), 1)
     publish(client, *"bc")
-    assert told(client) == ["b", "c"]
+    assert queues_of_deliveries(client) == ["b", "c"]
     other.send(Queue.Delete(queue="c"), 1)
-    assert told(client) == []
+    assert queues_of_deliveries(client) == []
     other.send(Queue.Delete(queue="b"), 1)
-    assert told(client) == ["Basic.Cancel"]
+    assert queues_of_deliveries(client) == ["Basic.Cancel"]
     client.send(Basic.Ack(0, multiple=True), 1)
     client.send(Queue.Declare(queue="a"), 1)
-    assert told(client) == ["Queue.DeclareOk"]
+    assert queues_of_deliveries(client) == ["Queue.DeclareOk"]
     consume(client)  # the tag is free again
 
 
 def test_deliveries_return_to_their_places_in_each_queue(bench: BrokerBench, client: Client091) -> None:
     publish(client, *"aabb")
     consume(client, "b")
-    assert told(client) == list("abab")
+    assert queues_of_deliveries(client) == list("abab")
     client.send(Basic.Recover(requeue=False), 1)
-    assert told(client) == [*"abab", "Basic.RecoverOk"]
+    assert queues_of_deliveries(client) == [*"abab", "Basic.RecoverOk"]
     client.send(Channel.Close(0, "", 0, 0), 1)
     assert [(queue(bench, name).ready, queue(bench, name).unacked) for name in "ab"] == [(2, 0), (2, 0)]
 
@@ -102,9 +102,9 @@ def test_deliveries_return_to_their_places_in_each_queue(bench: BrokerBench, cli
 def test_deliveries_of_each_queue_have_a_lease(bench: BrokerBench, client: Client091) -> None:
     publish(client, *"ab")
     consume(client, "b", consumer_timeout=100)
-    assert told(client) == list("ab")
+    assert queues_of_deliveries(client) == list("ab")
     bench.clock.advance(100)
-    assert sorted(told(client)) == ["a", "b"]
+    assert sorted(queues_of_deliveries(client)) == ["a", "b"]
 
 
 def test_a_priority_and_an_exclusive_consumer_are_meant_for_each_of_them(

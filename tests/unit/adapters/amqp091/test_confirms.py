@@ -21,29 +21,29 @@ def client(bench: BrokerBench) -> Client091:
 
 def test_transient_messages_are_confirmed_at_the_end_of_the_turn(client: Client091) -> None:
     client.connection.receive(publish_bytes("t") * 3)
-    assert client.told() == [("Ack", 3, True)]
+    assert client.confirms() == [("Ack", 3, True)]
     client.publish("t")
-    assert client.told() == [("Ack", 4, False)]
+    assert client.confirms() == [("Ack", 4, False)]
 
 
 def test_persistent_ones_when_their_batch_is_on_disk(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
-    assert client.told() == []
+    assert client.confirms() == []
     bench.store.seal()
     client.publish("d", persistent=True)
-    assert client.told() == []
+    assert client.confirms() == []
     bench.store.sync()
-    assert client.told() == [("Ack", 1, False)]
+    assert client.confirms() == [("Ack", 1, False)]
     bench.store.complete()
-    assert client.told() == [("Ack", 2, False)]
+    assert client.confirms() == [("Ack", 2, False)]
 
 
 def test_a_transient_message_does_not_overtake(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
     client.publish("t")
-    assert client.told() == []
+    assert client.confirms() == []
     bench.store.complete()
-    assert client.told() == [("Ack", 2, True)]
+    assert client.confirms() == [("Ack", 2, True)]
 
 
 def test_a_turn_during_the_sync_belongs_to_the_next_batch(client: Client091, bench: BrokerBench) -> None:
@@ -53,10 +53,10 @@ def test_a_turn_during_the_sync_belongs_to_the_next_batch(client: Client091, ben
     client.publish("d", persistent=True)
     client.publish("t")
     bench.store.sync()
-    told = client.told()
+    told = client.confirms()
     assert told == [("Ack", 3, True)], "the transient one waited for the first batch only"
     bench.store.complete()
-    assert client.told() == [("Ack", 5, True)]
+    assert client.confirms() == [("Ack", 5, True)]
 
 
 def test_channels_are_confirmed_by_themselves(client: Client091, bench: BrokerBench) -> None:
@@ -68,9 +68,9 @@ def test_channels_are_confirmed_by_themselves(client: Client091, bench: BrokerBe
         + publish_bytes("t", channel=2)
         + publish_bytes("d", persistent=True, channel=2)
     )
-    assert client.told() == []
+    assert client.confirms() == []
     bench.store.complete()
-    assert client.told() == [("Ack", 1, False), ("Ack", 2, True)]
+    assert client.confirms() == [("Ack", 1, False), ("Ack", 2, True)]
 
 
 def test_a_failing_store_refuses_what_waits(client: Client091, bench: BrokerBench) -> None:
@@ -78,7 +78,7 @@ def test_a_failing_store_refuses_what_waits(client: Client091, bench: BrokerBenc
     bench.store.seal()
     client.publish("d", persistent=True)
     bench.store.fail("no disk")
-    assert client.told() == [("Nack", 2, True)]
+    assert client.confirms() == [("Nack", 2, True)]
 
 
 def test_after_a_failure_each_message_has_exactly_one_answer(client: Client091, bench: BrokerBench) -> None:
@@ -86,7 +86,7 @@ def test_after_a_failure_each_message_has_exactly_one_answer(client: Client091, 
     client.connection.receive(
         publish_bytes("t") + publish_bytes("d", persistent=True) + publish_bytes("t") + publish_bytes("t")
     )
-    assert client.told() == [("Ack", 1, False), ("Nack", 2, False), ("Ack", 4, True)]
+    assert client.confirms() == [("Ack", 1, False), ("Nack", 2, False), ("Ack", 4, True)]
     assert bench.server.counters.confirmed == 3
     assert bench.server.counters.refused == 1
 
@@ -95,9 +95,9 @@ def test_a_failure_within_the_turn_refuses_what_was_appended(client: Client091, 
     client.publish("d", persistent=True)
     bench.store.failure = "the disk is full"  # waiting publishers learn of the failure in a moment
     client.publish("d", persistent=True)
-    assert client.told() == [("Nack", 1, False), ("Nack", 2, False)]
+    assert client.confirms() == [("Nack", 1, False), ("Nack", 2, False)]
     bench.store.fail("the disk is full")
-    assert client.told() == []
+    assert client.confirms() == []
 
 
 def test_a_store_that_works_again_confirms_again(client: Client091, bench: BrokerBench) -> None:
@@ -105,9 +105,9 @@ def test_a_store_that_works_again_confirms_again(client: Client091, bench: Broke
     bench.store.fail("the disk is full")
     bench.store.failure = ""
     client.publish("d", persistent=True)
-    assert client.told() == [("Nack", 1, False)]
+    assert client.confirms() == [("Nack", 1, False)]
     bench.store.complete()
-    assert client.told() == [("Ack", 2, False)]
+    assert client.confirms() == [("Ack", 2, False)]
 
 
 def test_without_confirms_a_refused_publish_ends_the_channel(bench: BrokerBench) -> None:
@@ -168,7 +168,7 @@ def test_a_duplicate_waits_for_what_another_channel_has_published(
     for channel in (1, 2):
         command = method_bytes(Basic.Publish(routing_key="once"), channel)
         client.connection.receive(command + header_bytes(0, properties, channel))
-    assert client.told() == []
+    assert client.confirms() == []
     assert bench.broker.vhosts["/"].queues["once"].ready == 1
     bench.store.complete()
-    assert client.told() == [("Ack", 1, False), ("Ack", 1, False)]
+    assert client.confirms() == [("Ack", 1, False), ("Ack", 1, False)]

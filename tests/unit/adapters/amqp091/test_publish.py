@@ -251,7 +251,7 @@ def test_an_exchange_that_comes_back_as_it_was_takes_the_message_once(bench: Use
     vhost.bind_queue("q", "x", "k", {})
     ann.frames()
     ann.connection.receive(publish("x", "k"))
-    assert ann.told() == [("Ack", 2, False)]
+    assert ann.confirms() == [("Ack", 2, False)]
     assert vhost.queues["q"].ready == 2
 
 

@@ -31,7 +31,7 @@ def publisher(bench: BrokerBench, **fields: object) -> Client10:
 def answers(client: Client10) -> list[tuple[int, int, str, bool]]:
     """First and last delivery, outcome, and whether it is settled, of each answer since the last call."""
     found = []
-    for said in client.said():
+    for said in client.written():
         made = said.performative
         if isinstance(made, Disposition):
             assert made.role
@@ -96,7 +96,7 @@ def test_a_log_that_fails_ends_the_session_and_nothing_is_accepted(
 ) -> None:
     client.publish(0, durable=True)
     bench.store.fail("the disk is gone")
-    said = [made.performative for made in client.said()]
+    said = [made.performative for made in client.written()]
 
     assert [type(made) for made in said] == [End]
     assert isinstance(said[0], End)
@@ -109,7 +109,7 @@ def test_a_link_that_has_ended_is_answered_before_it(client: Client10, bench: Br
     client.send(End())
     bench.store.complete()
 
-    assert [type(made.performative) for made in client.said()] == [End]
+    assert [type(made.performative) for made in client.written()] == [End]
 
 
 @settings(deadline=None, max_examples=50)

@@ -21,7 +21,7 @@ from tests.support.amqp10.peer import amqp
 MANY = 1000
 
 
-def said(first: int, *names: str) -> Disposition:
+def modified(first: int, *names: str) -> Disposition:
     """Return a modified outcome with these annotations, whose values are their positions."""
     added: dict[str, object] = {Symbol(name): Ubyte(number) for number, name in enumerate(names)}
     return Disposition(role=True, first=first, settled=True, state=Modified(message_annotations=added))
@@ -39,7 +39,7 @@ def test_many_that_are_modified_one_by_one_count() -> None:
     bench = bench_with_queues()
     client = Client10(bench)
     delivered(client, MANY)
-    client.send(*[said(number, "x-opt-why") for number in range(MANY)])
+    client.send(*[modified(number, "x-opt-why") for number in range(MANY)])
     back, _ = counts_of_q(bench)
     assert 0 < back <= TURN // MODIFICATION + 1 < MANY
     bench.clock.advance(0)
@@ -55,10 +55,10 @@ def test_a_message_has_only_so_many(before: int, more: int) -> None:
     delivered(client, 1)
     many = [f"x-{number}" for number in range(ANNOTATIONS_MAX - before + more)]
     if before:
-        client.send(said(0, "x-first"))
+        client.send(modified(0, "x-first"))
         client.receives("q", 5, 1)
-        client.said()
-    client.send(said(before, *many))
+        client.written()
+    client.send(modified(before, *many))
     bench.clock.advance(0)
     assert performative_types(client) == ([Detach] if more else [])
     first = [b"x-first"] if before else []
@@ -70,7 +70,7 @@ def test_the_last_of_two_annotations_with_the_same_key_is_added() -> None:
     bench = bench_with_queues()
     client = Client10(bench)
     delivered(client, 1)
-    frame = amqp(said(0, "x-1", "x-2", "x-3"))
+    frame = amqp(modified(0, "x-1", "x-2", "x-3"))
     client.connection.receive(frame.replace(b"\xa3\x03x-3", b"\xa3\x03x-1"))
     assert annotations(bench) == [[b"x-1", b"x-2"]]
     entries = bench.broker.vhosts["/"].queues["q"].entries
@@ -88,9 +88,9 @@ def test_a_queue_may_go_with_the_link_that_would_add_too_much_while_it_is_delete
         first = 200 * handle
         other.sends(name, handle)
         other.publish(*range(first, first + 200), handle=handle, settled=True)
-        other.said()
+        other.written()
         client.receives(name, handle, 200)
-        client.said()
+        client.written()
     much = Modified(message_annotations={Symbol("x-opt-much"): "m" * 9000})
     client.send(
         Disposition(role=True, first=0, last=199, settled=True, state=Released()),

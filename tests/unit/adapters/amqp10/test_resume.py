@@ -72,10 +72,10 @@ MANY = 1000
 SUSPEND = Detach(handle=RECEIVES, closed=False)
 
 
-def later(client: Client10) -> list[Composite]:
+def written_later(client: Client10) -> list[Composite]:
     """Return the performatives that the broker writes after all waiting work."""
     client.bench.clock.advance(0)
-    return [each.performative for each in client.said()]
+    return [each.performative for each in client.written()]
 
 
 def test_very_many_go_in_several_turns() -> None:
@@ -87,14 +87,14 @@ def test_very_many_go_in_several_turns() -> None:
     performative_types(client)
     client.send(credit_flow(MANY))
 
-    sent = len(client.said())
+    sent = len(client.written())
     assert 0 < sent < MANY // 2
     turns = 0
     while bench.turns.waiting:
         bench.turns.waiting.popleft().pump(MANY)
         turns += 1
     assert turns > 2
-    assert sent + len(client.said()) == MANY
+    assert sent + len(client.written()) == MANY
 
 
 @pytest.mark.parametrize("state", [None, Accepted(), Modified(delivery_failed=True)])
@@ -104,7 +104,7 @@ def test_as_many_as_are_kept_are_in_one_complete_map(state: DeliveryState | None
     client = Client10(bench)
     tags = delivered(client, KEPT_MAX + 1)
     client.send(SUSPEND, receiver_attach(dict.fromkeys(tags[:KEPT_MAX], state)))
-    detached, answer, *_ = later(client)
+    detached, answer, *_ = written_later(client)
     assert isinstance(detached, Detach)
     assert isinstance(answer, Attach)
     assert list(answer.unsettled or ()) == tags[:KEPT_MAX]
@@ -126,7 +126,7 @@ def test_a_map_with_what_is_no_state_costs_the_link_and_not_the_connection() -> 
     tags = delivered(client, MANY)
     wrong = dataclasses.replace(receiver_attach({}), unsettled=dict.fromkeys(tags, "x" * 50))
     client.send(SUSPEND, wrong)
-    detached, refused, told = later(client)
+    detached, refused, told = written_later(client)
     assert isinstance(detached, Detach)
     assert isinstance(refused, Attach)
     assert isinstance(told, Detach)

@@ -60,7 +60,7 @@ def test_parts_go_out_as_the_window_allows_and_are_whole_again(
     said: list[WrittenFrame] = []
     for more in [*windows, WINDOW]:
         window(client, len(said), more)
-        new = client.said()
+        new = client.written()
         assert len(new) <= more
         said += new
     made = transfers(said)
@@ -77,14 +77,14 @@ def test_a_delivery_on_its_way_is_taken_back_when_its_link_ends(client: Client10
     window(client, 0, 3)
     put_large(bench, data(b"x" * 3000))
     bench.turns.run()
-    assert [transfer.more for transfer in transfers(client.said())] == [True] * 3
+    assert [transfer.more for transfer in transfers(client.written())] == [True] * 3
     window(client, 3, 1)
-    assert [transfer.more for transfer in transfers(client.said())] == [True]
+    assert [transfer.more for transfer in transfers(client.written())] == [True]
     flow = Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=WINDOW, next_incoming_id=4)
     client.edge.room = 0
     client.connection.set_blocked(True)
     client.send(flow, Detach(handle=0, closed=True))
-    aborted, detached = (made.performative for made in client.said()[-2:])
+    aborted, detached = (made.performative for made in client.written()[-2:])
 
     assert isinstance(aborted, Transfer)
     assert aborted.aborted
@@ -107,7 +107,7 @@ def test_a_message_that_cannot_be_read_goes_back_to_its_queue(
         message.content = None
     bench.store.unreadable = True
     client.receives("q", snd_settle_mode=settled)
-    *_, closed = (made.performative for made in client.said())
+    *_, closed = (made.performative for made in client.written())
     assert isinstance(closed, Close)
     client.connection.lost("gone")
     bench.turns.run()
@@ -119,10 +119,10 @@ def test_a_body_that_cannot_be_read_any_more_is_taken_back(client: Client10, ben
     window(client, 0, 3)
     put_large(bench, data(b"x" * 3000), piece_bytes=500, on_disk=True)
     bench.turns.run()
-    assert len(transfers(client.said())) == 3
+    assert len(transfers(client.written())) == 3
     bench.store.unreadable = True
     window(client, 3, 9)
-    *others, last, closed = (made.performative for made in client.said())
+    *others, last, closed = (made.performative for made in client.written())
 
     assert all(isinstance(other, Transfer) and other.more for other in others)
     assert isinstance(last, Transfer)

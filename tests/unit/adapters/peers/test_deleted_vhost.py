@@ -28,7 +28,7 @@ def make(bench: UserBench) -> None:
         bench.users.permit(user, "other", ALL, ALL, ALL)
 
 
-def told(client: Client091) -> list[str]:
+def methods_of(client: Client091) -> list[str]:
     """Return the methods that the client has received, a close of the connection by its reply text."""
     return [
         f"{frame.reply_text}" if isinstance(frame, Connection.Close) else frame.name
@@ -56,10 +56,10 @@ def test_nobody_uses_it_any_more() -> None:
         client.publish("q0")
         client.send(Queue.Declare(queue="mine", durable=True), 1)
     bench.turns.run()
-    assert (told(ann), told(boss)) == ([], [])
+    assert (methods_of(ann), methods_of(boss)) == ([], [])
     assert (old.queues, bench.broker.counters.published, bench.broker.counters.delivered) == ({}, 1, 0)
     bench.clock.advance(0)
-    assert (told(ann), told(boss)) == ([FORCED], [FORCED])
+    assert (methods_of(ann), methods_of(boss)) == ([FORCED], [FORCED])
     assert ann.edge.holds == 0, "the answer to that is read"
 
 
@@ -74,7 +74,7 @@ def test_connections_to_it_count_no_longer_and_those_to_the_next_one_stay() -> N
     make(bench)
     again = bench.enter("ann", "other")
     bench.clock.advance(0)
-    assert (told(ann), told(again)) == ([FORCED], [])
+    assert (methods_of(ann), methods_of(again)) == ([FORCED], [])
     ann.connection.lost("")
     assert connections.in_vhost("other") == [again.connection]
     assert connections.of_user("ann") == [again.connection]
@@ -93,7 +93,7 @@ def test_a_reply_does_not_reach_a_client_of_the_one_before() -> None:
     bench.turns.run()
     assert bench.broker.counters.replies_dropped == 1
     bench.clock.advance(0)
-    assert told(ann) == [FORCED]
+    assert methods_of(ann) == [FORCED]
 
 
 def test_a_client_goes_by_itself_meanwhile() -> None:
@@ -108,7 +108,7 @@ def test_a_client_goes_by_itself_meanwhile() -> None:
     ann.connection.lost("reset")
     bench.turns.run()
     bench.clock.advance(0)
-    assert told(boss)[-1] == FORCED
+    assert methods_of(boss)[-1] == FORCED
     assert bench.server.connections.channels_of_user("ann") == 0
 
 
@@ -132,7 +132,7 @@ def test_deliveries_of_clients_are_forgotten_in_slices() -> None:
     assert left == [count, count - SLICE, count - 2 * SLICE, 0]
     ann.frames()
     bench.clock.advance(0)
-    assert told(ann) == [FORCED]
+    assert methods_of(ann) == [FORCED]
 
 
 def test_transactions_on_the_vhost_are_forgotten_in_slices() -> None:
@@ -151,7 +151,7 @@ def test_transactions_on_the_vhost_are_forgotten_in_slices() -> None:
     transaction = channel.transaction  # type: ignore[union-attr]
     delete(bench)
     bench.clock.advance(0)
-    assert (told(ann), told(boss)) == ([FORCED], [FORCED])
+    assert (methods_of(ann), methods_of(boss)) == ([FORCED], [FORCED])
     assert (transaction.settlements, channel.unacked.count()) == ([], 0)  # type: ignore[union-attr]
 
 

@@ -257,7 +257,7 @@ def use10(bench: BrokerBench) -> Client10:
     client.sends("lasting", 0)
     client.publish(0, 1)
     client.publish(2, 3, durable=True)
-    client.said()
+    client.written()
     client.receives("lasting", 1)
     bench.turns.run()
     return client

@@ -122,11 +122,11 @@ def test_a_message_is_held_and_then_routed_as_the_bindings_are_by_then() -> None
     bench.vhost.unbind_queue("gone", "x", "k", {})
     queue = bind_new_queue(bench.vhost, "q")
     bench.clock.advance(499)
-    assert (queue.ready, bench.held) == (0, 2)
+    assert (queue.ready, bench.delayed) == (0, 2)
     bench.clock.advance(1)
-    assert (queue.ready, bench.held) == (1, 1)
+    assert (queue.ready, bench.delayed) == (1, 1)
     bench.clock.advance(500)
-    assert (queue.ready, gone.ready, bench.held) == (2, 0, 0)
+    assert (queue.ready, gone.ready, bench.delayed) == (2, 0, 0)
     assert [headers_of(entry.message)["x-delay"] for entry in entries(queue)] == [-500, -1000]
     assert bench.counters.published == 2
 
@@ -261,10 +261,10 @@ def test_a_persistent_message_waits_for_the_log() -> None:
     bench.publish(100, persistent=True)
     bench.store.failure = "the disk is full"
     bench.clock.advance(100)
-    assert (queue.ready, bench.held) == (0, 1)
+    assert (queue.ready, bench.delayed) == (0, 1)
     bench.store.failure = ""
     bench.clock.advance(RETRY_MS)
-    assert (queue.ready, bench.held) == (1, 0)
+    assert (queue.ready, bench.delayed) == (1, 0)
 
 
 def test_nothing_is_released_while_too_much_waits_for_the_disk() -> None:
@@ -306,10 +306,10 @@ def test_a_message_that_the_disk_does_not_give_back_does_not_hold_up_the_others(
     first = next(iter(delays._timetable))
     first.content = None
     bench.clock.advance(11)
-    assert (queue.ready, bench.held) == (1, 1)
+    assert (queue.ready, bench.delayed) == (1, 1)
     store.broken = False
     bench.clock.advance(UNREADABLE_WAIT_MS)
-    assert (queue.ready, bench.held) == (2, 0)
+    assert (queue.ready, bench.delayed) == (2, 0)
 
 
 def test_delayed_messages_of_a_deleted_exchange_are_dropped() -> None:
@@ -358,12 +358,12 @@ def test_a_message_that_a_full_queue_refuses_is_held_for_longer() -> None:
     for number in range(3):
         bench.publish(10 + number, persistent=True, headers={"number": number})
     bench.clock.advance(20)
-    assert (full.ready, other.ready, bench.held) == (1, 1, 2)
+    assert (full.ready, other.ready, bench.delayed) == (1, 1, 2)
     bench.clock.advance(RETRY_MS)
-    assert bench.held == 2
+    assert bench.delayed == 2
     purge(full)
     bench.clock.advance(RETRY_MS)
-    assert (full.ready, other.ready, bench.held) == (1, 2, 1)
+    assert (full.ready, other.ready, bench.delayed) == (1, 2, 1)
     assert len(bench.store.settled) == 3, "two were released, one was purged"
 
 
@@ -378,7 +378,7 @@ def test_a_full_queue_that_passes_on_what_it_refuses_does_so() -> None:
     full = bind_new_queue(bench.vhost, "full", durable=True, limits=limits)
     bench.publish(10, persistent=True)
     bench.clock.advance(10)
-    assert (full.ready, dead.ready, bench.held) == (0, 1, 0)
+    assert (full.ready, dead.ready, bench.delayed) == (0, 1, 0)
     [held, letter] = [message for message, _ in bench.store.enqueued]
     assert bench.store.settled == [(held, "")]
     assert letter.died
@@ -412,9 +412,9 @@ def test_a_dead_letter_is_held_once() -> None:
         entry = get_one(retry, consumer)
         assert entry is not None
         retry.discard(entry)
-        assert (bench.held, retry.ready) == (held, 1 - held)
+        assert (bench.delayed, retry.ready) == (held, 1 - held)
         bench.clock.advance(100)
-        assert (bench.held, retry.ready) == (0, 1)
+        assert (bench.delayed, retry.ready) == (0, 1)
     [entry] = entries(retry)
     assert headers_of(entry.message)["x-delay"] == -100
     assert entry.message.died

@@ -54,14 +54,14 @@ def test_each_waits_for_what_it_tells() -> None:
     bench = ReceiptBench()
     message = bench.send()
     assert message.date > 0, "or the log would not keep its marks"
-    assert bench.told() == []
+    assert bench.receipts() == []
     bench.slow.sync()
-    assert bench.told() == ["arrival"]
+    assert bench.receipts() == ["arrival"]
     take(bench, bench.q)
-    assert bench.told() == ["arrival"]
+    assert bench.receipts() == ["arrival"]
     assert [names for _, names in bench.slow.enqueued] == [["q"], ["back"], ["back"]]
     bench.slow.sync()
-    assert bench.told() == ["arrival", "consumed"]
+    assert bench.receipts() == ["arrival", "consumed"]
     assert receipt_body(next(iter(bench.back.entries)).message)["message_id"] == "id-?"
     assert bench.counters.receipts_sent == 2
 
@@ -77,7 +77,7 @@ def test_without_the_log_there_is_nothing_to_wait_for() -> None:
     bench = ReceiptBench()
     bench.send(persistent=False)
     take(bench, bench.q)
-    assert bench.told() == ["arrival", "consumed"]
+    assert bench.receipts() == ["arrival", "consumed"]
     assert [message.persistent for message, _ in bench.slow.enqueued] == []
 
 
@@ -86,7 +86,7 @@ def test_only_what_was_asked_for(marks: int) -> None:
     bench = ReceiptBench()
     bench.send(marks, persistent=False)
     take(bench, bench.q)
-    assert bench.told() == ["arrival" if marks == TELLS_ARRIVAL else "consumed"]
+    assert bench.receipts() == ["arrival" if marks == TELLS_ARRIVAL else "consumed"]
 
 
 def test_rejected_and_dropped_messages_have_no_consumed_receipt() -> None:
@@ -98,7 +98,7 @@ def test_rejected_and_dropped_messages_have_no_consumed_receipt() -> None:
     client.reject()
     client.cancel()
     bench.vhost.purge_queue("q")
-    assert bench.told() == []
+    assert bench.receipts() == []
     assert bench.counters.receipts_dropped == 0
 
 
@@ -122,9 +122,9 @@ def test_after_a_full_disk_only_what_is_said_again_is_told() -> None:
     take(bench, bench.q)
     bench.send(TELLS_ARRIVAL)
     bench.slow.fail()
-    assert bench.told() == []
+    assert bench.receipts() == []
     bench.slow.sync()
-    assert bench.told() == ["consumed"]
+    assert bench.receipts() == ["consumed"]
     assert bench.counters.receipts_dropped == 1
 
 
@@ -136,7 +136,7 @@ def test_after_the_end_of_the_log_nothing_is_told() -> None:
     bench.slow.fail()
     bench.slow.fail()
     bench.slow.sync()
-    assert bench.told() == []
+    assert bench.receipts() == []
     assert bench.counters.receipts_dropped == 1
 
 
@@ -157,9 +157,9 @@ def test_receipts_of_a_transaction_are_in_its_batch() -> None:
     bench.slow.sync()
     job_of(bench, 1).commit()
     assert [names for _, names in bench.slow.enqueued[1:]] == [["q"], ["back"], ["back"]]
-    assert bench.told() == []
+    assert bench.receipts() == []
     bench.slow.sync()
-    assert sorted(bench.told()) == ["arrival", "consumed"]
+    assert sorted(bench.receipts()) == ["arrival", "consumed"]
     assert len(bench.slow.enqueued) == 4, "nothing was appended again"
     assert bench.counters.receipts_sent == 2
 
@@ -173,7 +173,7 @@ def test_undone_work_of_a_transaction_has_no_receipts() -> None:
     lost = job.settlements[0]
     release_entries(bench.q, lost.entries, lost.consumer)
     bench.slow.sync()
-    assert bench.told() == []
+    assert bench.receipts() == []
     assert [names for _, names in bench.slow.settled] == ["q", "back", "back"]
     assert bench.back.rules is not None
     assert bench.back.rules.reserved == 0, "their room is given back"
@@ -196,7 +196,7 @@ def test_a_transaction_that_fails_tells_nothing() -> None:
     job = job_of(bench, 1)
     job.commit()
     bench.slow.fail()
-    assert bench.told() == []
+    assert bench.receipts() == []
     assert bench.q.ready == 1
     assert bench.back.rules is not None
     assert bench.back.rules.reserved == 0
@@ -204,7 +204,7 @@ def test_a_transaction_that_fails_tells_nothing() -> None:
     bench.slow.sync()
     bench.run()
     bench.q.settle(lost.entries[0])
-    assert bench.told() == ["consumed"]
+    assert bench.receipts() == ["consumed"]
 
 
 @pytest.mark.parametrize("on", [None, "", "gone", "arrival,", 7])

@@ -45,7 +45,7 @@ class Ward:
     def client(self) -> Client:
         return Client(self.queue, self.scheduler)
 
-    def told(self) -> list[dict[str, object]]:
+    def headers(self) -> list[dict[str, object]]:
         """Return the tested headers of each dead letter, in order."""
         headers = [Properties(entry.message.content or b"").headers() for entry in self.dead.entries]
         return [{name: each[name] for name in TOLD if name in each} for each in headers]
@@ -66,7 +66,7 @@ def test_a_letter_tells_how_often_the_message_was_tried() -> None:
     for outcome in (NACK, CRASH, CRASH, NACK, CRASH):
         ward.scheduler.run()
         release_entries(client.queue, [client.held.pop()], client.consumer, outcome)
-    assert ward.told() == [counts(3, 5)]
+    assert ward.headers() == [counts(3, 5)]
 
 
 def test_a_rejected_message_was_delivered_and_did_not_return() -> None:
@@ -75,7 +75,7 @@ def test_a_rejected_message_was_delivered_and_did_not_return() -> None:
     ward.publish()
     ward.scheduler.run()
     client.queue.discard(client.held[0])
-    assert ward.told() == [counts(0, 1, "rejected")]
+    assert ward.headers() == [counts(0, 1, "rejected")]
 
 
 def test_a_queue_that_does_not_count_tells_nothing() -> None:
@@ -84,7 +84,7 @@ def test_a_queue_that_does_not_count_tells_nothing() -> None:
     ward.publish()
     ward.scheduler.run()
     client.queue.discard(client.held[0])
-    assert ward.told() == [{"x-first-death-reason": "rejected"}]
+    assert ward.headers() == [{"x-first-death-reason": "rejected"}]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_letter_tells_whose_time_was_over(ttl: int | None, expiration: int, by
     ward.publish(expiration, **{"x-expired-by": "me", "x-expired-while": "asleep"})
     ward.clock.advance(20)
     expected = {"x-expired-by": by, "x-expired-while": "ready", "x-first-death-reason": "expired"}
-    assert ward.told() == [expected]
+    assert ward.headers() == [expected]
 
 
 def test_a_letter_tells_that_it_expired_while_it_waited_to_be_tried_again() -> None:
@@ -107,7 +107,7 @@ def test_a_letter_tells_that_it_expired_while_it_waited_to_be_tried_again() -> N
     release_entries(client.queue, list(client.held), client.consumer)
     ward.clock.advance(30)
     expired = {"x-expired-by": "queue", "x-expired-while": "held"}
-    assert ward.told() == [counts(1, 1, "expired") | expired]
+    assert ward.headers() == [counts(1, 1, "expired") | expired]
 
 
 def test_headers_of_an_earlier_death_are_not_repeated() -> None:
@@ -157,7 +157,7 @@ def test_only_the_deaths_that_were_chosen_make_letters(reasons: str | None) -> N
     ward = Ward(delivery_limit=0, max_length=1, **chosen)
     die(ward)
     wanted = list(DEATHS) if reasons is None else reasons.split(",")
-    assert sorted(str(told["x-first-death-reason"]) for told in ward.told()) == sorted(wanted)
+    assert sorted(str(told["x-first-death-reason"]) for told in ward.headers()) == sorted(wanted)
     moved = dict(zip(REASONS, ward.vhost.counters.dead_lettered, strict=True))
     assert moved == {reason: int(reason in wanted) for reason in REASONS}
     assert [a + b for a, b in zip(moved.values(), ward.vhost.counters.discarded, strict=True)] == [
@@ -170,7 +170,7 @@ def test_a_policy_chooses_too() -> None:
     ward.vhost.policies.set(Policy("p", "^q$", {"dead-letter-reasons": "maxlen"}))
     ward.vhost.policies.apply_now()
     die(ward)
-    assert ward.told() == [{"x-first-death-reason": "maxlen"}]
+    assert ward.headers() == [{"x-first-death-reason": "maxlen"}]
 
 
 def test_arguments_and_letters_have_the_same_names_for_deaths() -> None:
@@ -200,7 +200,7 @@ def test_choices_that_make_no_sense_are_refused(arguments: dict[str, object], wh
 ALL = "rejected,expired,maxlen,delivery_limit,queue_expired,queue_deleted"
 
 
-def there(bench: VhostBench, name: str = "q") -> bool:
+def queue_exists(bench: VhostBench, name: str = "q") -> bool:
     return name in bench.vhost.queues
 
 
@@ -224,12 +224,12 @@ def test_a_queue_with_messages_is_spared_and_goes_when_it_has_been_empty_for_so_
     queue = bench.queue(expires=800, expires_if_empty=True)
     bench.publish()
     bench.clock.advance(10_000)
-    assert there(bench)
+    assert queue_exists(bench)
     bench.vhost.purge_queue("q")
     bench.clock.advance(799)
-    assert there(bench), "it has not been empty for so long"
+    assert queue_exists(bench), "it has not been empty for so long"
     bench.clock.advance(800 // LOOKS + 2)
-    assert not there(bench)
+    assert not queue_exists(bench)
     assert queue.deleted
 
 
@@ -238,9 +238,9 @@ def test_a_message_that_expires_leaves_it_empty() -> None:
     bench.queue(expires=100, expires_if_empty=True, message_ttl=1000)
     bench.publish()
     bench.clock.advance(1099)
-    assert there(bench)
+    assert queue_exists(bench)
     bench.clock.advance(100 // LOOKS + 2)
-    assert not there(bench)
+    assert not queue_exists(bench)
 
 
 def test_an_acquired_message_keeps_the_queue_from_expiring() -> None:
@@ -251,23 +251,23 @@ def test_an_acquired_message_keeps_the_queue_from_expiring() -> None:
     bench.run()
     client.cancel()
     bench.clock.advance(10_000)
-    assert there(bench)
+    assert queue_exists(bench)
     client.ack(1)
     bench.clock.advance(100 + 100 // LOOKS + 2)
-    assert not there(bench)
+    assert not queue_exists(bench)
 
 
 def test_an_empty_one_goes_as_ever_and_a_policy_can_spare() -> None:
     bench = VhostBench()
     bench.queue(expires=100, expires_if_empty=True)
     bench.clock.advance(100)
-    assert not there(bench)
+    assert not queue_exists(bench)
     bench.queue(expires=100)
     bench.vhost.policies.set(Policy("spare", "", {"expires-if-empty": True}))
     bench.vhost.policies.apply_now()
     bench.publish()
     bench.clock.advance(10_000)
-    assert there(bench)
+    assert queue_exists(bench)
 
 
 # ---- deaths with the queue
@@ -279,7 +279,7 @@ def test_by_default_messages_go_with_their_queue() -> None:
     bench.queue(dead_letter_exchange="", dead_letter_routing_key="dead", expires=10)
     bench.publish()
     bench.clock.advance(10)
-    assert not there(bench)
+    assert not queue_exists(bench)
     assert numbers(dead) == []
 
 
@@ -290,7 +290,7 @@ def test_messages_of_an_expiring_queue_are_dead_lettered(count: int) -> None:
     source(bench, expires=10)
     bench.publish(count=count)
     bench.clock.advance(10)
-    assert not there(bench)
+    assert not queue_exists(bench)
     assert numbers(dead) == list(range(1, count + 1))
     assert bench.died() == {"queue_expired": count}
 
@@ -306,9 +306,9 @@ def test_messages_of_a_deleted_queue_are_dead_lettered_with_and_without_consumer
     bench.run()
     assert client.numbers == [1]
     assert bench.vhost.delete_queue("q", False, False) == count - 1
-    assert there(bench) is (count > SLICE)
+    assert queue_exists(bench) is (count > SLICE)
     bench.clock.advance(10)
-    assert not there(bench)
+    assert not queue_exists(bench)
     assert numbers(dead) == list(range(1, count + 1))
     assert bench.died() == {"queue_deleted": count}
     assert store.forgotten == []
@@ -329,7 +329,7 @@ def test_a_policy_has_them_dead_lettered() -> None:
     bench.queue()
     bench.publish()
     bench.vhost.delete_queue("q", False, False)
-    assert (there(bench), numbers(dead)) == (False, [1])
+    assert (queue_exists(bench), numbers(dead)) == (False, [1])
 
 
 def test_where_they_are_dead_lettered_at_least_once_the_queue_goes_after_the_last() -> None:
@@ -337,11 +337,11 @@ def test_where_they_are_dead_lettered_at_least_once_the_queue_goes_after_the_las
     queue = source(bench, dead_letter_strategy="at-least-once", overflow="reject-publish", expires=10)
     bench.publish(count=2)
     bench.clock.advance(10 * RETRY_MS)
-    assert there(bench)
+    assert queue_exists(bench)
     assert (queue.depth, queue.dead) == (0, 2)
     dead = bench.queue("dead")
     bench.clock.advance(SOON_MS)
-    assert not there(bench)
+    assert not queue_exists(bench)
     assert numbers(dead) == [1, 2]
 
 
@@ -351,13 +351,13 @@ def test_a_deletion_that_waits_is_undone_by_a_declaration() -> None:
     queue = source(bench, **arguments)
     bench.publish()
     bench.vhost.delete_queue("q", False, False)
-    assert (there(bench), queue.dead) == (True, 1)
+    assert (queue_exists(bench), queue.dead) == (True, 1)
     assert source(bench, **arguments) is queue
     bench.queue("dead")
     bench.clock.advance(RETRY_MS)
-    assert (there(bench), queue.dead) == (True, 0)
+    assert (queue_exists(bench), queue.dead) == (True, 0)
     bench.vhost.delete_queue("q", False, False)
-    assert not there(bench)
+    assert not queue_exists(bench)
 
 
 def test_a_consumer_that_comes_keeps_a_queue_that_expires_but_not_one_that_is_deleted() -> None:
@@ -375,7 +375,7 @@ def test_a_consumer_that_comes_keeps_a_queue_that_expires_but_not_one_that_is_de
         client = bench.client(queue, 1)
         bench.run()
         bench.clock.advance(100)
-        assert there(bench) is not deletes
+        assert queue_exists(bench) is not deletes
         assert client.numbers == [SLICE + 1]
 
 
@@ -384,7 +384,7 @@ def test_a_letter_does_not_come_back_into_the_queue_that_goes() -> None:
     bench.queue("q", dead_letter_exchange="", dead_letter_routing_key="q", dead_letter_reasons=ALL)
     bench.publish()
     bench.vhost.delete_queue("q", False, False)
-    assert not there(bench)
+    assert not queue_exists(bench)
     assert bench.dropped() == {"queue_deleted, cycle": 1}
 
 

@@ -269,7 +269,7 @@ def test_the_time_goes_on_while_the_broker_does_not() -> None:
     ]
 
 
-def there(bench: VhostBench, name: str = "q") -> bool:
+def queue_exists(bench: VhostBench, name: str = "q") -> bool:
     return name in bench.vhost.queues
 
 
@@ -277,9 +277,9 @@ def test_a_queue_goes_when_it_has_not_been_used_for_so_long() -> None:
     bench = VhostBench()
     bench.queue(expires=100)
     bench.clock.advance(99)
-    assert there(bench)
+    assert queue_exists(bench)
     bench.clock.advance(1)
-    assert not there(bench)
+    assert not queue_exists(bench)
 
 
 def test_messages_do_not_keep_it() -> None:
@@ -288,7 +288,7 @@ def test_messages_do_not_keep_it() -> None:
     bench.clock.advance(50)
     bench.publish()
     bench.clock.advance(50)
-    assert not there(bench)
+    assert not queue_exists(bench)
 
 
 def test_declaring_it_again_and_asking_it_for_a_message_is_use() -> None:
@@ -303,9 +303,9 @@ def test_declaring_it_again_and_asking_it_for_a_message_is_use() -> None:
     bench.clock.advance(60)
     touch(queue)  # a passive declaration
     bench.clock.advance(99)
-    assert there(bench)
+    assert queue_exists(bench)
     bench.clock.advance(1)
-    assert not there(bench)
+    assert not queue_exists(bench)
 
 
 def test_a_consumer_keeps_it_and_its_time_begins_when_the_last_one_goes() -> None:
@@ -317,9 +317,9 @@ def test_a_consumer_keeps_it_and_its_time_begins_when_the_last_one_goes() -> Non
     bench.clock.advance(500)
     second.vanish()
     bench.clock.advance(99)
-    assert there(bench)
+    assert queue_exists(bench)
     bench.clock.advance(1)
-    assert not there(bench)
+    assert not queue_exists(bench)
 
 
 def test_a_durable_queue_is_deleted_in_the_log_too() -> None:
@@ -337,9 +337,9 @@ def test_a_queue_deleted_and_declared_again_has_a_new_expiry() -> None:
     bench.vhost.delete_queue("q", False, False)
     bench.queue(expires=100)
     bench.clock.advance(99)
-    assert there(bench)
+    assert queue_exists(bench)
     bench.clock.advance(1)
-    assert not there(bench)
+    assert not queue_exists(bench)
 
 
 def test_messages_expire_while_the_queue_is_unused() -> None:
@@ -347,7 +347,7 @@ def test_messages_expire_while_the_queue_is_unused() -> None:
     queue = bench.queue(expires=100, message_ttl=30)
     bench.publish(count=2)
     bench.clock.advance(30)
-    assert there(bench)
+    assert queue_exists(bench)
     assert queue.ready == 0
     bench.clock.advance(70)
-    assert not there(bench)
+    assert not queue_exists(bench)

@@ -659,7 +659,7 @@ def test_many_at_once_are_told_of_in_slices_and_before_their_queue_goes(deleted:
         bench.vhost.delete_queue("q", False, False)
     for _ in range(5):
         bench.clock.advance(1)
-    assert len(bench.told()) == 2 * most + 1
+    assert len(bench.receipts()) == 2 * most + 1
     assert bench.counters.acked == 2 * most + 1
 
 

@@ -36,7 +36,7 @@ def owners(vhost: VirtualHost) -> dict[str, str]:
     return found
 
 
-def landed(vhost: VirtualHost) -> list[str]:
+def queues_with_messages(vhost: VirtualHost) -> list[str]:
     """Return the queues with a message, and purge them."""
     holders = [name for name, queue in vhost.queues.items() if queue.ready]
     for name in holders:
@@ -145,11 +145,11 @@ def test_by_a_header() -> None:
     for index, value in enumerate(values):
         for key in ("k1", "k2", "k3"):
             assert publish(vhost, "x", key, headers={"customer": value, "other": key}) == 1
-        (places[index],) = landed(vhost)
+        (places[index],) = queues_with_messages(vhost)
     assert len(set(places.values())) > 1
     for key in ("k1", "k2"):
         assert publish(vhost, "x", key) == 1, "without the header all go to one queue"
-    assert len(landed(vhost)) == 1
+    assert len(queues_with_messages(vhost)) == 1
 
 
 @pytest.mark.parametrize("name", ["message_id", "correlation_id", "timestamp"])
@@ -161,7 +161,7 @@ def test_by_a_property(name: str) -> None:
         value: Any = stamp if name == "timestamp" else f"id-{number}"
         for key in ("k1", "k2"):
             assert publish(vhost, "x", key, **{name: value}) == 1
-        (place,) = landed(vhost)
+        (place,) = queues_with_messages(vhost)
         places.add(place)
     assert places == set("abcd")
 
@@ -219,7 +219,7 @@ def test_without_a_destination_the_alternate_exchange_gets_it(kind: str) -> None
     vhost.bind_queue("p", "x", "" if kind == "x-local-random" else "1", {})
     vhost.purge_queue("q")
     assert publish(vhost, "x", "k") == 1
-    assert landed(vhost) == ["p"]
+    assert queues_with_messages(vhost) == ["p"]
 
 
 def test_an_exchange_may_be_the_destination() -> None:

@@ -41,7 +41,7 @@ def send(vhost: VirtualHost, *names: str, **more: object) -> None:
         publish(vhost, "x", "k", message_id=name, **more)  # type: ignore[arg-type]
 
 
-def held(vhost: VirtualHost, name: str) -> list[object]:
+def message_ids(vhost: VirtualHost, name: str) -> list[object]:
     """The ids of the messages in a queue."""
     entries = vhost.queues[name].entries
     return [view_of(entry.message, vhost.store).property("message_id") for entry in entries]
@@ -51,7 +51,7 @@ def bound(vhost: VirtualHost, name: str, durable: bool = False) -> list[object]:
     """Bind a new queue to `x`; the ids of the messages that it has then."""
     add_queue(vhost, name, durable)
     vhost.bind_queue(name, "x", "k", {})
-    return held(vhost, name)
+    return message_ids(vhost, name)
 
 
 def test_a_new_queue_gets_the_last_messages_in_order_and_then_what_comes() -> None:
@@ -60,8 +60,8 @@ def test_a_new_queue_gets_the_last_messages_in_order_and_then_what_comes() -> No
     send(vhost, *"abcde")
     assert bound(vhost, "second") == ["c", "d", "e"]
     send(vhost, "f")
-    assert held(vhost, "second") == ["c", "d", "e", "f"]
-    assert held(vhost, "first") == list("abcdef")
+    assert message_ids(vhost, "second") == ["c", "d", "e", "f"]
+    assert message_ids(vhost, "first") == list("abcdef")
     assert bound(vhost, "third") == ["d", "e", "f"]
 
 
@@ -77,7 +77,7 @@ def test_a_binding_that_is_there_gets_nothing_again() -> None:
     assert bound(vhost, "q") == ["a"]
     assert bound(vhost, "q") == ["a"]
     vhost.bind_queue("q", "x", "another", {})
-    assert held(vhost, "q") == ["a", "a"]
+    assert message_ids(vhost, "q") == ["a", "a"]
 
 
 def test_a_message_may_ask_not_to_be_kept() -> None:
@@ -105,13 +105,13 @@ def test_the_history_goes_through_a_bound_exchange() -> None:
     add_exchange(vhost, "y", "x-recent-history", x_recent_history_length=1)
     vhost.bind_queue("q", "y", "", {})
     vhost.bind_exchange("y", "x", "", {})
-    assert held(vhost, "q") == ["a", "b"]
+    assert message_ids(vhost, "q") == ["a", "b"]
     add_queue(vhost, "late")
     vhost.bind_queue("late", "y", "", {})
-    assert held(vhost, "late") == ["b"]
+    assert message_ids(vhost, "late") == ["b"]
     vhost.bind_exchange("amq.direct", "x", "", {})
     send(vhost, "c")
-    assert held(vhost, "q") == ["a", "b", "c"]
+    assert message_ids(vhost, "q") == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("length", [0, -1, "20", True, 1.0, None, 100_001])

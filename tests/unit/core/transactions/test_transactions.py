@@ -254,7 +254,7 @@ def test_receipts_are_in_its_batch_and_come_as_they_leave() -> None:
     assert bench.q.acked == most
     for _ in range(10):
         bench.clock.advance(1)
-    assert (len(bench.told()), job.ended) == (count, "committed")
+    assert (len(bench.receipts()), job.ended) == (count, "committed")
     assert len(bench.slow.enqueued) == written, "nothing was appended again"
 
 
@@ -674,7 +674,7 @@ def test_room_is_kept_until_the_transaction_is_durable() -> None:
     client.send(Tx.Commit(), 1)
     other.frames()
     other.publish("q")
-    assert other.told() == [("Nack", 1, False)]
+    assert other.confirms() == [("Nack", 1, False)]
     client.frames()
     bench.store.complete()
     assert [frame.name for frame in client.frames()] == ["Tx.CommitOk"]
@@ -738,7 +738,7 @@ def nothing_was_done(bench: BrokerBench) -> bool:
     other.send(Confirm.Select(), 1)
     other.frames()
     other.publish("narrow")
-    return other.told() == [("Ack", 1, False)]
+    return other.confirms() == [("Ack", 1, False)]
 
 
 def test_headers_that_do_not_decode_are_refused_with_the_commit(limited_bench: BrokerBench) -> None:

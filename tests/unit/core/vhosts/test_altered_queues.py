@@ -139,7 +139,7 @@ def test_exchanges_that_choose_by_name_choose_by_the_new_one(kind: str) -> None:
         vhost.bind_queue(name, "x", "1", {})
 
     def owners(of: VirtualHost) -> list[str]:
-        return [landed(of, str(key)) for key in range(200)]
+        return [destination(of, str(key)) for key in range(200)]
 
     before = owners(vhost)
     alter(vhost, vhost.queues["b"], "z")
@@ -148,7 +148,7 @@ def test_exchanges_that_choose_by_name_choose_by_the_new_one(kind: str) -> None:
     assert after == owners(rebuilt(store.changes).vhosts["/"])
 
 
-def landed(vhost: VirtualHost, key: str) -> str:
+def destination(vhost: VirtualHost, key: str) -> str:
     """Return the only queue that gets a message published to `x`."""
     assert publish(vhost, "x", key) == 1
     (name,) = [name for name, queue in vhost.queues.items() if queue.ready]

@@ -171,7 +171,7 @@ def test_many_bindings_are_listed_and_searched_in_slices(client: ManagementClien
     for number in range(2 * SLICE + 1):
         client.vhost.bind_queue("q", "h", "", {"n": number})
     client.management.ask(request("GET", "/bindings?src=h&dstq=q&key="))
-    assert client.said == []
+    assert client.responses == []
     client.bench.clock.advance(1)
     shown = client.take().body
     assert isinstance(shown, list)
@@ -207,7 +207,7 @@ def test_few_bindings_with_long_arguments_are_as_much_work_as_many(client: Manag
     for number in range(3):
         client.vhost.bind_queue("q", "h", "", {"n": number, "a": "v" * (SLICE * ARGUMENTS // 2)})
     client.management.ask(request("GET", "/bindings?src=h&dstq=q&key="))
-    assert client.said == []
+    assert client.responses == []
     client.bench.clock.advance(1)
     shown = client.take().body
     assert isinstance(shown, list)

@@ -53,7 +53,7 @@ def test_the_response_has_the_id_of_the_request_octet_for_octet(
     fields = message_id + NULL + encode("/queues/q") + encode("GET") + encode("$me")
     data = b"\x00\x53\x73\xc0" + bytes((len(fields) + 1, 5)) + fields
     client.management.ask(data)
-    (said,) = client.said
+    (said,) = client.responses
     assert b"\xa1\x03404" + NULL + message_id + b"\x00\x53\x74" in said
     assert client.take().body == "queue 'q' in vhost '/' not found"
 
@@ -205,12 +205,12 @@ def test_a_durable_change_is_answered_when_it_is_on_disk_and_what_follows_after_
     client.management.ask(request("PUT", "/queues/q", {}, "first"))
     client.management.ask(request("GET", "/queues/q", None, "second"))
     client.management.ask(request("PUT", "/exchanges/x", {}, "third"))
-    assert client.said == []
+    assert client.responses == []
     assert "x" not in client.vhost.exchanges
     client.bench.store.complete()
-    assert [Response(said).status for said in client.said] == [201, 200]
+    assert [Response(said).status for said in client.responses] == [201, 200]
     client.bench.store.complete()
-    correlations = [Response(said).correlation_id for said in client.said]
+    correlations = [Response(said).correlation_id for said in client.responses]
     assert correlations == [encode("first"), encode("second"), encode("third")]
 
 
@@ -226,7 +226,7 @@ def test_nothing_is_said_when_the_links_are_gone(client: ManagementClient) -> No
     client.management.ask(request("PUT", "/queues/q2", {}))
     client.management.close()
     client.bench.store.complete()
-    assert client.said == []
+    assert client.responses == []
     assert list(client.vhost.queues) == ["q"]
 
 

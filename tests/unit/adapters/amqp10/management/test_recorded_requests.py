@@ -241,9 +241,9 @@ def test_the_other_implementation_reads_the_responses(client: ManagementClient) 
         sent, got = proton.Message(), proton.Message()
         sent.decode(bytes.fromhex(request))
         client.management.ask(bytes.fromhex(request))
-        if not client.said:
+        if not client.responses:
             client.bench.store.complete()
-        got.decode(client.said.pop())
+        got.decode(client.responses.pop())
         assert got.correlation_id == sent.id
         assert int(got.subject) == status
         assert got.properties == {"http:response": "1.1"}

@@ -189,12 +189,12 @@ def test_a_purge_is_answered_when_all_is_gone_and_what_was_asked_after_it_then(
         publish(client.vhost, "", "q")
     client.management.ask(request("DELETE", "/queues/q/messages"))
     client.management.ask(request("GET", "/queues/q"))
-    assert client.said == []
+    assert client.responses == []
     client.bench.clock.advance(1)
-    purged, shown = client.said
-    client.said[:] = [purged]
+    purged, shown = client.responses
+    client.responses[:] = [purged]
     assert client.take().both == (200, {"message_count": SLICE + 1})
-    client.said[:] = [shown]
+    client.responses[:] = [shown]
     assert client.take().both == (200, SHOWN | {"durable": False})
 
 
